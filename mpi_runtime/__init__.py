@@ -1,0 +1,103 @@
+"""Tasks and actors with Ray's API on plain MPI.
+
+    import mpi_runtime
+
+    mpi_runtime.init()
+
+    @mpi_runtime.remote
+    def square(x):
+        return x * x
+
+    print(mpi_runtime.get([square.remote(x) for x in range(4)]))
+
+Start it with `mpirun -n 8 python app.py`, `srun python app.py` or plain `python app.py`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ActorClass": "actors",
+    "ActorHandle": "actors",
+    "ObjectRef": "refs",
+    "RemoteFunction": "remote_function",
+    "RuntimeContext": "context",
+    "available_resources": "context",
+    "cluster_resources": "context",
+    "exceptions": "",
+    "errors": "",
+    "explain": "api",
+    "get": "api",
+    "get_gpu_ids": "context",
+    "get_runtime_context": "context",
+    "init": "api",
+    "is_initialized": "api",
+    "kill": "api",
+    "method": "actors",
+    "nodes": "context",
+    "put": "api",
+    "remote": "api",
+    "shutdown": "api",
+    "wait": "api",
+}
+"""Where each public name lives: loaded on first use, so that `import mpi_runtime` costs next to nothing."""
+
+__all__ = [
+    "ActorClass",
+    "ActorHandle",
+    "ObjectRef",
+    "RemoteFunction",
+    "RuntimeContext",
+    "available_resources",
+    "cluster_resources",
+    "errors",
+    "exceptions",
+    "explain",
+    "get",
+    "get_gpu_ids",
+    "get_runtime_context",
+    "init",
+    "is_initialized",
+    "kill",
+    "method",
+    "nodes",
+    "put",
+    "remote",
+    "shutdown",
+    "wait",
+]
+
+if TYPE_CHECKING:
+    from mpi_runtime import errors
+    from mpi_runtime import errors as exceptions
+    from mpi_runtime.actors import ActorClass, ActorHandle, method
+    from mpi_runtime.api import explain, get, init, is_initialized, kill, put, remote, shutdown, wait
+    from mpi_runtime.context import (
+        RuntimeContext,
+        available_resources,
+        cluster_resources,
+        get_gpu_ids,
+        get_runtime_context,
+        nodes,
+    )
+    from mpi_runtime.refs import ObjectRef
+    from mpi_runtime.remote_function import RemoteFunction
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'mpi_runtime' has no attribute {name!r}")
+    import importlib
+
+    if name in ("errors", "exceptions"):
+        value: Any = importlib.import_module("mpi_runtime.errors")
+    else:
+        value = getattr(importlib.import_module(f"mpi_runtime.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

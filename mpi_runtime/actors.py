@@ -1,0 +1,179 @@
+"""Actors: what `@remote` makes of a class, and handles to instances that live in processes of their own."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NoReturn, TypeVar
+
+from mpi_runtime import current, running
+from mpi_runtime import options as option_rules
+from mpi_runtime.arguments import pack
+from mpi_runtime.processes.client import Client
+from mpi_runtime.refs import ObjectRef, note
+from mpi_runtime.remote_function import dump_code
+from mpi_runtime.scheduler.events import Call, Spec
+
+T = TypeVar("T")
+
+
+def method(*, num_returns: int = 1) -> Callable[[T], T]:
+    """Options of one method of an actor class: how many values a call of it returns."""
+    option_rules.check({"num_returns": num_returns}, ("num_returns",), "method()")
+
+    def mark(function: T) -> T:
+        function.__mpi_runtime_num_returns__ = num_returns  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+class ActorClass(Generic[T]):
+    """A class whose instances are actors: `C.remote(...)` makes one and returns a handle at once."""
+
+    def __init__(self, cls: type[T], options: Mapping[str, Any]) -> None:
+        option_rules.check(options, option_rules.ACTOR_OPTIONS, "actors")
+        self._class = cls
+        self._options = dict(options)
+        self._name = cls.__name__
+        self._spec: Spec | None = None
+        self._methods = {
+            name: getattr(function, "__mpi_runtime_num_returns__", 1)
+            for name, function in inspect.getmembers(cls, callable)
+            if not (name.startswith("__") and name.endswith("__")) or name == "__call__"
+        }
+        functools.update_wrapper(self, cls, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(
+            f"Actors cannot be instantiated directly. Instead of '{self._name}()', use '{self._name}.remote()'."
+        )
+
+    def options(self, **options: Any) -> ActorClass[T]:
+        """The same class with other options for the actors made through what is returned.
+
+        Raises:
+            ValueError: there is no such option, or its value is out of bounds.
+        """
+        return ActorClass(self._class, {**self._options, **options})
+
+    def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
+        """Make an actor. The handle can be used at once; if the constructor raises, every call gets that error.
+
+        Raises:
+            TypeError: an argument cannot be serialised.
+        """
+        client = running.client()
+        if self._spec is None:
+            self._spec = option_rules.actor_spec(self._name, dump_code(self._class, self._name), self._options)
+        client.register(self._spec)
+        packed = pack(client, args, kwargs, self._name)
+        id = client.next_ids(1)
+        client.submit_creation(Call(id, self._spec.id, packed.payload, packed.arguments, packed.holds))
+        return ActorHandle(id, self._name, self._methods, client)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ActorClass, (self._class, self._options)
+
+
+class ActorHandle:
+    """Stands for an actor. Its methods are called with `handle.method.remote(...)`; it can be passed on like any value.
+
+    The actor ends when the last handle is gone and its calls have ended.
+    """
+
+    def __init__(self, id: bytes, class_name: str, methods: dict[str, int], client: Client) -> None:
+        self._mpi_runtime_id = id
+        self._mpi_runtime_class = class_name
+        self._mpi_runtime_methods = methods
+        self._mpi_runtime_client = client
+
+    def __getattr__(self, name: str) -> ActorMethod:
+        if name.startswith("_mpi_runtime"):
+            raise AttributeError(name)
+        num_returns = self._mpi_runtime_methods.get(name)
+        if num_returns is None:
+            raise AttributeError(
+                f"actor class {self._mpi_runtime_class} has no method {name!r}. Attributes of an actor cannot be read through "
+                "a handle: write a method that returns them."
+            )
+        found = ActorMethod(self, name, num_returns)
+        self.__dict__[name] = found
+        return found
+
+    def __repr__(self) -> str:
+        return f"Actor({self._mpi_runtime_class}, {self._mpi_runtime_id.hex()})"
+
+    def __hash__(self) -> int:
+        return hash(self._mpi_runtime_id)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ActorHandle) and self._mpi_runtime_id == other._mpi_runtime_id
+
+    def __del__(self) -> None:
+        client = self.__dict__.get("_mpi_runtime_client")
+        if client is not None:
+            client.drop(self._mpi_runtime_id)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        note(self._mpi_runtime_id, self._mpi_runtime_client)
+        return adopt_handle, (self._mpi_runtime_id, self._mpi_runtime_class, self._mpi_runtime_methods)
+
+
+def adopt_handle(id: bytes, class_name: str, methods: dict[str, int]) -> ActorHandle:
+    """A handle that came to this process inside a value."""
+    return ActorHandle(id, class_name, methods, current.client().adopt(id))
+
+
+class ActorMethod:
+    """One method of an actor."""
+
+    def __init__(self, handle: ActorHandle, name: str, num_returns: int) -> None:
+        self._id = handle._mpi_runtime_id
+        self._client = handle._mpi_runtime_client
+        self._class_name = handle._mpi_runtime_class
+        self._name = name
+        self._spec = option_rules.method_spec(f"{self._class_name}.{name}", num_returns)
+        self._registered = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(
+            f"Actor methods cannot be called directly. Instead of running 'object.{self._name}()', "
+            f"try 'object.{self._name}.remote()'."
+        )
+
+    def options(self, *, num_returns: int = 1) -> ActorMethod:
+        """The same method with another number of return values."""
+        option_rules.check({"num_returns": num_returns}, ("num_returns",), "actor methods")
+        changed = object.__new__(ActorMethod)
+        changed.__dict__.update(self.__dict__)
+        changed._spec = option_rules.method_spec(f"{self._class_name}.{self._name}", num_returns)
+        changed._registered = False
+        return changed
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """Submit a call. Calls from one process run in the order in which they were submitted.
+
+        Returns:
+            An `ObjectRef`; a list of them for `num_returns` above 1; None for 0.
+
+        Raises:
+            TypeError: an argument cannot be serialised.
+        """
+        client = self._client
+        spec = self._spec
+        if not self._registered:
+            client.register(spec)
+            self._registered = True
+        if args or kwargs:
+            packed = pack(client, args, kwargs, spec.name)
+            call = Call(
+                client.next_ids(spec.num_returns), spec.id, packed.payload, packed.arguments, packed.holds, self._id
+            )
+        else:
+            call = Call(client.next_ids(spec.num_returns), spec.id, b"", actor=self._id)
+        refs: list[ObjectRef[Any]] = client.submit(call, spec.num_returns)
+        if spec.num_returns == 1:
+            return refs[0]
+        return refs or None

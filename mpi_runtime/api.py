@@ -1,0 +1,250 @@
+"""The functions a program calls: thin, on the client of this process."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, overload
+
+from mpi_runtime import config as configuration
+from mpi_runtime import current, running, session
+from mpi_runtime.actors import ActorClass, ActorHandle
+from mpi_runtime.errors import MpiRuntimeError
+from mpi_runtime.refs import ObjectRef
+from mpi_runtime.remote_function import P, R, RemoteFunction
+from mpi_runtime.scheduler.events import Killed
+
+T = TypeVar("T")
+
+
+class Context(Mapping[str, Any]):
+    """What `init()` returns: a mapping with facts about the job, and a context manager that ends it."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self.address_info = facts
+
+    def __getitem__(self, name: str) -> Any:
+        return self.address_info[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.address_info)
+
+    def __len__(self) -> int:
+        return len(self.address_info)
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutdown()
+
+    def disconnect(self) -> None:
+        """End the job, like `shutdown()`."""
+        shutdown()
+
+
+def init(address: str | None = None, *, ignore_reinit_error: bool = False, **arguments: Any) -> Context:
+    """Start the job. On ranks above 0 it does not return: they become workers.
+
+    Args:
+        address: must be None or "local": MPI jobs cannot be joined from outside.
+        ignore_reinit_error: return quietly if the job is running already.
+        **arguments: the fields of `Config`: `num_cpus`, `num_gpus`, `resources` (amounts of each node, believed
+            as stated), `memory`, `object_store_memory`, `log_to_driver`, `start_timeout_s` and others.
+
+    Returns:
+        A mapping with facts about the job, which as a context manager ends it.
+
+    Raises:
+        RuntimeError: the job is running already.
+        LaunchError: the ranks were started in a way that cannot work; names the cure.
+        TypeError, ValueError: an argument is not allowed; says which and why.
+    """
+    if address not in (None, "local", "auto"):
+        raise ValueError(
+            f"init(address={address!r}): a job of MPI ranks cannot be joined by address. Start the program with "
+            "`mpirun -n N python app.py` and call init() without an address."
+        )
+    config = configuration.from_init(**arguments)
+    client = current.client_or_none()
+    running_session = session.session()
+    if client is None:
+        running_session = session.start(config)
+    elif not ignore_reinit_error:
+        raise RuntimeError(
+            "init() was called, but the job is running already. Call shutdown() first, or pass ignore_reinit_error=True."
+        )
+    return Context({"address": "local", "ranks": running_session.size if running_session is not None else 0})
+
+
+def shutdown() -> None:
+    """End the job: all tasks and actors with it. Does nothing if none is running."""
+    session.stop()
+
+
+def is_initialized() -> bool:
+    """Whether the job is running, seen from this process."""
+    return current.client_or_none() is not None
+
+
+@overload
+def remote(target: type[T], /) -> ActorClass[T]: ...  # type: ignore[overload-overlap]
+@overload
+def remote(target: Callable[P, R], /) -> RemoteFunction[P, R]: ...
+@overload
+def remote(**options: Any) -> Callable[[Any], Any]: ...
+
+
+def remote(*targets: Any, **options: Any) -> Any:
+    """Make a function a remote function, or a class an actor class: `@remote` or `@remote(num_cpus=2)`.
+
+    Raises:
+        TypeError: it is neither a function nor a class, or options were given by position.
+        ValueError: there is no such option, or its value is out of bounds.
+    """
+    if len(targets) == 1 and not options and callable(targets[0]):
+        return _make_remote(targets[0], {})
+    if targets or not options:
+        raise TypeError(
+            "The @remote decorator must be applied either with no arguments and no parentheses, '@remote', or with "
+            "options by keyword, '@remote(num_cpus=2, num_returns=2)'."
+        )
+    return lambda target: _make_remote(target, options)
+
+
+def _make_remote(target: Any, options: dict[str, Any]) -> Any:
+    if isinstance(target, (RemoteFunction, ActorClass)):
+        raise TypeError(f"{target.__name__} is remote already; use .options() to change its options")  # type: ignore[union-attr]
+    if inspect.isclass(target):
+        return ActorClass(target, options)
+    if not callable(target):
+        raise TypeError(f"@remote is for functions and classes, not for {target!r}")
+    return RemoteFunction(target, options)
+
+
+@overload
+def get(refs: ObjectRef[T], *, timeout: float | None = None) -> T: ...
+@overload
+def get(refs: Sequence[ObjectRef[T]], *, timeout: float | None = None) -> list[T]: ...
+
+
+def get(refs: Any, *, timeout: float | None = None) -> Any:
+    """Wait for values and return them: one for a reference, a list for a list.
+
+    Args:
+        refs: an `ObjectRef` or a list of them.
+        timeout: seconds to wait at most; None for as long as it takes.
+
+    Raises:
+        GetTimeoutError: not all values were there in time.
+        TaskError: a task raised; also an instance of the class that it raised.
+        MpiRuntimeError: another reason why there is no value: a crash, a dead actor, no room.
+        ValueError: something that is not a reference was given.
+    """
+    client = running.client()
+    if type(refs) is ObjectRef:
+        return client.get((refs.binary(),), timeout)[0]
+    if not isinstance(refs, (list, tuple)):
+        raise ValueError(
+            f"Invalid type of object refs, {type(refs)}, is given. 'refs' must either be an ObjectRef or a list of ObjectRefs."
+        )
+    for ref in refs:
+        if type(ref) is not ObjectRef:
+            raise ValueError(
+                f"Invalid type of object refs, {type(ref)}, is given in a list. Each element must be an ObjectRef."
+            )
+    return client.get([ref.binary() for ref in refs], timeout)
+
+
+def put(value: T) -> ObjectRef[T]:
+    """Store a value, so that many calls can use it without passing it each time.
+
+    Raises:
+        TypeError: it cannot be serialised, or is an `ObjectRef`.
+        ObjectStoreFullError: there is no room for it.
+    """
+    if isinstance(value, ObjectRef):
+        raise TypeError(
+            "Calling 'put' on an ObjectRef is not allowed: it names a stored value already. To store the reference itself, put "
+            "it into a list and store that."
+        )
+    return running.client().put(value)
+
+
+def wait(
+    refs: Sequence[ObjectRef[T]], *, num_returns: int = 1, timeout: float | None = None, fetch_local: bool = True
+) -> tuple[list[ObjectRef[T]], list[ObjectRef[T]]]:
+    """Wait until some objects are ready or have failed.
+
+    Args:
+        refs: different references.
+        num_returns: how many to wait for.
+        timeout: seconds to wait at most; None for as long as it takes, 0 to look only.
+        fetch_local: accepted for Ray's sake: values are brought here by `get`.
+
+    Returns:
+        Two lists in the order of `refs`: at most `num_returns` that are ready, and the rest.
+
+    Raises:
+        TypeError, ValueError: not a list of different references, or `num_returns` out of bounds.
+    """
+    del fetch_local
+    if isinstance(refs, ObjectRef):
+        raise TypeError("wait() expected a list of ObjectRef, got a single ObjectRef")
+    if not isinstance(refs, (list, tuple)):
+        raise TypeError(f"wait() expected a list of ObjectRef, got {type(refs)}")
+    for ref in refs:
+        if type(ref) is not ObjectRef:
+            raise TypeError(f"wait() expected a list of ObjectRef, got a list that contains {type(ref)}")
+    ids = [ref.binary() for ref in refs]
+    if len(set(ids)) != len(ids):
+        raise ValueError("Wait requires a list of unique object refs.")
+    if timeout is not None and timeout < 0:
+        raise ValueError(f"The 'timeout' argument must be nonnegative. Received {timeout}")
+    if not refs:
+        return [], []
+    if num_returns <= 0:
+        raise ValueError(f"Invalid number of objects to return {num_returns}.")
+    if num_returns > len(refs):
+        raise ValueError(f"num_returns cannot be greater than the number of objects: {num_returns} > {len(refs)}")
+    flags = running.client().wait(ids, num_returns, timeout)
+    ready: list[ObjectRef[T]] = []
+    rest: list[ObjectRef[T]] = []
+    for ref, flag in zip(refs, flags, strict=True):
+        (ready if flag and len(ready) < num_returns else rest).append(ref)
+    return ready, rest
+
+
+def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
+    """Kill an actor at once. Calls that have not ended raise `ActorDiedError`.
+
+    Raises:
+        ValueError: not a handle of an actor.
+    """
+    if not isinstance(actor, ActorHandle):
+        raise ValueError(f"kill() only supports actors. For tasks, let them end. Got: {type(actor)}.")
+    client = running.client()
+    client.outbox.post(Killed(actor._mpi_runtime_id, no_restart))
+    client.outbox.flush()
+
+
+def explain(ref: ObjectRef[Any]) -> str:
+    """Why the value is not there yet, in words: what the call waits for, or where it runs."""
+    found: dict[str, str] = running.client().query("explain", ref.binary())
+    name = f"{found['name']}: " if "name" in found else ""
+    return f"{name}{found['state']}. {found['why']}"
+
+
+__all__ = [
+    "Context",
+    "MpiRuntimeError",
+    "explain",
+    "get",
+    "init",
+    "is_initialized",
+    "kill",
+    "put",
+    "remote",
+    "shutdown",
+    "wait",
+]

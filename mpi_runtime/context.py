@@ -1,0 +1,86 @@
+"""What a program can ask about where it runs."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from mpi_runtime import current, running
+
+
+class RuntimeContext:
+    """Where this code runs: in the driver, in a task, or in an actor."""
+
+    def get_job_id(self) -> str:
+        """The id of the job: there is one for each program."""
+        return "01000000"
+
+    def get_node_id(self) -> str:
+        """The id of this node, as in `nodes()`."""
+        return f"{running.client().host:032x}"
+
+    def get_task_id(self) -> str | None:
+        """The id of the running call; None in the driver."""
+        executor = running.client().executor
+        return executor.call.id.hex() if executor is not None and executor.call is not None else None
+
+    def get_task_name(self) -> str | None:
+        """The name of the running function or method; None in the driver."""
+        executor = running.client().executor
+        return executor.name if executor is not None else None
+
+    def get_actor_id(self) -> str | None:
+        """The id of the actor whose method runs; None outside of actors."""
+        executor = running.client().executor
+        return executor.actor_id.hex() if executor is not None and executor.actor_id else None
+
+    def get_worker_id(self) -> str:
+        """The number of the process within the job, as a string: 0 is the driver."""
+        executor = running.client().executor
+        return f"{executor.number if executor is not None else 0:032x}"
+
+    def get_rank(self) -> int:
+        """The MPI rank on whose behalf this code runs."""
+        executor = running.client().executor
+        return executor.rank if executor is not None else 0
+
+    def get_accelerator_ids(self) -> dict[str, list[str]]:
+        """The ids of the devices that this code may use, by kind."""
+        return {"GPU": [str(device) for device in get_gpu_ids()]}
+
+    @property
+    def pid(self) -> int:
+        """The process number."""
+        return os.getpid()
+
+    def __repr__(self) -> str:
+        return f"RuntimeContext(rank={self.get_rank()}, task={self.get_task_id()}, actor={self.get_actor_id()})"
+
+
+def get_runtime_context() -> RuntimeContext:
+    """Where this code runs."""
+    return RuntimeContext()
+
+
+def get_gpu_ids() -> list[int]:
+    """The ids of the GPUs that the running task or actor was given; empty elsewhere."""
+    client = current.client_or_none()
+    return list(client.executor.gpus) if client is not None and client.executor is not None else []
+
+
+def cluster_resources() -> dict[str, float]:
+    """What all nodes own together: amounts by name."""
+    resources: dict[str, float] = running.client().query("cluster_resources")
+    return resources
+
+
+def available_resources() -> dict[str, float]:
+    """What is free on all nodes together: amounts by name. A name vanishes when nothing of it is free."""
+    resources: dict[str, float] = running.client().query("available_resources")
+    return resources
+
+
+def nodes() -> list[dict[str, Any]]:
+    """One dictionary for each node: its name, its ranks, what it owns and what is free."""
+    entries: list[dict[str, Any]] = running.client().query("nodes")
+    return entries

@@ -1,0 +1,304 @@
+"""Every exception that this package raises, and the errors of user code as they cross processes.
+
+    MpiRuntimeError                   all of them                                                  (RayError)
+    |  you broke a rule
+    +-- RuntimeNotInitializedError    called before init() or after shutdown()
+    +-- LaunchError                   the ranks were started in a way that cannot work
+    +-- InfeasibleResourceError       no node can ever serve the request; also a ValueError
+    +-- SerializationError            a value cannot be pickled, or what was pickled cannot be read
+    |  you asked for it
+    +-- GetTimeoutError               get() with a timeout gave up; also a TimeoutError
+    +-- TaskCancelledError            the task was cancelled
+    |  user code raised
+    +-- TaskError                     with the original as `cause`, and of its class where possible (RayTaskError)
+    |  the world broke something
+    +-- WorkerCrashedError            the process that ran the task died
+    +-- OutOfMemoryError              it was killed because the host ran out of memory
+    +-- ActorError                    the actor cannot answer                                      (RayActorError)
+    |   +-- ActorDiedError            and never will
+    |   +-- ActorUnavailableError     for now; a later call may succeed
+    +-- ObjectLostError               the value is gone, and cannot be made again
+    +-- ObjectStoreFullError          there is no room for the value
+    +-- HeadDiedError                 the scheduler's process is gone, and the job with it
+    |  we did
+    +-- InternalError                 a bug of this package: please report it                      (RaySystemError)
+
+All but `TaskError` are made from one message, so that the scheduler can name them by class name and text.
+"""
+
+import builtins
+import functools
+import traceback
+from typing import Any
+
+
+class MpiRuntimeError(Exception):
+    """Base of all exceptions of this package, errors of user code included."""
+
+
+class RuntimeNotInitializedError(MpiRuntimeError):
+    """Something that needs the running system was called before `init()` or after `shutdown()`."""
+
+    def __init__(self, message: str = "mpi_runtime is not running here: call mpi_runtime.init() first") -> None:
+        super().__init__(message)
+
+
+class LaunchError(MpiRuntimeError):
+    """The ranks were started in a way that cannot work; the message names the cure."""
+
+
+class InfeasibleResourceError(MpiRuntimeError, ValueError):
+    """No node could ever serve this request, however long it waited; the message names the largest that exists."""
+
+
+class SerializationError(MpiRuntimeError):
+    """A value cannot be pickled, or what was pickled cannot be read back."""
+
+
+class GetTimeoutError(MpiRuntimeError, TimeoutError):
+    """The values were not there within the time allowed. The tasks go on; `get` may be called again."""
+
+
+class TaskCancelledError(MpiRuntimeError):
+    """The task was cancelled before it ended."""
+
+
+class TaskError(MpiRuntimeError):
+    """User code raised in a task or an actor.
+
+    What `get` raises is, where Python allows it, an instance of the class of the original exception too, so that
+    `except ZeroDivisionError` works across processes. Its text is the remote traceback; `args` and all attributes
+    are those of the original.
+    """
+
+    def __init__(self, cause: BaseException, traceback_str: str) -> None:
+        _fill(self, cause, traceback_str)
+
+    @property
+    def cause(self) -> BaseException:
+        """The exception that user code raised first, without its traceback."""
+        cause: BaseException = vars(self)["cause"]
+        return cause
+
+    @property
+    def traceback_str(self) -> str:
+        """The remote traceback, below a line with function, pid, rank and host."""
+        text: str = vars(self)["traceback_str"]
+        return text
+
+    def as_instanceof_cause(self) -> "TaskError":
+        """Return a new error of the same content that is also an instance of the cause's class, where that can be."""
+        return task_error(self.cause, self.traceback_str)
+
+    def __str__(self) -> str:
+        return self.traceback_str
+
+    def __repr__(self) -> str:
+        return f"TaskError({self.cause!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        # Whatever the original computes on demand. Not double underscores: they say what an object *is*.
+        if name.startswith("__") or "cause" not in vars(self):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.cause, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        cause = self.cause
+        if type(cause).__reduce__ is BaseException.__reduce__ and type(cause).__reduce_ex__ is object.__reduce_ex__:
+            # pickle would call the class with `args`, which fails for each __init__ with parameters of its own.
+            return _load_task_error, (type(cause), cause.args, vars(cause), self.traceback_str)
+        return task_error, (cause, self.traceback_str)
+
+
+class WorkerCrashedError(MpiRuntimeError):
+    """The process that ran the task died, more often than the task may be retried; the message names the signal."""
+
+
+class OutOfMemoryError(MpiRuntimeError):
+    """The process that ran the task was killed because its host ran out of memory."""
+
+
+class ActorError(MpiRuntimeError):
+    """The actor cannot answer this call: `ActorDiedError` or `ActorUnavailableError`."""
+
+
+class ActorDiedError(ActorError):
+    """The actor's process has ended and will not be started again; the message says why."""
+
+
+class ActorUnavailableError(ActorError):
+    """The actor cannot be reached now, for example because it is being restarted; the call may or may not have run."""
+
+
+class ObjectLostError(MpiRuntimeError):
+    """All copies of the value are gone, and it could not be made again."""
+
+
+class ObjectStoreFullError(MpiRuntimeError):
+    """The value does not fit into the object store: it is too large, or the rest is in use."""
+
+
+class HeadDiedError(MpiRuntimeError):
+    """The process with the scheduler is gone, or cannot be reached. The job cannot go on."""
+
+
+class InternalError(MpiRuntimeError):
+    """A rule that this package sets itself was broken: a bug, please report it."""
+
+
+RayError = MpiRuntimeError
+RayTaskError = TaskError
+RayActorError = ActorError
+RaySystemError = InternalError
+
+_BY_CODE: dict[str, type[MpiRuntimeError]] = {
+    kind.__name__: kind
+    for kind in (
+        RuntimeNotInitializedError,
+        LaunchError,
+        InfeasibleResourceError,
+        SerializationError,
+        GetTimeoutError,
+        TaskCancelledError,
+        WorkerCrashedError,
+        OutOfMemoryError,
+        ActorError,
+        ActorDiedError,
+        ActorUnavailableError,
+        ObjectLostError,
+        ObjectStoreFullError,
+        HeadDiedError,
+        InternalError,
+    )
+}
+
+
+def from_code(code: str, message: str) -> MpiRuntimeError:
+    """Return the runtime's own error as it was sent: by class name and text."""
+    kind = _BY_CODE.get(code)
+    return kind(message) if kind else InternalError(f"unknown error code {code!r}: {message}")
+
+
+# Errors of user code.
+
+_TEXT_CHARACTERS_MAX = 20_000
+"""A chain of a thousand tasks that pass on one error would else carry a thousand tracebacks; both ends tell most."""
+
+# Not to be raised by get() as themselves: an iteration around it would end as if it were complete, and a group
+# cannot be made without its members, which have tracebacks of their own.
+_NEVER_DUAL: tuple[type[BaseException], ...] = tuple(
+    getattr(builtins, name)
+    for name in ("StopIteration", "StopAsyncIteration", "BaseExceptionGroup")
+    if hasattr(builtins, name)
+)
+
+_HEAP_TYPE = 1 << 9
+"""Flag of classes that were made at run time, not in C for good (Py_TPFLAGS_HEAPTYPE)."""
+
+
+def describe(function_name: str, pid: int, rank: int, host: str, exc: BaseException) -> str:
+    """Return the text of a remote error: where it happened, and the traceback without this package's own frames."""
+    frames = exc.__traceback__
+    while frames and str(frames.tb_frame.f_globals.get("__name__", "")).startswith("mpi_runtime."):
+        frames = frames.tb_next
+    lines = traceback.format_exception(type(exc), exc, frames)
+    text = f"{function_name}() failed: pid={pid}, rank={rank}, host={host}\n{''.join(lines)}".rstrip()
+    if len(text) > _TEXT_CHARACTERS_MAX:
+        half = _TEXT_CHARACTERS_MAX // 2
+        text = f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
+    return text
+
+
+def make_task_error(exc: BaseException, function_name: str, pid: int, rank: int, host: str) -> TaskError:
+    """Return the error for an exception that escaped from user code.
+
+    An error of another task that a task lets pass keeps its first cause; only the text grows by one traceback.
+    """
+    cause = exc.cause if isinstance(exc, TaskError) else exc
+    return task_error(cause, describe(function_name, pid, rank, host, exc))
+
+
+def task_error(cause: BaseException, traceback_str: str) -> TaskError:
+    """Return a `TaskError` that is also an instance of the class of `cause`, or a plain one where that cannot be."""
+    kind: type[TaskError] = _dual_class(type(cause))  # type: ignore[arg-type]  # typeshed: classes are not hashable
+    if kind is not TaskError:
+        try:
+            error = _bare_instance(kind)
+            _fill(error, cause, traceback_str)
+        except Exception:
+            # The class resists; what it says still has to arrive.
+            return TaskError(cause, traceback_str)
+        return error
+    return TaskError(cause, traceback_str)
+
+
+def portable(error: TaskError) -> TaskError:
+    """Return the error if another process can unpickle it; else one like it with its cause put into words."""
+    import cloudpickle  # not at the top: only a failing task pays for it
+
+    cause = error.cause
+    try:
+        cloudpickle.loads(cloudpickle.dumps(error))
+    except Exception as reason:
+        said = "".join(traceback.format_exception_only(type(cause), cause)).strip()
+        why = f"{type(reason).__name__}: {reason}"
+        substitute = SerializationError(f"{said}\n(in words: the exception cannot be pickled and read back: {why})")
+        return task_error(substitute, error.traceback_str)
+    return error
+
+
+@functools.lru_cache(maxsize=1024)
+def _dual_class(kind: type[BaseException]) -> type[TaskError]:
+    """Return a class that is both a `TaskError` and `kind`; `TaskError` itself if there can be none.
+
+    Exceptions that end a process (SystemExit, KeyboardInterrupt) must not end the caller's: they are no `Exception`.
+    """
+    if not issubclass(kind, Exception) or issubclass(kind, (TaskError, *_NEVER_DUAL)):
+        return TaskError
+    name, contents = f"TaskError({kind.__qualname__})", {"__module__": __name__, "__doc__": kind.__doc__}
+    try:
+        return type(name, (TaskError, kind), contents)
+    except Exception:  # final, a metaclass or an __init_subclass__ that refuses, a layout of its own
+        return TaskError
+
+
+def _builtin_base(kind: type[BaseException]) -> Any:
+    """Return the nearest base that was made in C: what decides how an instance lies in memory."""
+    return next(base for base in kind.__mro__ if not base.__flags__ & _HEAP_TYPE)
+
+
+def _bare_instance(kind: type[TaskError]) -> TaskError:
+    """Return an instance on which no `__new__` and no `__init__` of user code was called."""
+    error: TaskError = _builtin_base(kind).__new__(kind)
+    return error
+
+
+def _fill(error: TaskError, cause: BaseException, traceback_str: str) -> None:
+    """Give the error what the original has: args, attributes, and fields that C classes and slots keep elsewhere."""
+    error.args = cause.args
+    for kind in type(cause).__mro__:
+        if kind in (BaseException, object):
+            continue
+        for name, member in vars(kind).items():
+            if type(member).__name__ in ("member_descriptor", "getset_descriptor") and not name.startswith("__"):
+                try:
+                    member.__set__(error, member.__get__(cause, kind))
+                except (AttributeError, TypeError, ValueError):
+                    continue  # an empty slot, a field that is derived, or a class that `error` is not
+    state = vars(error)
+    state.update(vars(cause))
+    state.pop("__notes__", None)  # the text has them
+    state["cause"] = cause
+    state["traceback_str"] = traceback_str
+
+
+def _load_task_error(
+    kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any], traceback_str: str
+) -> TaskError:
+    """Unpickle an error whose cause is made again without calling its class."""
+    base = _builtin_base(kind)
+    cause: BaseException = base.__new__(kind, *args)
+    base.__init__(cause, *args)
+    cause.args = args
+    vars(cause).update(state)
+    return task_error(cause, traceback_str)

@@ -1,0 +1,1 @@
+"""Values: how they become bytes, and where large ones lie."""

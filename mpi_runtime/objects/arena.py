@@ -1,0 +1,407 @@
+"""The arena: one memory file per host that holds the large objects of all its ranks.
+
+It is a descriptor without a name (`memfd_create`), made by the agent of the host's lowest rank and handed to the other
+agents and to every client, so nothing of it outlives its processes. First comes a header, then one region for each
+local rank:
+
+    capacity | regions | used[regions] | spare[regions] | wanted[regions] | ... | region 0 | region 1 | ...
+
+Every region is as long as the capacity of the whole host and sparse: memory exists only where something was written.
+So each agent allocates in its own region without asking anybody, while the capacity is counted for the host: the words
+`used[r]` (allocated bytes) and `spare[r]` (free bytes that still occupy memory) are written by rank r's agent only.
+
+Memory that was written before is *warm*; memory that was not, or was given back to the system, is *cold*. The first
+touch of cold memory costs 5 to 40 times as much as a warm copy, so free memory is kept and preferred. The price is
+that one rank's spare memory may be in the way of another's objects. Rule: when an allocation brings used + spare of all
+regions above the capacity, its agent first gives its own spare memory back and then sets `wanted[r]` for the others
+that have some, which do the same in their next turn (`AgentArena.settle`).
+"""
+
+import mmap
+import os
+import resource
+import sys
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, fcntl
+from pathlib import Path
+
+from mpi_runtime.objects.allocator import PAGE, Allocator, Statistics, round_down, round_up
+from mpi_runtime.transport.base import Buffer
+
+TRIM_STEP = 32 << 20
+"""How much an agent gives back in one turn: slow machines take 2 ms for a MiB, and an agent has to answer."""
+COPY_STEP = 2 << 20
+"""How much a client copies without letting its other threads run."""
+TOUCH_GRAIN = 64 << 10
+MADV_POPULATE_READ = 22
+DEFAULT_SHARE_PERCENT = 30
+
+
+# The memory file.
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things are in the memory file."""
+
+    capacity: int
+    """Bytes that the objects of the host may have together, and the length of each region."""
+    regions: int
+    """How many ranks the host has."""
+
+    @property
+    def header(self) -> int:
+        """Length of the header in bytes."""
+        return round_up(8 * (2 + 3 * self.regions), PAGE)
+
+    @property
+    def size(self) -> int:
+        """Length of the file in bytes."""
+        return self.header + self.regions * self.capacity
+
+    def start(self, region: int) -> int:
+        """Where a region starts in the file."""
+        if not 0 <= region < self.regions:
+            raise ValueError(f"the arena has regions 0 to {self.regions - 1}, not {region}")
+        return self.header + region * self.capacity
+
+    @classmethod
+    def of(cls, descriptor: int) -> "Layout":
+        """Read it from an arena's header."""
+        words = os.pread(descriptor, 16, 0)
+        return cls(int.from_bytes(words[:8], sys.byteorder), int.from_bytes(words[8:], sys.byteorder))
+
+
+def create(capacity: int, regions: int) -> int:
+    """Make the memory file of a host and return its descriptor, which the caller owns.
+
+    Args:
+        capacity: bytes for all objects of the host; rounded down to whole pages.
+        regions: number of ranks on the host.
+
+    Raises:
+        ValueError: less than a page, or no region.
+        OSError: the system refuses, for instance because of a limit on file sizes (`ulimit -f`).
+    """
+    layout = Layout(round_down(capacity, PAGE), regions)
+    if layout.capacity < PAGE or regions < 1:
+        raise ValueError(f"an arena needs a page ({PAGE} bytes) and a region; it was to have {capacity} and {regions}")
+    descriptor = os.memfd_create("mpi_runtime", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(descriptor, layout.size)
+        os.pwrite(descriptor, b"".join(word.to_bytes(8, sys.byteorder) for word in (layout.capacity, regions)), 0)
+        # A client that shortened the file by mistake would kill every process that reads beyond the new end.
+        fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def default_capacity(memory_limit: int) -> int:
+    """How large the arena of a host is by default, in bytes: a fixed share of the memory it may use."""
+    return round_down(memory_limit * DEFAULT_SHARE_PERCENT // 100, PAGE)
+
+
+def memory_limit(root: Path = Path("/")) -> int:
+    """How many bytes of memory this process may use: those of the machine, or fewer if its cgroups say so.
+
+    Args:
+        root: where `proc` and `sys` are; for tests.
+    """
+    limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        memberships = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return limit
+    for membership in memberships:
+        _, controllers, path = membership.split(":", 2)
+        if not controllers:
+            mount, name = root / "sys/fs/cgroup", "memory.max"
+        elif "memory" in controllers.split(","):
+            mount, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        # Every ancestor limits too. In a container the path may be the host's and not exist; the mount itself does.
+        group = mount / path.lstrip("/")
+        for directory in (group, *group.parents):
+            with suppress(OSError, ValueError):  # no such file, or the word "max"
+                limit = min(limit, int((directory / name).read_text()))
+            if directory == mount:
+                break
+    return limit
+
+
+# Access to the memory.
+
+
+def _map(descriptor: int, start: int, size: int, access: int) -> mmap.mmap:
+    mapping = mmap.mmap(descriptor, size, access=access, offset=start)
+    with suppress(OSError):  # a core dump would contain the arena otherwise, for the file has no name
+        mapping.madvise(mmap.MADV_DONTDUMP)
+    return mapping
+
+
+class _Window:
+    """A region as one process sees it: mapped as a whole, or, under a limit on address space, extent by extent.
+
+    The whole is better, because the pages that were seen once stay in the page table.
+    """
+
+    def __init__(self, descriptor: int, layout: Layout, region: int, access: int) -> None:
+        self._descriptor = descriptor
+        self._start = layout.start(region)
+        self._size = layout.capacity
+        self._access = access
+        self._whole: mmap.mmap | None = None
+        if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+            with suppress(OSError):
+                self._whole = _map(descriptor, self._start, self._size, access)
+        self.touched = bytearray(0 if self._whole is None else -(-self._size // TOUCH_GRAIN))
+        """For `_copy`: which parts of the whole have been written; empty if it is not mapped as a whole."""
+
+    def locate(self, offset: int, size: int) -> tuple[mmap.mmap, int]:
+        """A mapping that contains the extent, and where in it the extent starts."""
+        if size < 1 or not 0 <= offset <= self._size - size:
+            raise ValueError(f"{size} bytes at offset {offset} are no extent of a region of {self._size} bytes")
+        if self._whole is not None:
+            return self._whole, offset
+        first = round_down(offset, PAGE)
+        return _map(self._descriptor, self._start + first, offset + size - first, self._access), offset - first
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """The bytes of the extent."""
+        mapping, at = self.locate(offset, size)
+        return memoryview(mapping)[at : at + size]
+
+
+class AgentArena:
+    """The arena as the agent of one rank uses it: allocates in its own region and reads and writes there."""
+
+    def __init__(self, descriptor: int, region: int) -> None:
+        """Use the arena behind a descriptor, which stays the caller's.
+
+        Args:
+            descriptor: from `create`.
+            region: index of this rank among the ranks of its host, ascending.
+        """
+        self.layout = Layout.of(descriptor)
+        self.region = region
+        self.allocator = Allocator(self.layout.capacity)
+        self._window = _Window(descriptor, self.layout, region, mmap.ACCESS_WRITE)
+        words = memoryview(_map(descriptor, 0, self.layout.header, mmap.ACCESS_WRITE)).cast("Q")
+        regions = self.layout.regions
+        self._used, self._spare, self._wanted = (words[2 + n * regions : 2 + (n + 1) * regions] for n in range(3))
+        self.busy = False
+        """Whether memory is to be given back: call `settle` before going to sleep."""
+        self._grew = False
+
+    def allocate(self, size: int) -> int | None:
+        """The offset of a new extent in the own region, or None: `refusal` says why.
+
+        When two agents ask for the last bytes of the host at the same time both may be refused, never both served.
+        """
+        self._used[self.region] += Allocator.rounded(size)  # said before looking at what others say
+        offset = self.allocator.allocate(size) if sum(self._used) <= self.layout.capacity else None
+        self._publish()
+        if offset is not None and self._excess() > 0:
+            self.busy = self._grew = True
+        return offset
+
+    def refusal(self, size: int) -> str:
+        """Why an allocation of `size` bytes was refused, in words for the user."""
+        used, capacity = sum(self._used), self.layout.capacity
+        if used + Allocator.rounded(size) > capacity:
+            problem = f"{used} of its {capacity} bytes are in use"
+        else:
+            problem = f"of {capacity - used} free bytes only {self.allocator.statistics().largest} are in one piece"
+        return (
+            f"The object store of this host has no room for an object of {size} bytes: {problem}. "
+            "Drop references to large objects, or start with a larger object store."
+        )
+
+    def free(self, offset: int) -> int:
+        """Give an extent back; returns how many bytes it took.
+
+        Raises:
+            ValueError: no extent is allocated there.
+        """
+        size = self.allocator.free(offset)
+        self._publish()
+        return size
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """The writable bytes of an allocated extent of the own region.
+
+        Raises:
+            ValueError: they are not part of one allocated extent that starts at the offset.
+        """
+        if self.allocator.size(offset) < size:
+            raise ValueError(f"no extent of {size} bytes is allocated at offset {offset} of region {self.region}")
+        return self._window.view(offset, size)
+
+    def trim(self, size: int) -> int:
+        """Give at least `size` bytes of spare memory back to the system, or as much as there is; returns how much."""
+        trimmed = self.allocator.trim(size, self._give_back)
+        self._publish()
+        return trimmed
+
+    def settle(self) -> list[int]:
+        """Take one step to keep the memory of the host within its capacity; to be called once per turn of the agent.
+
+        Costs one look at the header when there is nothing to do. While `busy`, the agent should call it again soon.
+
+        Returns:
+            Regions whose spare memory is in the way: their agents have been told in the header, and must be woken (any
+            frame will do, an empty one for instance) to notice it.
+        """
+        if self._wanted[self.region]:
+            self._wanted[self.region] = 0
+            self.busy = True
+        if not self.busy:
+            return []
+        excess = self._excess()
+        if excess > 0 and self.trim(min(excess, TRIM_STEP)):
+            return []
+        grew, self.busy, self._grew = self._grew, False, False
+        if excess <= 0 or not grew:  # who was asked does not ask in turn, or two agents would wake each other for ever
+            return []
+        others = [region for region, spare in enumerate(self._spare) if spare and region != self.region]
+        for region in others:
+            self._wanted[region] = 1
+        return others
+
+    def host_used(self) -> int:
+        """Allocated bytes of all regions of the host."""
+        return sum(self._used)
+
+    def statistics(self) -> Statistics:
+        """What the own region holds now."""
+        return self.allocator.statistics()
+
+    def close(self) -> None:
+        """Stop using the arena; no other method may be called afterwards. Views stay valid."""
+        del self._window, self._used, self._spare, self._wanted
+
+    def _give_back(self, offset: int, size: int) -> bool:
+        mapping, at = self._window.locate(offset, size)
+        try:
+            mapping.madvise(mmap.MADV_REMOVE, at, size)
+        except OSError:  # this system cannot
+            return False
+        return True
+
+    def _publish(self) -> None:
+        self._used[self.region] = self.allocator.used
+        self._spare[self.region] = self.allocator.spare
+
+    def _excess(self) -> int:
+        return sum(self._used) + sum(self._spare) - self.layout.capacity
+
+
+_client_arenas: "weakref.WeakSet[ClientArena]" = weakref.WeakSet()
+
+
+class ClientArena:
+    """The arena as a client uses it: writes extents that its agent gave it, and reads objects. Safe between threads."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Use the arena behind a descriptor, which stays the caller's and must stay open until `close`."""
+        self.layout = Layout.of(descriptor)
+        self._descriptor = descriptor
+        self._readers: dict[int, _Window] = {}
+        self._writers: dict[int, _Window] = {}
+        self._views: dict[int, weakref.ref[object]] = {}
+        _client_arenas.add(self)
+
+    def write(self, region: int, offset: int, parts: Iterable[tuple[int, Buffer]]) -> None:
+        """Copy buffers into an extent.
+
+        Args:
+            region: index of the rank that allocated it among the ranks of the host.
+            offset: where the extent starts in the region, in bytes.
+            parts: contiguous buffers, each with its position in the extent in bytes.
+
+        Raises:
+            ValueError: a part does not lie in the region.
+        """
+        window = self._window(self._writers, region, mmap.ACCESS_WRITE)
+        buffers = [(position, memoryview(part).cast("B")) for position, part in parts if memoryview(part).nbytes]
+        if not buffers:
+            return
+        first = min(position for position, _ in buffers)
+        size = max(position + len(buffer) for position, buffer in buffers) - first
+        mapping, at = window.locate(offset + first, size)
+        for position, buffer in buffers:
+            _copy(mapping, at + position - first, buffer, window.touched)
+
+    def read(self, region: int, offset: int, size: int, on_release: Callable[[], None]) -> memoryview:
+        """A read-only view of an object, without a copy.
+
+        Args:
+            region: index of the rank that allocated it among the ranks of the host.
+            offset: where it starts in the region, in bytes.
+            size: its length in bytes, at least 1.
+            on_release: called exactly once, when neither the view nor anything made from it (slices, arrays) is left.
+                That may be in any thread, in the middle of any instruction, by the garbage collector: it must take no
+                lock and raise nothing; appending to a `deque` is fine. It is not called after `close`, in a forked
+                child, or while the interpreter ends.
+
+        Raises:
+            ValueError: the bytes do not lie in the region.
+        """
+        import numpy  # here, because a program without large objects should start without it
+
+        # Of the objects that lend their buffer an array is one that can also be weakly referenced.
+        lender = numpy.frombuffer(self._window(self._readers, region, mmap.ACCESS_READ).view(offset, size), numpy.uint8)
+        views, key, finalizing = self._views, id(lender), sys.is_finalizing
+
+        def released(_: object) -> None:
+            if views.pop(key, None) is not None and not finalizing():
+                on_release()
+
+        views[key] = weakref.ref(lender, released)
+        return lender.data
+
+    def close(self) -> None:
+        """Stop using the arena. Views stay readable, but their release is not reported any more."""
+        self._forget_views()
+        self._readers.clear()
+        self._writers.clear()
+
+    def _forget_views(self) -> None:
+        self._views.clear()
+
+    def _window(self, windows: dict[int, _Window], region: int, access: int) -> _Window:
+        window = windows.get(region)
+        if window is None:
+            window = windows.setdefault(region, _Window(self._descriptor, self.layout, region, access))
+        return window
+
+
+def _copy(mapping: mmap.mmap, start: int, source: memoryview, touched: bytearray) -> None:
+    """Copy in steps, so that other threads get their turn, and fast into warm pages that this process has not seen yet.
+
+    To write those, one page fault after the other, took 190 ms for 100 MB where the copy itself takes 13; to have the
+    system enter them into the page table for reading, which it does by the dozen, first: 76 ms.
+    """
+    for position in range(0, len(source), COPY_STEP):
+        piece = source[position : position + COPY_STEP]
+        low, high = start + position, start + position + len(piece)
+        first, last = low // TOUCH_GRAIN, -(-high // TOUCH_GRAIN)
+        if not touched or touched.find(0, first, last) >= 0:
+            touched[first:last] = b"\1" * len(touched[first:last])
+            with suppress(OSError):  # Linux before 5.14
+                mapping.madvise(MADV_POPULATE_READ, round_down(low, PAGE), high - round_down(low, PAGE))
+        mapping[low:high] = piece
+
+
+def _after_fork_in_child() -> None:
+    for arena in _client_arenas:
+        arena._forget_views()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,149 @@
+"""Values to bytes and back: pickle 5 with its large buffers beside it, cloudpickle for what plain pickle cannot carry.
+
+A value without buffers is its pickle, which starts with 0x80. A value with buffers is
+
+    0x01 | 3 bytes | count: u32 | pickle length: u64 | buffer lengths: u64 ... | pickle | buffers, each 64-byte aligned
+
+so that arrays are read in place. They come back read-only wherever they lie: a program that works with small arrays
+must not fail with large ones.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from mpi_runtime.refs import Collecting
+
+ALIGNMENT = 64
+_HEAD = struct.Struct("<B3xIQ")
+_BUFFERS = 0x01
+_PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
+"""Types that plain pickle carries without looking at any module."""
+_PLAIN_ITEMS_MAX = 16
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Serialized(NamedTuple):
+    """A value as bytes."""
+
+    data: bytes
+    """The pickle."""
+    buffers: list[memoryview]
+    """Large contiguous parts, not copied."""
+    refs: list[bytes]
+    """References inside the value."""
+
+    def size(self) -> int:
+        """Length of the whole in bytes."""
+        if not self.buffers:
+            return len(self.data)
+        return _layout(self)[-1]
+
+    def parts(self) -> Iterator[tuple[int, Buffer]]:
+        """The pieces of the whole, each with its position."""
+        if not self.buffers:
+            yield 0, self.data
+            return
+        *positions, _ = _layout(self)
+        lengths = [buffer.nbytes for buffer in self.buffers]
+        yield 0, _HEAD.pack(_BUFFERS, len(lengths), len(self.data)) + struct.pack(f"<{len(lengths)}Q", *lengths)
+        yield _HEAD.size + 8 * len(lengths), self.data
+        yield from zip(positions, self.buffers, strict=True)
+
+    def inline(self) -> bytes:
+        """The whole in one piece."""
+        if not self.buffers:
+            return self.data
+        whole = bytearray(self.size())
+        for position, part in self.parts():
+            whole[position : position + len(part)] = part
+        return bytes(whole)
+
+
+def _layout(value: Serialized) -> list[int]:
+    """The positions of the buffers, and after them the length of the whole."""
+    at = _HEAD.size + 8 * len(value.buffers) + len(value.data)
+    positions = []
+    for buffer in value.buffers:
+        at += -at % ALIGNMENT
+        positions.append(at)
+        at += buffer.nbytes
+    return [*positions, at]
+
+
+def dumps(value: object, what: str = "the value") -> Serialized:
+    """Serialise a value.
+
+    Args:
+        value: anything that cloudpickle can carry.
+        what: how to call it in an error.
+
+    Raises:
+        TypeError: some part of it cannot be serialised; names which.
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return Serialized(pickle.dumps(value, 5), [], [])
+    if kind in (tuple, list) and len(value) <= _PLAIN_ITEMS_MAX and all(type(item) in _PLAIN for item in value):  # type: ignore[arg-type, attr-defined]
+        return Serialized(pickle.dumps(value, 5), [], [])
+    return _dumps_any(value, what)
+
+
+def dumps_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Serialized:
+    """Serialise the arguments of a call; see `dumps`."""
+    if not kwargs and len(args) <= _PLAIN_ITEMS_MAX and all(type(item) in _PLAIN for item in args):
+        return Serialized(pickle.dumps((args, kwargs), 5), [], [])
+    return _dumps_any((args, kwargs), what)
+
+
+def _dumps_any(value: object, what: str) -> Serialized:
+    import cloudpickle
+
+    buffers: list[memoryview] = []
+
+    def beside(buffer: pickle.PickleBuffer) -> bool:
+        try:
+            raw = buffer.raw()
+        except BufferError:
+            return True  # not contiguous: into the pickle
+        buffers.append(raw)
+        return False
+
+    file = io.BytesIO()
+    with Collecting() as refs:
+        try:
+            cloudpickle.Pickler(file, protocol=5, buffer_callback=beside).dump(value)
+        except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError, NotImplementedError) as error:
+            raise TypeError(
+                f"cannot serialise {what} of type {type(value).__name__}: {error}. Locks, open files, sockets and the like "
+                "belong to one process; make them inside the task or actor that uses them."
+            ) from error
+    return Serialized(file.getvalue(), buffers, list(dict.fromkeys(refs)))
+
+
+def loads(data: Buffer) -> Any:
+    """The value; its arrays are read-only views of `data` and keep that alive."""
+    if data[0] != _BUFFERS:
+        return pickle.loads(data)
+    whole = memoryview(data).toreadonly()
+    _, count, pickle_length = _HEAD.unpack_from(whole)
+    lengths = struct.unpack_from(f"<{count}Q", whole, _HEAD.size)
+    start = _HEAD.size + 8 * count
+    at = start + pickle_length
+    buffers = []
+    for length in lengths:
+        at += -at % ALIGNMENT
+        buffers.append(whole[at : at + length])
+        at += length
+    return pickle.loads(whole[start : start + pickle_length], buffers=buffers)
+
+
+class Slot(NamedTuple):
+    """In serialised arguments: here goes the value of the call's n-th argument object."""
+
+    number: int

@@ -1,0 +1,148 @@
+"""Options of remote functions and classes: names, bounds, defaults, and the spec that they become."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from difflib import get_close_matches
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from mpi_runtime.scheduler.events import ACTOR, METHOD, TASK, Spec
+from mpi_runtime.scheduler.limits import UNIT
+
+TASK_OPTIONS = (
+    "num_cpus", "num_gpus", "memory", "resources", "num_returns", "max_retries", "retry_exceptions", "name", "runtime_env",
+)  # fmt: skip
+ACTOR_OPTIONS = ("num_cpus", "num_gpus", "memory", "resources", "name", "runtime_env")
+DEFAULT_MAX_RETRIES = 3
+
+
+def check(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
+    """Refuse options that there are not, and values that cannot be.
+
+    Raises:
+        ValueError: there is no such option, or its value is out of bounds.
+        TypeError: its value is of the wrong type.
+    """
+    for name, value in options.items():
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+            raise ValueError(f"Invalid option keyword {name!r} for {what}; {hint}")
+        if value is None:
+            continue
+        _CHECKS[name](name, value)
+
+
+def _amount(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number, 0 or more, not {value!r}")
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be a finite number, 0 or more, not {value!r}")
+
+
+def _gpus(name: str, value: Any) -> None:
+    _amount(name, value)
+    if value > 1 and value != int(value):
+        raise ValueError(f"{name} must be 0, a share below 1, or a whole number; got {value!r}")
+
+
+def _count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    if value < (-1 if name == "max_retries" else 0):
+        raise ValueError(f"{name} must be {'-1 (without limit), ' if name == 'max_retries' else ''}0 or more, not {value}")
+
+
+def _bool(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+
+
+def _text(name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string, not {value!r}")
+
+
+def _resources(name: str, value: Any) -> None:
+    if not isinstance(value, dict):
+        raise TypeError(f"{name} must be a dict of names and amounts, not {value!r}")
+    for resource, units in value.items():
+        if resource in ("CPU", "GPU"):
+            raise ValueError(f"use num_{resource.lower()}s for {resource!r}, not {name}")
+        _text(f"a key of {name}", resource)
+        _amount(f"{name}[{resource!r}]", units)
+
+
+def _runtime_env(name: str, value: Any) -> None:
+    if not isinstance(value, dict):
+        raise TypeError(f"{name} must be a dict, not {value!r}")
+    for key in value:
+        if key != "env_vars":
+            raise ValueError(f"{name} may have 'env_vars' only, not {key!r}")
+    for variable, text in value.get("env_vars", {}).items():
+        _text(f"a key of {name}['env_vars']", variable)
+        _text(f"{name}['env_vars'][{variable!r}]", text)
+
+
+_CHECKS = {
+    "num_cpus": _amount,
+    "num_gpus": _gpus,
+    "memory": _amount,
+    "resources": _resources,
+    "num_returns": _count,
+    "max_retries": _count,
+    "retry_exceptions": _bool,
+    "name": _text,
+    "runtime_env": _runtime_env,
+}
+
+
+def _with_id(spec: Spec) -> Spec:
+    digest = blake2b(msgspec.msgpack.encode(spec), digest_size=8).digest()
+    spec.id = int.from_bytes(digest, "big") >> 1
+    return spec
+
+
+def _needs(options: Mapping[str, Any], default_cpus: float) -> dict[str, Any]:
+    cpus = options.get("num_cpus")
+    return {
+        "cpu": round((default_cpus if cpus is None else cpus) * UNIT),
+        "gpu": round((options.get("num_gpus") or 0) * UNIT),
+        "memory": int(options.get("memory") or 0),
+        "custom": {name: round(units * UNIT) for name, units in (options.get("resources") or {}).items() if units},
+        "environment": (options.get("runtime_env") or {}).get("env_vars", {}),
+    }
+
+
+def task_spec(name: str, function: bytes, options: Mapping[str, Any]) -> Spec:
+    """The spec of a remote function."""
+    retries = options.get("max_retries")
+    returns = options.get("num_returns")
+    return _with_id(
+        Spec(
+            0,
+            TASK,
+            options.get("name") or name,
+            function,
+            num_returns=1 if returns is None else returns,
+            max_retries=DEFAULT_MAX_RETRIES if retries is None else retries,
+            retry_exceptions=bool(options.get("retry_exceptions")),
+            **_needs(options, 1),
+        )
+    )
+
+
+def actor_spec(name: str, function: bytes, options: Mapping[str, Any]) -> Spec:
+    """The spec of an actor's creation. Without `num_cpus` it takes one CPU to be placed and none to run."""
+    needs = _needs(options, 1)
+    held = 0 if options.get("num_cpus") is None else needs["cpu"]
+    return _with_id(Spec(0, ACTOR, name, function, held_cpu=held, **needs))
+
+
+def method_spec(name: str, num_returns: int) -> Spec:
+    """The spec of an actor's method."""
+    return _with_id(Spec(0, METHOD, name, b"", num_returns=num_returns))

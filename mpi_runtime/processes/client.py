@@ -1,0 +1,488 @@
+"""The client: what driver and executors have in common. Submits calls, puts and gets values, counts references.
+
+Values that this process knows are in `values`, by id, as the messages that brought them. A value that this client made or
+asked to be made is announced by the scheduler without being asked for; others are subscribed to. Any thread may use
+the client: one of those that wait reads the socket for all (the leader), the others sleep until it has read something.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import select
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from mpi_runtime import errors
+from mpi_runtime.objects import serialize
+from mpi_runtime.objects.arena import ClientArena
+from mpi_runtime.processes.outbox import LOST, Outbox
+from mpi_runtime.refs import ObjectRef
+from mpi_runtime.scheduler.effects import (
+    Answer,
+    Ready,
+    ReadyElsewhere,
+    ReadyError,
+    ReadyFailed,
+    ReadyStored,
+)
+from mpi_runtime.scheduler.events import (
+    Blocked,
+    Call,
+    Held,
+    Put,
+    Query,
+    Spec,
+    Stored,
+    Subscribed,
+    Unblocked,
+    Value,
+)
+from mpi_runtime.transport import codec
+from mpi_runtime.transport.channel import LOCAL, READ_BYTES, Splitter
+from mpi_runtime.transport.messages import Abandon, Allocate, Allocated, Exit
+
+BLOCKED_IDS_MAX = 20
+"""How many ids a `Blocked` names, for explanations."""
+
+DROPPED_MAX = 1000
+"""References to small values that may be gone without being told while nothing else is said."""
+
+_Entry = Ready | ReadyStored | ReadyError | ReadyFailed | ReadyElsewhere
+
+
+class Client:
+    """One process's part in the object store and the task graph."""
+
+    def __init__(self, end: socket.socket, arena: ClientArena, regions: dict[int, int], inline_bytes_max: int) -> None:
+        """Use a connected socket.
+
+        Args:
+            end: our end of the socketpair to the rank process; blocking.
+            arena: the arena of this host.
+            regions: for each rank of this host the index of its region.
+            inline_bytes_max: values up to this size ride in messages.
+        """
+        self._socket = end
+        self._arena = arena
+        self._regions = regions
+        self._inline_bytes_max = inline_bytes_max
+        self.counts: dict[bytes, int] = {}
+        """How many references and views this process has, by object, less those in `_dropped`."""
+        self._dropped: list[bytes] = []
+        """References and views that are gone and not yet taken off. Appended to by `__del__`, which takes no lock."""
+        self.outbox = Outbox(end, self._settle, self._dropped)
+        self.values: dict[bytes, _Entry] = {}
+        self._borrowed: dict[bytes, bool] = {}
+        """Objects that others made: whether they have been subscribed to."""
+        self._failed: list[bytes] = []
+        """Objects that turned out to be errors while somebody waits."""
+        self._registered: set[int] = set()
+        self._replies: dict[int, Allocated | Answer] = {}
+        self._requests = itertools.count(1)
+        self._splitter = Splitter()
+        self._changed = threading.Condition()
+        self._leading = False
+        self._closed = ""
+        self._parent = b"driver"
+        self._prefix = b""
+        self._indices = itertools.count(1)
+        self._kept: list[ObjectRef[Any]] = []
+        self.calls: deque[tuple[Call, list[_Entry]]] = deque()
+        """For executors: calls to run, each with the values of its arguments."""
+        self.received_calls = 0
+        self.specs: dict[int, Spec] = {}
+        self.exiting = False
+        self.is_executor = False
+        self.host = min(regions)
+        """The lowest rank of this host."""
+        self.executor: Any = None
+        """In an executor: the `Executor`, for questions about the running call."""
+        self.waiting_threads = 0
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self._closed = "this is a forked child of a process of mpi_runtime, which cannot use its parent's connection"
+        self.outbox.mute()
+
+    # Ids and references
+
+    def set_parent(self, parent: bytes, attempt: int = 0) -> None:
+        """From now on ids derive from this call: the same program makes the same ids."""
+        self._parent = parent + attempt.to_bytes(4, "big")
+        self._prefix = b""
+
+    def next_ids(self, count: int) -> bytes:
+        """The first of `count` consecutive new ids: ten bytes of the parent's hash, six of its call counter."""
+        if not self._prefix:
+            self._prefix = blake2b(self._parent, digest_size=10).digest()
+            self._indices = itertools.count(1)
+        index = next(self._indices)
+        for _ in range(count - 1):
+            next(self._indices)
+        return self._prefix + index.to_bytes(6, "big")
+
+    def drop(self, id: bytes) -> None:
+        """A reference or a view is gone. Runs in `__del__`: takes no lock, raises nothing."""
+        self._dropped.append(id)
+        if not self.outbox.ticking and (len(self._dropped) > DROPPED_MAX or type(self.values.get(id)) is not Ready):
+            self.outbox.tick()  # it may hold much memory, here or elsewhere
+
+    def _settle(self) -> list[bytes]:
+        """Take off what was dropped; the objects of which nothing is left here. Under the outbox's lock."""
+        dropped, counts = self._dropped, self.counts
+        gone: list[bytes] = []
+        if not dropped:
+            return gone
+        batch = dropped[:]
+        del dropped[: len(batch)]
+        for id in batch:
+            count = counts[id]
+            if count > 1:
+                counts[id] = count - 1
+                continue
+            del counts[id]
+            self.values.pop(id, None)
+            gone.append(id)
+        if self._borrowed:
+            for id in gone:
+                self._borrowed.pop(id, None)
+        return gone
+
+    def adopt(self, id: bytes, borrowed: bool = True) -> Client:
+        """A reference came to this process inside a value, or a view of an object was made."""
+        with self.outbox.lock:
+            count = self.counts.get(id, 0)
+            self.counts[id] = count + 1
+            if not count:
+                if borrowed:
+                    self._borrowed[id] = False
+                self.outbox.post_after_releases(Held([id]))
+        return self
+
+    def keep_for_ever(self, id: bytes) -> None:
+        """A reference left the runtime's sight: nobody can count it any more."""
+        self.counts[id] = self.counts.get(id, 0) + 1
+        self._kept.append(ObjectRef(id, self))
+
+    # Calls
+
+    def register(self, spec: Spec) -> None:
+        """Make a spec known, once."""
+        if spec.id not in self._registered:
+            self._registered.add(spec.id)
+            self.outbox.post(spec)
+
+    def submit(self, call: Call, num_returns: int) -> list[ObjectRef[Any]]:
+        """Send a call whose spec is registered; references to its return values."""
+        counts = self.counts
+        if num_returns == 1:
+            counts[call.id] = 1
+            self.outbox.post(call)
+            return [ObjectRef(call.id, self)]
+        if num_returns == 0:
+            counts[call.id] = 1
+            self.outbox.post(call)
+            self.drop(call.id)
+            return []
+        start = int.from_bytes(call.id, "big")
+        ids = [(start + index).to_bytes(16, "big") for index in range(num_returns)]
+        for id in ids:
+            counts[id] = 1
+        self.outbox.post(call)
+        return [ObjectRef(id, self) for id in ids]
+
+    def submit_creation(self, call: Call) -> None:
+        """Send the creation of an actor; its handle counts as a reference to the call's id."""
+        self.counts[call.id] = 1
+        self.outbox.post(call)
+
+    # Values
+
+    def put(self, value: object) -> ObjectRef[Any]:
+        """Make a value an object.
+
+        Raises:
+            TypeError: it cannot be serialised.
+            ObjectStoreFullError: there is no room for it.
+        """
+        return self.put_serialized(serialize.dumps(value))
+
+    def put_serialized(self, serialized: serialize.Serialized) -> ObjectRef[Any]:
+        """Make a serialised value an object.
+
+        Raises:
+            ObjectStoreFullError: there is no room for it.
+        """
+        stored = self.store(serialized)
+        id = self.next_ids(1)
+        self.counts[id] = 1
+        ref: ObjectRef[Any] = ObjectRef(id, self)
+        if stored.stored is None:
+            self.values[id] = Ready(id, stored.data)
+        else:
+            place = stored.stored
+            self.values[id] = ReadyStored(id, place.rank, place.offset, place.size)
+        self.outbox.post(Put(id, stored))
+        return ref
+
+    def store(self, serialized: serialize.Serialized, is_error: bool = False) -> Value:
+        """Where a serialised value is to be: in a message, or written into the arena.
+
+        Raises:
+            ObjectStoreFullError: there is no room for it.
+        """
+        size = serialized.size()
+        if size <= self._inline_bytes_max:
+            return Value(serialized.inline(), None, serialized.refs, is_error)
+        request = next(self._requests)
+        self.outbox.send_local(Allocate(request, size))
+        reply = self._reply(request)
+        assert isinstance(reply, Allocated)
+        if reply.offset < 0:
+            raise errors.ObjectStoreFullError(reply.reason)
+        try:
+            self._arena.write(self._regions[reply.rank], reply.offset, serialized.parts())
+        except BaseException:
+            self.outbox.send_local(Abandon(reply.offset))
+            raise
+        return Value(b"", Stored(reply.rank, reply.offset, size), serialized.refs, is_error)
+
+    def load(self, entry: _Entry) -> Any:
+        """The value that a message brought.
+
+        Raises:
+            MpiRuntimeError: the object is an error; a `TaskError` is an instance of the user's class too.
+        """
+        if type(entry) is Ready:
+            return serialize.loads(entry.data)
+        if isinstance(entry, ReadyStored):
+            value = serialize.loads(self._view(entry))
+            if entry.is_error:
+                raise value
+            return value
+        if isinstance(entry, ReadyError):
+            raise pickle.loads(entry.data)
+        assert isinstance(entry, ReadyFailed), f"{entry} is no value"
+        raise errors.from_code(entry.code, entry.message)
+
+    def _view(self, entry: ReadyStored) -> memoryview:
+        """The bytes of a stored object. The view counts as a reference."""
+        id = entry.id
+        self.adopt(id, borrowed=False)
+        return self._arena.read(self._regions[entry.rank], entry.offset, entry.size, lambda: self.drop(id))
+
+    def get(self, ids: Sequence[bytes], timeout_s: float | None) -> list[Any]:
+        """The values, in order; waits for them.
+
+        Raises:
+            GetTimeoutError: not all were there in time.
+            MpiRuntimeError: one of them is an error, even if others are still missing.
+        """
+        values = self.values
+        missing = [id for id in ids if (entry := values.get(id)) is None or type(entry) is ReadyElsewhere]
+        if missing:
+            self._wait_for_values(missing, timeout_s)
+        return [self.load(values[id]) for id in ids]
+
+    def _wait_for_values(self, missing: list[bytes], timeout_s: float | None) -> None:
+        wanted = set(missing)
+        at = 0
+
+        def complete() -> bool:
+            nonlocal at
+            values = self.values
+            while at < len(missing):
+                entry = values.get(missing[at])
+                if entry is None:
+                    break
+                if type(entry) is ReadyElsewhere:
+                    self._subscribe([missing[at]], fetch=True)
+                    break
+                at += 1
+            if at == len(missing):
+                return True
+            while self._failed:
+                id = self._failed.pop()
+                if id in wanted and (entry := values.get(id)) is not None:
+                    self.load(entry)
+            return False
+
+        self._failed.clear()
+        for id in missing:
+            entry = self.values.get(id)
+            if isinstance(entry, (ReadyError, ReadyFailed)):
+                self.load(entry)
+        self._subscribe([id for id in missing if type(self.values.get(id)) is ReadyElsewhere], fetch=True)
+        self._subscribe_borrowed(missing, fetch=True)
+        if not self._wait(complete, timeout_s, missing):
+            raise errors.GetTimeoutError(
+                f"get() waited {timeout_s:g} s, and {len(missing) - at} of {len(missing)} values are not there yet. "
+                f"mpi_runtime.explain(ref) tells why; the first is {missing[at].hex()}."
+            )
+
+    def _subscribe(self, ids: list[bytes], fetch: bool) -> None:
+        """Ask for objects that are ready elsewhere."""
+        if ids:
+            for id in ids:
+                self.values.pop(id, None)
+            self.outbox.post(Subscribed(ids, fetch))
+
+    def _subscribe_borrowed(self, ids: Sequence[bytes], fetch: bool) -> None:
+        borrowed = [id for id in ids if self._borrowed.get(id) is False and id not in self.values]
+        for id in borrowed:
+            self._borrowed[id] = True
+        if borrowed:
+            self.outbox.post(Subscribed(borrowed, fetch))
+
+    def wait(self, ids: Sequence[bytes], count: int, timeout_s: float | None) -> list[bool]:
+        """Wait until `count` of the objects are ready or failed; for each whether it is."""
+        values = self.values
+        missing = [id for id in ids if id not in values]
+        if len(ids) - len(missing) < count or timeout_s == 0:
+            self._subscribe_borrowed(missing, fetch=False)
+            self._wait(lambda: sum(id in values for id in ids) >= count, timeout_s, missing)
+        return [id in values for id in ids]
+
+    def query(self, what: str, id: bytes = b"") -> Any:
+        """Ask the scheduler about its state."""
+        request = next(self._requests)
+        self.outbox.post(Query(request, what, id))
+        reply = self._reply(request)
+        assert isinstance(reply, Answer)
+        return msgspec.msgpack.decode(reply.data)
+
+    def _reply(self, request: int) -> Allocated | Answer:
+        self._wait(lambda: request in self._replies, None, None)
+        return self._replies.pop(request)
+
+    # Reading
+
+    def _wait(self, complete: Callable[[], bool], timeout_s: float | None, ids: list[bytes] | None) -> bool:
+        """Read until `complete()` says so, or the time is over. With `ids`, an executor's CPU is given up meanwhile."""
+        self.outbox.flush_or(self._lost)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        blocked = self.is_executor and ids is not None
+        said = False
+        try:
+            while True:
+                with self._changed:
+                    if complete():
+                        return True
+                    self._check_open()
+                    left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                    if blocked and not said:
+                        assert ids is not None
+                        said = True
+                        self._say_blocked(ids)
+                    if self._leading:
+                        if left == 0.0:
+                            return False
+                        self._changed.wait(left)
+                        continue
+                    self._leading = True
+                try:
+                    self.outbox.flush_or(self._lost)
+                    arrived = self._receive(left)
+                finally:
+                    with self._changed:
+                        self._leading = False
+                        self._changed.notify_all()
+                if not arrived and left == 0.0:
+                    with self._changed:
+                        return complete()
+        finally:
+            if said:
+                self._say_unblocked()
+
+    def _say_blocked(self, ids: list[bytes]) -> None:
+        self.waiting_threads += 1
+        if self.waiting_threads == 1:
+            self.outbox.post(Blocked(ids[:BLOCKED_IDS_MAX]))
+
+    def _say_unblocked(self) -> None:
+        with self._changed:
+            self.waiting_threads -= 1
+            if not self.waiting_threads:
+                self.outbox.post(Unblocked())
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise errors.HeadDiedError(self._closed)
+
+    def _lost(self) -> None:
+        self._closed = self._closed or LOST
+
+    def _receive(self, timeout_s: float | None) -> bool:
+        """Read once, waiting up to the time given; whether anything came."""
+        if timeout_s is not None and not select.select([self._socket], [], [], timeout_s)[0]:
+            return False
+        try:
+            data = self._socket.recv(READ_BYTES)
+        except OSError:
+            data = b""
+        if not data:
+            self._lost()
+            return True
+        for _, frame in self._splitter.feed(data):
+            self._take(codec.to_client.decode(frame))
+        return True
+
+    def read_calls(self) -> None:
+        """For executors: read until there is a call to run or the process is to end."""
+        self._wait(lambda: bool(self.calls) or self.exiting, None, None)
+
+    def _take(self, messages: list[Any]) -> None:
+        """Take in one frame. The values of a call's arguments come before it in the same frame."""
+        arguments: dict[bytes, _Entry] = {}
+        values, counts = self.values, self.counts
+        for message in messages:
+            kind = type(message)
+            if kind is Ready:
+                if message.id in counts:
+                    values[message.id] = message
+                else:
+                    arguments[message.id] = message
+            elif kind is Call:
+                self.received_calls += 1
+                self.calls.append((message, [self._argument(id, arguments) for id in message.arguments]))
+            elif kind is Spec:
+                self.specs[message.id] = message
+            elif kind in (Allocated, Answer):
+                self._replies[message.request] = message
+            elif kind is Exit:
+                self.exiting = True
+            elif message.id in counts:
+                values[message.id] = message
+                if kind in (ReadyError, ReadyFailed) or (kind is ReadyStored and message.is_error):
+                    self._failed.append(message.id)
+            else:
+                arguments[message.id] = message
+
+    def _argument(self, id: bytes, arguments: dict[bytes, _Entry]) -> _Entry:
+        found = arguments.get(id)
+        return found if found is not None else self.values[id]
+
+    def read_to_end(self, timeout_s: float) -> None:
+        """Read and drop what still comes, until the head says that the job is over."""
+        deadline = time.monotonic() + timeout_s
+        while select.select([self._socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            data = self._socket.recv(READ_BYTES)
+            if not data or any(count == LOCAL for count, _ in self._splitter.feed(data)):
+                return
+
+    def close(self) -> None:
+        """Use the connection no more; the socket itself is its owner's."""
+        self._closed = self._closed or "mpi_runtime was shut down"
+        self.outbox.mute()
+        self._arena.close()
+        with self._changed:
+            self._changed.notify_all()

@@ -1,0 +1,251 @@
+"""The forkserver: a clean process with the libraries loaded, from which executors are forked in milliseconds.
+
+It is the parent of all executors of its agent, and their guardian:
+1. It reaps them, and tells the agent how each ended.
+2. Before it reaps one, it kills what is left of the executor's process group, so that programs that user code started do
+   not outlive it; until it is reaped its number cannot belong to anybody else.
+3. When the agent is gone, however it ended, the socket says so: it kills all and ends.
+4. If it is itself killed, the kernel kills the executors (`die_with_parent`).
+It is single-threaded, or forking would not be safe, and runs no user code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+from typing import NoReturn
+
+import msgspec
+from msgspec import Struct
+
+MESSAGE_BYTES_MAX = 1 << 18
+
+
+class Setup(Struct, array_like=True, tag=1):
+    """From the agent, first: what all executors have in common. With it comes the arena's descriptor."""
+
+    rank: int
+    hostname: str
+    regions: dict[int, int]
+    inline_bytes_max: int
+    directory: str
+    path: list[str]
+    argv: list[str]
+
+
+class Fork(Struct, array_like=True, tag=2):
+    """From the agent: fork an executor. With it come its socket, its token counter, its standard output and error."""
+
+    executor: int
+    environment: dict[str, str]
+    gpus: list[int]
+    threads: int
+    cpus: list[int]
+
+
+class Kill(Struct, array_like=True, tag=3):
+    """From the agent: kill an executor."""
+
+    executor: int
+
+
+class Forked(Struct, array_like=True, tag=4):
+    """To the agent."""
+
+    executor: int
+    pid: int
+
+
+class Exited(Struct, array_like=True, tag=5):
+    """To the agent: an executor is gone and reaped; `status` as of `waitpid`."""
+
+    executor: int
+    status: int
+
+
+_requests = msgspec.msgpack.Decoder(Setup | Fork | Kill)
+
+
+class Forkserver:
+    """Obeys its agent until that is gone."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._setup: Setup | None = None
+        self._arena = -1
+        self._executors: dict[int, int] = {}
+        """Executor number by process number."""
+        self._pids: dict[int, int] = {}
+        self._wake, wake = socket.socketpair()
+        for one in (self._wake, wake):
+            one.setblocking(False)
+        self._wake_end = wake
+        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def run(self) -> None:
+        """Serve until the agent is gone; then leave nothing."""
+        poll = select.poll()
+        poll.register(self._end, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        alive = True
+        while alive:
+            ready = dict(poll.poll())
+            if self._wake.fileno() in ready:
+                with contextlib.suppress(BlockingIOError):
+                    while self._wake.recv(512):
+                        pass
+                self._reap()
+            if self._end.fileno() in ready:
+                alive = self._serve()
+        for pid in self._executors:
+            _kill_group(pid)
+
+    def _serve(self) -> bool:
+        """Read one request; whether there may be more."""
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._end, MESSAGE_BYTES_MAX, 4)
+        except OSError:
+            return False
+        if not data:
+            return False
+        request = _requests.decode(data)
+        if isinstance(request, Setup):
+            self._setup = request
+            self._arena = descriptors[0]
+        elif isinstance(request, Fork):
+            self._fork(request, descriptors)
+        elif request.executor in self._pids:
+            _kill_group(self._pids[request.executor])
+        return True
+
+    def _fork(self, request: Fork, descriptors: list[int]) -> None:
+        pid = os.fork()
+        if not pid:
+            try:
+                self._become_executor(request, descriptors)
+            finally:
+                os._exit(1)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._executors[pid] = request.executor
+        self._pids[request.executor] = pid
+        self._send(Forked(request.executor, pid))
+
+    def _become_executor(self, request: Fork, descriptors: list[int]) -> NoReturn:
+        """In the child: leave everything of the forkserver behind, then run user code."""
+        setup = self._setup
+        assert setup is not None
+        parent = os.getppid()
+        die_with_parent()
+        if os.getppid() != parent:
+            os._exit(1)
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for one in (self._end, self._wake, self._wake_end):
+            one.close()
+        channel, tokens, output, error = descriptors
+        os.dup2(output, 1)
+        os.dup2(error, 2)
+        os.close(output)
+        os.close(error)
+        prepare(setup, request)
+        from mpi_runtime.objects.arena import ClientArena
+        from mpi_runtime.processes import executor
+        from mpi_runtime.processes.client import Client
+
+        end = socket.socket(fileno=channel)
+        client = Client(end, ClientArena(self._arena), setup.regions, setup.inline_bytes_max)
+        executor.limit_threads(request.threads)
+        executor.main(client, tokens, setup, request)
+        leave()
+
+    def _reap(self) -> None:
+        """Tell how executors ended that have ended."""
+        while self._executors:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
+                return
+            _kill_group(ended.si_pid)
+            pid, status = os.waitpid(ended.si_pid, 0)
+            number = self._executors.pop(pid, None)
+            if number is not None:
+                del self._pids[number]
+                self._send(Exited(number, status))
+
+    def _send(self, message: Forked | Exited) -> None:
+        with contextlib.suppress(OSError):  # the agent is gone: noticed when reading
+            self._end.send(msgspec.msgpack.encode(message))
+
+
+def prepare(setup: Setup, request: Fork) -> None:
+    """Give the process the environment that user code is to find."""
+    os.environ.update(request.environment)
+    os.environ["OMP_NUM_THREADS"] = str(request.threads)
+    if request.gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, request.gpus))
+    if request.cpus:
+        with contextlib.suppress(OSError):  # processors that this rank was not given: it stays on its own
+            os.sched_setaffinity(0, request.cpus)
+    with contextlib.suppress(OSError):  # a directory that this host does not have
+        os.chdir(setup.directory)
+    sys.path[:] = setup.path
+    sys.argv[:] = setup.argv
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    gc.enable()
+
+
+def leave() -> NoReturn:
+    """End an executor as Python ends, without the forkserver's frames below."""
+    import atexit
+    import threading
+
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(0)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies, so that nothing outlives even kill -9."""
+    PR_SET_PDEATHSIG = 1
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _kill_group(pid: int) -> None:
+    """Kill a process and all of its group; before it has made its own group, only itself."""
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
+
+
+def main(descriptor: int) -> None:
+    """Be the forkserver of the agent at the other end of this descriptor."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole foreground group; the driver decides
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent's end decides
+    os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
+    import cloudpickle  # noqa: F401
+    import numpy  # noqa: F401
+
+    import mpi_runtime.processes.executor  # noqa: F401
+
+    for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        del os.environ[name]
+    gc.disable()
+    gc.collect()
+    gc.freeze()
+    Forkserver(socket.socket(fileno=descriptor)).run()
+    os._exit(0)

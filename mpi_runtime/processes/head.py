@@ -1,0 +1,335 @@
+"""The head: rank 0 of the job. Holds the scheduler, performs its effects, and is the node agent of its host.
+
+It is a child of the driver (or a thread of it, beside a user's own MPI), runs no user code and unpickles nothing.
+
+How a job ends, in steps:
+1. The driver says `Shutdown`, or its end of the socket closes, however it ended.
+2. The head says `EndJob` to all workers and stops its own agent: all executors are killed and reaped.
+3. Each worker says `Idle`; nothing of the job can arrive after that.
+4. After `Shutdown` under MPI all ranks wait for the next job, since MPI cannot be started twice. Otherwise, and when the
+   driver's end closes, the head says `Stop`, the transports of all ranks close together, and the head ends.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+
+import msgspec
+
+from mpi_runtime import config as configuration
+from mpi_runtime.processes.launch import Launch, singleton_message
+from mpi_runtime.processes.node_agent import NodeAgent
+from mpi_runtime.processes.poller import Poller
+from mpi_runtime.processes.printer import Printer
+from mpi_runtime.processes.rank import Host, Rank, now_us, raise_descriptor_limit
+from mpi_runtime.processes.worker import new_agent, shorter
+from mpi_runtime.scheduler.core import Scheduler
+from mpi_runtime.scheduler.effects import RankEffect
+from mpi_runtime.scheduler.events import Call, RankJoined
+from mpi_runtime.scheduler.state import DRIVER, Effects
+from mpi_runtime.transport import codec
+from mpi_runtime.transport.base import Transport, TransportError
+from mpi_runtime.transport.channel import LOCAL, Channel, ChannelClosedError
+from mpi_runtime.transport.messages import (
+    EndJob,
+    FromExecutor,
+    Idle,
+    Job,
+    Log,
+    PauseLogs,
+    Pull,
+    Stop,
+    ToExecutor,
+    ToWorker,
+    Welcome,
+    WorkerToHead,
+)
+
+
+END_LIMIT_S = 10.0
+
+
+class Head:
+    """One job of rank 0."""
+
+    def __init__(self, driver: Channel, transport: Transport, poller: Poller) -> None:
+        self._driver = driver
+        self._transport = transport
+        self._poller = poller
+        self._scheduler = Scheduler()
+        self._joining = set(range(transport.size))
+        self._working: set[int] = set()
+        """Workers that have not said that they are idle."""
+        self._ending = False
+        self.driver_is_gone = False
+        self._printer = Printer(self._pause_logs)
+        self._names: dict[int, str] = {}
+        """What each executor was last sent, for its output."""
+        self._agent: NodeAgent
+        self._host: Host
+
+    def report(self, message: WorkerToHead) -> None:
+        """Something happened on a rank; the own agent's reports come here directly."""
+        kind = type(message)
+        now = now_us()
+        if kind is FromExecutor:
+            self._scheduler.handle(message.executor, codec.from_client.decode(message.frame), now)  # type: ignore[union-attr]
+        elif kind is Log:
+            self._print(message)  # type: ignore[arg-type]
+        else:
+            self._scheduler.handle_rank(message, now)  # type: ignore[arg-type]
+            if isinstance(message, RankJoined):
+                self._joined(message.rank)
+
+    def begin(self, host: Host, agent: NodeAgent, job: Job) -> None:
+        """Have all ranks join the job; when they have, the driver is told."""
+        self._host, self._agent = host, agent
+        self.report(Rank(self._transport, host, agent, job).joined)
+
+    def _joined(self, rank: int) -> None:
+        self._joining.discard(rank)
+        self._working.add(rank)
+        if not self._joining:
+            send_welcome(self._driver, Welcome("", self._host.regions, self._transport.size), self._host.arena)
+            self._poller.add(self._driver, self._on_driver)
+
+    def _on_driver(self) -> None:
+        try:
+            frames = self._driver.receive()
+        except ChannelClosedError:
+            self._ending = self.driver_is_gone = True
+            return
+        now = now_us()
+        for count, frame in frames:
+            if count == LOCAL:
+                self._ending = self._agent.on_local(DRIVER, self._driver, frame) or self._ending
+            else:
+                self._scheduler.handle(DRIVER, codec.from_client.decode(frame), now)
+
+    def run(self) -> None:
+        """Serve until the driver is done."""
+        transport, poller, agent, scheduler = self._transport, self._poller, self._agent, self._scheduler
+        busy_s = time.monotonic()
+        limit: float | None = 0.0
+        while not self._ending:
+            active = poller.poll(limit)
+            transport.wake()
+            for source, frame in transport.receive():
+                active = True
+                self._take(source, frame)
+            soon = shorter(agent.turn(), self._printer.turn())
+            effects = scheduler.decide(now_us())
+            if effects.clients or effects.ranks:
+                active = True
+                self._perform(effects)
+            if active:
+                busy_s = time.monotonic()
+                limit = 0.0
+                continue
+            deadline = scheduler.deadline()
+            if deadline is not None:
+                soon = shorter(soon, max(0.0, (deadline - now_us()) / 1e6))
+            limit = shorter(soon, transport.prepare_sleep(time.monotonic() - busy_s))
+
+    def _take(self, source: int, frame: object) -> None:
+        for message in codec.between_ranks.decode(frame):  # type: ignore[arg-type]
+            if isinstance(message, Pull):
+                self._agent.pull(source, message)
+            else:
+                self.report(message)  # type: ignore[arg-type]
+
+    def _perform(self, effects: Effects) -> None:
+        """First what ranks are to do, then what clients are told; all for one rank in one frame."""
+        outgoing: dict[int, list[ToWorker]] = {}
+        me = self._transport.rank
+        for rank, rank_effects in effects.ranks.items():
+            if rank == me:
+                self._agent.obey(rank_effects)
+            else:
+                outgoing[rank] = list[ToWorker | RankEffect](rank_effects)
+        executors = self._scheduler.state.executors
+        for client, messages in effects.clients.items():
+            frame = codec.encode(messages)
+            if client == DRIVER:
+                self._driver.send(frame)
+                self._poller.watch_unsent(self._driver)
+                continue
+            executor = executors.get(client)
+            if executor is None:
+                continue
+            ids = [message.id for message in messages if type(message) is Call]
+            if ids:
+                self._name(client, messages)
+            number = executor.rank.number
+            if number == me:
+                self._agent.to_executor(client, ids, frame)
+            else:
+                outgoing.setdefault(number, []).append(ToExecutor(client, ids, frame))
+        for rank, for_rank in outgoing.items():
+            self._transport.send(rank, codec.encode(for_rank))
+
+    # Output of executors
+
+    def _name(self, client: int, messages: list[object]) -> None:
+        last = messages[-1]
+        if type(last) is Call:
+            self._names[client] = self._scheduler.state.functions[last.spec].spec.name
+
+    def _print(self, log: Log) -> None:
+        executor = self._scheduler.state.executors.get(log.executor)
+        pid = executor.pid if executor is not None else 0
+        where = ""
+        if executor is not None and self._transport.size > 1:
+            where = f", rank {executor.rank.number}, {executor.rank.node.hostname}"
+        name = self._names.get(log.executor, "executor").partition(".")[0]
+        self._printer.print(log.stream, f"({name} pid={pid}{where}) ".encode(), log.data)
+
+    def _pause_logs(self, paused: bool) -> None:
+        self._agent.pause_logs(paused)
+        for rank in range(1, self._transport.size):
+            self._transport.send(rank, codec.encode([PauseLogs(paused)]))
+
+    def end(self) -> None:
+        """Steps 2 and 3."""
+        self._poller.remove(self._driver)
+        for rank in range(1, self._transport.size):
+            self._transport.send(rank, codec.encode([EndJob()]))
+        self._agent.stop()
+        self._working.discard(0)
+        deadline = time.monotonic() + END_LIMIT_S
+        while self._working:
+            self._poller.poll(self._transport.prepare_sleep(1.0))
+            self._transport.wake()
+            for _, frame in self._transport.receive():
+                for message in codec.between_ranks.decode(frame):
+                    if isinstance(message, Idle):
+                        self._working.discard(message.rank)
+                    elif isinstance(message, Log):
+                        self._print(message)
+            if time.monotonic() > deadline:
+                raise TransportError(f"ranks {sorted(self._working)} have not ended their part of the job")
+        self._printer.close()
+        if not self.driver_is_gone:
+            self._driver.send_rest_and(b"", LOCAL)  # nothing of this job comes after it
+
+
+def send_welcome(driver: Channel, message: Welcome, arena: int | None) -> None:
+    """The first thing that is said to the driver: a length, a `Welcome`, and with it the arena's descriptor."""
+    data = msgspec.msgpack.encode(message)
+    driver.socket.setblocking(True)
+    socket.send_fds(driver.socket, [len(data).to_bytes(4, "little") + data], [] if arena is None else [arena])
+    driver.socket.setblocking(False)
+
+
+def serve(end: socket.socket, beside_user_mpi: bool) -> None:
+    """Be the head of one job after another until the driver is gone.
+
+    Raises:
+        TransportError: the ranks cannot be joined, or were lost.
+    """
+    raise_descriptor_limit()
+    start = read_start(end)
+    if start is None:
+        return
+    poller = Poller()
+    head: Head
+
+    def report(message: WorkerToHead) -> None:
+        head.report(message)
+
+    agent = new_agent(poller, report)  # it comes up while MPI does
+    driver = Channel(end)
+    try:
+        transport = _join(start.launch, beside_user_mpi)
+    except TransportError as error:
+        send_welcome(driver, Welcome(str(error)), None)
+        raise
+    if transport.fileno() >= 0:
+        poller.add(transport.fileno(), lambda: None)
+    host: Host | None = None
+    while start is not None:
+        for rank in range(1, transport.size):
+            transport.send(rank, codec.encode([start.job]))
+        host = host or Host(transport, configuration.from_bytes(start.job.config))
+        head = Head(driver, transport, poller)
+        agent.connect(transport)
+        head.begin(host, agent, start.job)
+        head.run()
+        head.end()
+        start = None
+        if transport.size > 1 and not head.driver_is_gone:
+            start = read_start(end)
+            agent = new_agent(poller, report)
+    agent.stop()
+    for rank in range(1, transport.size):
+        transport.send(rank, codec.encode([Stop()]))
+    transport.close(clean=True)
+    driver.close()
+
+
+def _join(launch: Launch, beside_user_mpi: bool) -> Transport:
+    if launch.size == 1:
+        from mpi_runtime.transport.memory import Alone
+
+        return Alone()
+    from mpi_runtime.transport.mpi import MpiTransport
+
+    return MpiTransport(
+        expected_size=launch.size or None, cure=singleton_message(launch), beside_user_mpi=beside_user_mpi
+    )
+
+
+class Start(msgspec.Struct):
+    """From the driver to its head, before each job."""
+
+    job: Job
+    launch: Launch
+
+
+def send_start(end: socket.socket, start: Start) -> None:
+    """Tell the head to begin a job."""
+    data = msgspec.msgpack.encode(start)
+    end.sendall(len(data).to_bytes(4, "little") + data)
+
+
+def read_start(end: socket.socket) -> Start | None:
+    """Wait for the next job; None if the driver is gone."""
+    end.setblocking(True)
+    data = b""
+    length = 4
+    try:
+        while len(data) < length:
+            part = end.recv(length - len(data))
+            if not part:
+                return None
+            data += part
+            if len(data) == length == 4:
+                length += int.from_bytes(data, "little")
+    except OSError:
+        return None
+    end.setblocking(False)
+    return msgspec.msgpack.decode(data[4:], type=Start)
+
+
+def main(descriptor: int) -> None:
+    """Be the head process of the driver at the other end of this descriptor."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole foreground group; the driver decides
+    gc.set_threshold(100_000, 50, 100)  # records are many and make no cycles
+    code = 0
+    try:
+        serve(socket.socket(fileno=descriptor), beside_user_mpi=False)
+    except TransportError as error:
+        print(f"mpi_runtime: rank 0: {error}", file=sys.stderr)
+        code = 1
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # no Finalize after a failure: it could wait for ever

@@ -1,0 +1,372 @@
+"""What head and worker share: the executors of this rank, its part of the arena, and the wires between.
+
+The agent obeys the scheduler and keeps only what it needs for that. Of each executor it knows which calls it has in
+hand, in order; frames for it and from it are passed on unread. One token for each call lies in an event counter that both
+can reach: the executor claims one before it starts a call, and the agent takes calls back by taking tokens from the
+other end. So exactly one of the two has each call, even while user code holds the interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections import deque
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from mpi_runtime.objects.arena import AgentArena
+from mpi_runtime.objects.transfer import Transfers
+from mpi_runtime.processes import forkserver
+from mpi_runtime.processes.lines import Lines
+from mpi_runtime.processes.poller import Poller
+from mpi_runtime.processes.spawn import start_python
+from mpi_runtime.scheduler.effects import Fetch, Free, RankEffect, StartExecutor, StopExecutor, TakeBack
+from mpi_runtime.scheduler.events import ExecutorDied, ExecutorStarted, TakenBack
+from mpi_runtime.transport import codec
+from mpi_runtime.transport.base import Transport
+from mpi_runtime.transport.channel import LOCAL, Channel, ChannelClosedError, Frame, pair
+from mpi_runtime.transport.messages import (
+    Abandon,
+    Allocate,
+    Allocated,
+    Drained,
+    Exit,
+    FromExecutor,
+    Log,
+    Pull,
+    Shutdown,
+    WorkerToHead,
+)
+
+ALLOCATE_WAIT_S = 5.0
+"""How long an allocation may wait for others to be freed: references that are gone may not have been told yet."""
+
+
+class Hand:
+    """An executor as its agent sees it."""
+
+    def __init__(self, number: int, channel: Channel, tokens: int) -> None:
+        self.number = number
+        self.channel = channel
+        self.tokens = tokens
+        self.ids: deque[bytes] = deque()
+        """Calls in hand that have not ended, in order."""
+        self.sent = 0
+        """How many calls it has ever been sent."""
+        self.draining = False
+        """Calls were taken back, and it has not said that it has dropped them: further calls are held back."""
+        self.held_back: deque[tuple[list[bytes], int, bytes]] = deque()
+        """Frames with calls that wait for that: ids that may still be started, number of calls, the frame."""
+        self.extents: dict[int, None] = {}
+        """Arena offsets given to it and not freed."""
+        self.pid = 0
+        self.outputs: list[Lines] = []
+
+
+class NodeAgent:
+    """The agent of one rank."""
+
+    def __init__(self, poller: Poller, report: Callable[[WorkerToHead], None], now_s: Callable[[], float]) -> None:
+        """Wait on a poller's descriptors, and report to the head."""
+        self._poller = poller
+        self._report = report
+        self._now_s = now_s
+        self._rank = 0
+        self._transport: Transport
+        self._neighbours: list[int] = []
+        """The ranks of this host, in the order of their regions."""
+        self._arena: AgentArena
+        self._transfers: Transfers
+        self._hands: dict[int, Hand] = {}
+        self._waiting: deque[tuple[float, int, Channel, Allocate]] = deque()
+        """Allocations that wait for room: until when, for which client."""
+        self._forkserver: socket.socket | None = None
+        self._forkserver_process: subprocess.Popen[bytes] | None = None
+        self._logs_paused = False
+
+    def connect(self, transport: Transport) -> None:
+        """Use this transport to the other ranks."""
+        self._transport = transport
+        self._rank = transport.rank
+        self._neighbours = [rank for rank, host in enumerate(transport.hosts) if host == transport.hosts[self._rank]]
+
+    def set_up(self, arena: AgentArena, setup: forkserver.Setup, descriptor: int) -> None:
+        """Use this arena, and tell the forkserver what executors have in common."""
+        self._arena = arena
+        self._transfers = Transfers(self._transport, arena)
+        if self._forkserver is not None:
+            socket.send_fds(self._forkserver, [msgspec.msgpack.encode(setup)], [descriptor])
+
+    # The forkserver
+
+    def start_forkserver(self, environment: Mapping[str, str]) -> None:
+        """Start it, with this environment; early, because it takes longest to be ready."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        code = f"from mpi_runtime.processes.forkserver import main; main({theirs.fileno()})"
+        self._forkserver_process = start_python(code, [theirs.fileno()], environment)
+        theirs.close()
+        self._forkserver = ours
+        self._poller.add(ours, self._on_forkserver)
+
+    def _on_forkserver(self) -> None:
+        assert self._forkserver is not None
+        data = self._forkserver.recv(forkserver.MESSAGE_BYTES_MAX)
+        if not data:
+            raise ChannelClosedError("the forkserver died")
+        message = _from_forkserver.decode(data)
+        hand = self._hands.get(message.executor)
+        if hand is None:
+            return
+        if isinstance(message, forkserver.Forked):
+            hand.pid = message.pid
+            self._report(ExecutorStarted(hand.number, message.pid))
+        else:
+            self._on_exited(hand, message.status)
+
+    # Obeying
+
+    def obey(self, effects: list[RankEffect]) -> None:
+        """Do what the scheduler wants."""
+        for effect in effects:
+            if isinstance(effect, StartExecutor):
+                self._start(effect)
+            elif isinstance(effect, StopExecutor):
+                self._stop(effect)
+            elif isinstance(effect, TakeBack):
+                self._take_back(effect)
+            elif isinstance(effect, Free):
+                self._free(effect.offsets)
+            else:
+                self.fetch(effect)
+
+    def _start(self, effect: StartExecutor) -> None:
+        assert effect.executor not in self._hands, f"executor {effect.executor} is started twice"
+        assert self._forkserver is not None
+        ours, theirs = pair()
+        tokens = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
+        hand = Hand(effect.executor, Channel(ours), tokens)
+        self._hands[effect.executor] = hand
+        written = []
+        for stream in (1, 2):
+            read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            os.set_blocking(write_end, True)
+            lines = Lines(read_end, hand.number, stream, self._report, self._poller)
+            lines.pause(self._logs_paused)
+            hand.outputs.append(lines)
+            written.append(write_end)
+        request = forkserver.Fork(effect.executor, effect.environment, effect.gpus, effect.threads, effect.cpus)
+        socket.send_fds(self._forkserver, [msgspec.msgpack.encode(request)], [theirs.fileno(), tokens, *written])
+        theirs.close()
+        for descriptor in written:
+            os.close(descriptor)
+        self._poller.add(hand.channel, lambda: self._on_executor(hand))
+
+    def _stop(self, effect: StopExecutor) -> None:
+        hand = self._hands.get(effect.executor)
+        if hand is None:
+            return
+        if effect.force:
+            self._kill(hand)
+        else:
+            self._send(hand, codec.encode([Exit()]))
+
+    def _kill(self, hand: Hand) -> None:
+        # The forkserver kills: only the parent knows that the number still belongs to the child.
+        assert self._forkserver is not None
+        self._forkserver.send(msgspec.msgpack.encode(forkserver.Kill(hand.number)))
+
+    def to_executor(self, number: int, ids: list[bytes], frame: bytes) -> None:
+        """Pass a frame on; `ids` are the calls in it, in order."""
+        hand = self._hands.get(number)
+        if hand is None:
+            return  # it died, and the scheduler will hear of it
+        if ids and (hand.draining or hand.held_back):
+            hand.held_back.append((ids, len(ids), frame))
+            return
+        self._give(hand, ids, len(ids), frame)
+
+    def _give(self, hand: Hand, ids: list[bytes], count: int, frame: bytes) -> None:
+        """Send a frame with `count` calls, of which only `ids` may be started."""
+        if ids:
+            hand.ids.extend(ids)
+            os.eventfd_write(hand.tokens, len(ids))
+        hand.sent += count
+        if len(ids) < count:
+            hand.draining = True
+        self._send(hand, frame)
+
+    def _send(self, hand: Hand, frame: bytes) -> None:
+        hand.channel.send(frame)
+        if hand.channel.unsent_bytes:
+            self._poller.watch_unsent(hand.channel)
+
+    def _take_back(self, effect: TakeBack) -> None:
+        hand = self._hands.get(effect.executor)
+        if hand is None:
+            return
+        taken: deque[bytes] = deque()
+        for ids, _, _ in reversed(hand.held_back):
+            while ids and len(taken) < effect.count:
+                taken.appendleft(ids.pop())
+        while len(taken) < effect.count and _claim(hand.tokens):
+            taken.appendleft(hand.ids.pop())
+            hand.draining = True
+        self._report(TakenBack(hand.number, list(taken)))
+
+    def _free(self, offsets: list[int]) -> None:
+        for offset in offsets:
+            self._arena.free(offset)
+        for hand in self._hands.values():
+            for offset in offsets:
+                hand.extents.pop(offset, None)
+        self._serve_waiting()
+
+    def fetch(self, effect: Fetch) -> None:
+        """Bring a copy of an object here."""
+        self._transfers.fetch(effect.id, effect.rank, effect.offset, effect.size)
+
+    def pause_logs(self, paused: bool) -> None:
+        """Stop reading what executors write, so that they wait, or go on."""
+        self._logs_paused = paused
+        for hand in self._hands.values():
+            for lines in hand.outputs:
+                lines.pause(paused)
+
+    def pull(self, rank: int, pull: Pull) -> None:
+        """Send an object to a rank that asks for it."""
+        self._transfers.on_pull(rank, pull)
+
+    # Hearing
+
+    def _on_executor(self, hand: Hand) -> None:
+        try:
+            frames = hand.channel.receive()
+        except ChannelClosedError:
+            self._poller.remove(hand.channel)  # the forkserver will say how it ended
+            return
+        self._on_frames(hand, frames)
+
+    def _on_frames(self, hand: Hand, frames: list[Frame]) -> None:
+        for count, frame in frames:
+            if count == LOCAL:
+                self.on_local(hand.number, hand.channel, frame)
+                continue
+            for _ in range(count):
+                hand.ids.popleft()
+            self._report(FromExecutor(hand.number, frame))
+
+    def on_local(self, client: int, channel: Channel, frame: bytes) -> bool:
+        """A client said something to its agent. Whether that was the end of the job."""
+        for message in codec.to_agent.decode(frame):
+            if isinstance(message, Allocate):
+                if not self._allocate(client, channel, message):
+                    self._waiting.append((self._now_s() + ALLOCATE_WAIT_S, client, channel, message))
+            elif isinstance(message, Abandon):
+                self._free([message.offset])
+            elif isinstance(message, Drained):
+                self._on_drained(self._hands[client], message.received)
+            else:
+                assert isinstance(message, Shutdown)
+                return True
+        return False
+
+    def _on_drained(self, hand: Hand, received: int) -> None:
+        if received != hand.sent:
+            return  # more is on the way to it, and will be dropped too
+        hand.draining = False
+        while hand.held_back and not hand.draining:
+            self._give(hand, *hand.held_back.popleft())
+
+    def _allocate(self, client: int, channel: Channel, request: Allocate, last: bool = False) -> bool:
+        """Answer a request for memory; not yet, if there may be room later."""
+        offset = self._arena.allocate(request.size)
+        if offset is None:
+            if not last and request.size <= self._arena.layout.capacity:
+                return False
+            answer = Allocated(request.request, self._rank, -1, self._arena.refusal(request.size))
+        else:
+            answer = Allocated(request.request, self._rank, offset)
+            if client in self._hands:
+                self._hands[client].extents[offset] = None
+        channel.send(codec.encode([answer]))
+        self._poller.watch_unsent(channel)
+        return True
+
+    def _serve_waiting(self) -> None:
+        """Answer the requests for memory that can be answered now, in order, and those that have waited too long."""
+        now = self._now_s()
+        while self._waiting:
+            until, client, channel, request = self._waiting[0]
+            if not self._allocate(client, channel, request, last=now >= until):
+                return
+            self._waiting.popleft()
+
+    def turn(self) -> float | None:
+        """What has to be done in each turn; how soon the next must come, in seconds."""
+        for fetched in self._transfers.poll():
+            self._report(fetched)
+        for region in self._arena.settle():
+            self._transport.send(self._neighbours[region], codec.encode([]))  # it looks into the header when it wakes
+        if self._waiting:
+            self._serve_waiting()
+        if self._transfers.busy or self._arena.busy:
+            return 0.0
+        return max(0.0, self._waiting[0][0] - self._now_s()) if self._waiting else None
+
+    # Ends
+
+    def _on_exited(self, hand: Hand, status: int) -> None:
+        """An executor is gone. All that it sent before is passed on first."""
+        self._on_frames(hand, hand.channel.receive_rest())
+        unclaimed = 0
+        while _claim(hand.tokens):
+            unclaimed += 1
+        ids = [*hand.ids, *(id for ids, _, _ in hand.held_back for id in ids)]
+        claimed = len(hand.ids) - unclaimed
+        running = ids[claimed - 1] if claimed > 0 else b""
+        self._poller.remove(hand.channel)
+        hand.channel.close()
+        os.close(hand.tokens)
+        for lines in hand.outputs:
+            lines.drain()
+        del self._hands[hand.number]
+        self._report(
+            ExecutorDied(
+                hand.number, running, [id for id in ids if id != running], describe_status(status), False, list(hand.extents)
+            )
+        )
+
+    def stop(self) -> None:
+        """Leave nothing: the forkserver kills all executors when our end closes."""
+        if self._forkserver is None:
+            return
+        self._poller.remove(self._forkserver)
+        self._forkserver.close()
+        self._forkserver = None
+        assert self._forkserver_process is not None
+        self._forkserver_process.wait()
+        for hand in self._hands.values():
+            for lines in hand.outputs:
+                lines.drain()
+
+
+_from_forkserver = msgspec.msgpack.Decoder(forkserver.Forked | forkserver.Exited)
+
+
+def _claim(tokens: int) -> bool:
+    try:
+        os.eventfd_read(tokens)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def describe_status(status: int) -> str:
+    """How a process ended, in words, from its wait status."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return f"was killed by signal {number} ({signal.Signals(number).name}: {signal.strsignal(number)})"
+    return f"exited with code {os.WEXITSTATUS(status)} before its call had ended"

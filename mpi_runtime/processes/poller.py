@@ -1,0 +1,73 @@
+"""Which descriptors a rank process waits on, and what to call when one is ready."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable
+from typing import Protocol
+
+from mpi_runtime.transport.channel import Channel
+
+_MANY = 256
+
+
+class HasFileno(Protocol):
+    """A socket, a channel, a pipe."""
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+
+
+class Poller:
+    """One epoll with a callback for each descriptor."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._writers: dict[int, Channel] = {}
+
+    def add(self, source: HasFileno | int, callback: Callable[[], None]) -> None:
+        """Call back whenever there is something to read, or the other end is gone."""
+        descriptor = source if isinstance(source, int) else source.fileno()
+        self._callbacks[descriptor] = callback
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    def remove(self, source: HasFileno | int) -> None:
+        """Forget a descriptor, before it is closed."""
+        descriptor = source if isinstance(source, int) else source.fileno()
+        if self._callbacks.pop(descriptor, None) is not None:
+            self._writers.pop(descriptor, None)
+            self._epoll.unregister(descriptor)
+
+    def pause(self, source: HasFileno | int) -> None:
+        """Do not read from it for now."""
+        self._epoll.modify(source if isinstance(source, int) else source.fileno(), 0)
+
+    def resume(self, source: HasFileno | int) -> None:
+        """Read from it again."""
+        self._epoll.modify(source if isinstance(source, int) else source.fileno(), select.EPOLLIN)
+
+    def watch_unsent(self, channel: Channel) -> None:
+        """After a send: if the channel kept some of it, flush it when the other end takes more."""
+        if channel.unsent_bytes and channel.fileno() not in self._writers:
+            self._writers[channel.fileno()] = channel
+            self._epoll.modify(channel, select.EPOLLIN | select.EPOLLOUT)
+
+    def poll(self, timeout_s: float | None) -> bool:
+        """Wait for something to be ready and call back; whether anything was."""
+        ready = self._epoll.poll(timeout_s, _MANY)
+        for descriptor, event in ready:
+            writer = self._writers.get(descriptor)
+            if writer is not None and event & (select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR):
+                writer.flush()
+                if not writer.unsent_bytes:
+                    del self._writers[descriptor]
+                    self._epoll.modify(descriptor, select.EPOLLIN)
+            callback = self._callbacks.get(descriptor)
+            if callback is not None and event & ~select.EPOLLOUT:
+                callback()
+        return bool(ready)
+
+    def close(self) -> None:
+        """Close the epoll."""
+        self._epoll.close()

@@ -1,0 +1,67 @@
+"""Prints what executors write, line by line with its origin, without ever holding up the head.
+
+A terminal or a pipe may take its time. A thread writes; when it lags behind by too much, the executors' pipes are no
+longer read, so whoever floods waits, and nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+
+LAG_BYTES_MAX = 4 << 20
+LAG_BYTES_RESUME = 1 << 20
+
+
+class Printer:
+    """Writes lines to the standard output and error of this process."""
+
+    def __init__(self, pause: Callable[[bool], None]) -> None:
+        """Call `pause(True)` when too much waits to be written, and `pause(False)` when that is over."""
+        self._pause = pause
+        self._paused = False
+        self._queue: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
+        self._put_bytes = 0
+        self._written_bytes = 0
+        self._thread: threading.Thread | None = None
+
+    def print(self, stream: int, prefix: bytes, lines: bytes) -> None:
+        """Write whole lines, each with the prefix."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write_all, name="mpi_runtime printer", daemon=True)
+            self._thread.start()
+        data = prefix + lines.rstrip(b"\n").replace(b"\n", b"\n" + prefix) + b"\n"
+        self._put_bytes += len(data)
+        self._queue.put((stream, data))
+        if not self._paused and self._put_bytes - self._written_bytes > LAG_BYTES_MAX:
+            self._paused = True
+            self._pause(True)
+
+    def turn(self) -> float | None:
+        """Resume when there is room again; how soon to ask again, in seconds."""
+        if not self._paused:
+            return None
+        if self._put_bytes - self._written_bytes < LAG_BYTES_RESUME:
+            self._paused = False
+            self._pause(False)
+            return None
+        return 0.01
+
+    def _write_all(self) -> None:
+        while (item := self._queue.get()) is not None:
+            stream, data = item
+            rest = memoryview(data)
+            try:
+                while rest:
+                    rest = rest[os.write(stream, rest) :]
+            except OSError:
+                pass  # nobody reads any more
+            self._written_bytes += len(data)
+
+    def close(self) -> None:
+        """Write what is left, for at most a second."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join(1.0)

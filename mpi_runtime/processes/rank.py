@@ -1,0 +1,90 @@
+"""How a rank process comes up and what it tells about itself: the same for head and workers."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from mpi_runtime import config as configuration
+from mpi_runtime.config import Config
+from mpi_runtime.objects import arena
+from mpi_runtime.objects.arena import AgentArena
+from mpi_runtime.processes.forkserver import Setup
+from mpi_runtime.processes.node_agent import NodeAgent
+from mpi_runtime.scheduler.events import RankJoined
+from mpi_runtime.scheduler.limits import UNIT
+from mpi_runtime.transport.base import Transport
+from mpi_runtime.transport.messages import Job
+
+
+class Host:
+    """What the ranks of one host share for the whole life of the program: their arena."""
+
+    def __init__(self, transport: Transport, config: Config) -> None:
+        """Meet the other ranks of the host."""
+        mine = transport.hosts[transport.rank]
+        self.ranks = [rank for rank, host in enumerate(transport.hosts) if host == mine]
+        self.regions = {rank: index for index, rank in enumerate(self.ranks)}
+        capacity = config.object_store_memory or arena.default_capacity(configuration.memory_limit())
+        created = arena.create(capacity, len(self.ranks)) if transport.rank == self.ranks[0] else None
+        self.arena = transport.share_descriptor(created)
+
+
+class Rank:
+    """What a rank is in one job: it has told its agent what executors need, and what it may use."""
+
+    def __init__(self, transport: Transport, host: Host, agent: NodeAgent, job: Job) -> None:
+        self.config = configuration.from_bytes(job.config)
+        self.local_ranks = host.ranks
+        me = transport.rank
+        own = AgentArena(host.arena, host.regions[me])
+        setup = Setup(
+            me, transport.hostnames[me], host.regions, self.config.inline_bytes_max, job.directory, job.path, job.argv
+        )
+        agent.set_up(own, setup, host.arena)
+        self.joined = self._joined(transport, own.layout.capacity)
+
+    def _joined(self, transport: Transport, capacity: int) -> RankJoined:
+        """What this rank may use. What was stated for the node is told by the first of its ranks that runs calls."""
+        config, me = self.config, transport.rank
+        alone = transport.size == 1
+        working = [rank for rank in self.local_ranks if rank or alone]
+        tells = bool(working) and me == working[0]
+        cpus = configuration.cpus_allowed() if me in working else []
+        cpu = -1
+        if config.num_cpus is not None:
+            cpu = round(config.num_cpus * UNIT) if tells else 0
+            cpu = max(cpu, 0)
+        elif len(cpus) > configuration.cpu_count():
+            cpu = configuration.cpu_count() * UNIT if tells else 0  # a quota: fewer than there are places
+        return RankJoined(
+            rank=me,
+            host=self.local_ranks[0],
+            hostname=transport.hostnames[me],
+            cpus=cpus,
+            cpu=cpu,
+            gpu=_gpu_units(config) if tells else 0,
+            memory=(config.memory or configuration.memory_limit()) if tells else 0,
+            custom={name: round(units * UNIT) for name, units in config.resources.items()} if tells else {},
+            arena=capacity,
+            pid=os.getpid(),
+        )
+
+
+def _gpu_units(config: Config) -> int:
+    return int(config.num_gpus or 0) * UNIT
+
+
+def raise_descriptor_limit() -> None:
+    """Allow this process as many descriptors as the system lets it have: each executor takes four."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def now_us() -> int:
+    """Monotonic time in microseconds."""
+    return time.monotonic_ns() // 1000
+

@@ -1,0 +1,142 @@
+"""The worker: a rank above 0. A node agent, and the wire to the head; it runs no user code and unpickles nothing.
+
+How it ends, in steps:
+1. The head says `EndJob` at `shutdown()` and `Stop` when the program ends (or MPI says that the head is gone: then the process ends at once, see 4).
+2. The agent closes its forkserver's socket; that kills all executors and ends, and the agent waits for it.
+3. The transport closes together with the head's and the other workers'.
+4. The process ends by os._exit: whatever the user's program has imported on this rank has no business any more.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+from mpi_runtime import config as configuration
+from mpi_runtime.processes.launch import Launch, singleton_message
+from mpi_runtime.processes.node_agent import NodeAgent
+from mpi_runtime.processes.poller import Poller
+from mpi_runtime.processes.rank import Host, Rank, raise_descriptor_limit
+from mpi_runtime.transport import codec
+from mpi_runtime.transport.base import Transport, TransportError
+from mpi_runtime.transport.messages import EndJob, Idle, Job, PauseLogs, Pull, Stop, ToExecutor, WorkerToHead
+
+HEAD = 0
+
+
+class Worker:
+    """Passes on what the head says to executors, and what they say to the head, in one job after another."""
+
+    def __init__(self, transport: Transport, poller: Poller, agent: NodeAgent) -> None:
+        """Use a transport, and an agent for the first job."""
+        self._transport = transport
+        self._poller = poller
+        self._agent = agent
+        self._host: Host | None = None
+        self._reports: list[WorkerToHead] = []
+        self._stopping = False
+
+    def report(self, message: WorkerToHead) -> None:
+        """Have the head told."""
+        self._reports.append(message)
+
+    def run(self) -> None:
+        """Work until the head says stop."""
+        transport, poller = self._transport, self._poller
+        if transport.fileno() >= 0:
+            poller.add(transport.fileno(), lambda: None)
+        busy_s = time.monotonic()
+        limit: float | None = 0.0
+        while not self._stopping:
+            active = poller.poll(limit)
+            transport.wake()
+            for source, frame in transport.receive():
+                active = True
+                for message in codec.between_ranks.decode(frame):
+                    self._take(source, message)
+            soon = self._agent.turn()
+            if self._reports:
+                active = True
+                transport.send(HEAD, codec.encode(self._reports))
+                self._reports.clear()
+            if active:
+                busy_s = time.monotonic()
+                limit = 0.0
+            else:
+                limit = shorter(soon, transport.prepare_sleep(time.monotonic() - busy_s))
+        self._agent.stop()
+        transport.close(clean=True)
+
+    def _take(self, source: int, message: object) -> None:
+        agent = self._agent
+        kind = type(message)
+        if kind is ToExecutor:
+            agent.to_executor(message.executor, message.ids, message.frame)  # type: ignore[attr-defined]
+        elif kind is Job:
+            self._begin(message)  # type: ignore[arg-type]
+        elif kind is EndJob:
+            agent.stop()
+            self.report(Idle(self._transport.rank))
+        elif kind is Stop:
+            self._stopping = True
+        elif kind is Pull:
+            agent.pull(source, message)  # type: ignore[arg-type]
+        elif kind is PauseLogs:
+            agent.pause_logs(message.paused)  # type: ignore[attr-defined]
+        else:
+            agent.obey([message])  # type: ignore[list-item]
+
+    def _begin(self, job: Job) -> None:
+        if self._host is None:
+            self._host = Host(self._transport, configuration.from_bytes(job.config))
+        else:
+            self._agent = new_agent(self._poller, self.report)
+        self._agent.connect(self._transport)
+        self.report(Rank(self._transport, self._host, self._agent, job).joined)
+
+
+def new_agent(poller: Poller, report: Callable[[WorkerToHead], None]) -> NodeAgent:
+    """An agent whose forkserver is starting, in an environment in which programs do not take themselves for our rank."""
+    agent = NodeAgent(poller, report, time.monotonic)
+    agent.start_forkserver(configuration.child_environment(configuration.environment()))
+    return agent
+
+
+def shorter(first: float | None, second: float | None) -> float | None:
+    """The shorter of two times, where None is for ever."""
+    if first is None:
+        return second
+    return first if second is None else min(first, second)
+
+
+def work(launch: Launch) -> NoReturn:
+    """Be the worker of this rank until the job ends; then end the process."""
+    code = 1
+    try:
+        _work(launch)
+        code = 0
+    except TransportError as error:
+        print(f"mpi_runtime: rank {launch.rank}: {error}", file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _work(launch: Launch) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher and the driver; they decide
+    raise_descriptor_limit()
+    from mpi_runtime.transport.mpi import MpiTransport
+
+    poller = Poller()
+    agent = new_agent(poller, lambda message: worker.report(message))  # it comes up while MPI does
+    transport = MpiTransport(expected_size=launch.size or None, cure=singleton_message(launch))
+    worker = Worker(transport, poller, agent)
+    worker.run()

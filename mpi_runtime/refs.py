@@ -1,0 +1,88 @@
+"""`ObjectRef`: the name of a value that exists or will exist.
+
+Each process counts its own references (`Client.counts`): a new `ObjectRef` or a view into the arena adds one, its end takes
+one off. Only the first and the last are told to the scheduler.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from mpi_runtime import current
+
+if TYPE_CHECKING:
+    from mpi_runtime.processes.client import Client
+
+T = TypeVar("T")
+
+_serialising = threading.local()
+
+
+class ObjectRef(Generic[T]):
+    """A reference to a value in the global store. Values are fetched with `get`.
+
+    As an argument of a remote call it stands for the value; inside a container it stays a reference. The value is kept as
+    long as a reference to it exists anywhere.
+    """
+
+    __slots__ = ("__weakref__", "_client", "_id")
+
+    def __init__(self, id: bytes, client: Client) -> None:
+        self._id = id
+        self._client = client
+
+    def binary(self) -> bytes:
+        """The 16 bytes of the id."""
+        return self._id
+
+    def hex(self) -> str:
+        """The id as 32 hexadecimal digits."""
+        return self._id.hex()
+
+    def __repr__(self) -> str:
+        return f"ObjectRef({self._id.hex()})"
+
+    def __hash__(self) -> int:
+        return hash(self._id)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectRef) and self._id == other._id
+
+    def __del__(self) -> None:
+        self._client.drop(self._id)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        note(self._id, self._client)
+        return adopt, (self._id,)
+
+
+def adopt(id: bytes) -> ObjectRef[Any]:
+    """A reference to an object that this process learnt of by reading a value."""
+    return ObjectRef(id, current.client().adopt(id))
+
+
+def note(id: bytes, client: Client) -> None:
+    """A reference is being serialised: into a value of ours, which will hold it, or elsewhere, and then for ever."""
+    found: list[bytes] | None = getattr(_serialising, "found", None)
+    if found is None:
+        client.keep_for_ever(id)
+    else:
+        found.append(id)
+
+
+class Collecting:
+    """While entered, references that this thread serialises are gathered in `found`."""
+
+    __slots__ = ("_before", "found")
+
+    def __init__(self) -> None:
+        self.found: list[bytes] = []
+
+    def __enter__(self) -> list[bytes]:
+        self._before = getattr(_serialising, "found", None)
+        _serialising.found = self.found
+        return self.found
+
+    def __exit__(self, *_: object) -> None:
+        _serialising.found = self._before

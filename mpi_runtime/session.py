@@ -1,0 +1,245 @@
+"""The session: the processes of one program between `init()` and `shutdown()`, started and ended from the driver.
+
+Ends, in steps:
+1. `shutdown()`, or the end of the program by any way that runs `atexit`, says `Shutdown` to the head.
+2. Where there are no other ranks the head ends, and we wait for it; with MPI it stays, because MPI cannot be started
+   twice in a program, and ends with the driver.
+3. A driver that is killed says nothing, but its socket closes, which means the same to the head.
+4. A head that dies closes its end: a thread that watches its process tells the driver's main thread with Ctrl-C's
+   signal, since a program that computes or sleeps would otherwise go on without a job.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import NoReturn
+
+import msgspec
+
+from mpi_runtime import config as configuration
+from mpi_runtime import current
+from mpi_runtime.config import Config
+from mpi_runtime.errors import HeadDiedError, LaunchError
+from mpi_runtime.objects.arena import ClientArena
+from mpi_runtime.processes import launch as launching
+from mpi_runtime.processes import worker
+from mpi_runtime.processes.client import Client
+from mpi_runtime.processes.head import Start, send_start
+from mpi_runtime.processes.launch import Launch
+from mpi_runtime.processes.spawn import start_python
+from mpi_runtime.transport import channel
+from mpi_runtime.transport.messages import Job, Shutdown, Welcome
+
+END_LIMIT_S = 10.0
+"""How long the head may take to end: executors are killed, but their memory may be large."""
+
+
+class HeadHandle:
+    """The head as the driver sees it: a process, or beside a user's own MPI a thread."""
+
+    def __init__(self, launch: Launch) -> None:
+        """Start it."""
+        self.launch = launch
+        self.socket, theirs = channel.pair()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread: threading.Thread | None = None
+        self.expected_to_end = False
+        if launch.size != 1 and _mpi_is_initialised():
+            self._start_thread(theirs)
+        else:
+            code = f"from mpi_runtime.processes.head import main; main({theirs.fileno()})"
+            environment = configuration.environment()
+            self._process = start_python(code, [theirs.fileno()], environment, keep_all=True)
+            theirs.close()
+            configuration.leave_launcher()
+            threading.Thread(target=self._watch, name="mpi_runtime head watch", daemon=True).start()
+
+    def _start_thread(self, theirs: socket.socket) -> None:
+        from mpi_runtime.processes.head import serve
+
+        self._thread = threading.Thread(target=serve, args=(theirs, True), name="mpi_runtime head", daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        """Step 4."""
+        assert self._process is not None
+        descriptor = os.pidfd_open(self._process.pid)
+        try:
+            select.select([descriptor], [], [])
+        finally:
+            os.close(descriptor)
+        if self.expected_to_end or hasattr(sys, "ps1") or sys.is_finalizing():
+            return
+        print("mpi_runtime: the head process has died; the program ends.", file=sys.stderr, flush=True)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        time.sleep(1.0)
+        if not self.expected_to_end:
+            os._exit(1)
+
+    def begin(self, config: Config) -> tuple[Welcome, int]:
+        """Begin a job; the head's welcome and the descriptor of the arena.
+
+        Raises:
+            LaunchError: it did not come up; says why.
+        """
+        path = [os.path.abspath(entry) for entry in sys.path]
+        job = Job(configuration.to_bytes(config), os.getcwd(), path, list(sys.argv))
+        try:
+            send_start(self.socket, Start(job, self.launch))
+            welcome, arena = self._read_welcome(config.start_timeout_s)
+        except BaseException:
+            self.end()
+            raise
+        if welcome.problem:
+            self.end()
+            raise LaunchError(welcome.problem)
+        return welcome, arena
+
+    def _read_welcome(self, timeout_s: float) -> tuple[Welcome, int]:
+        if not select.select([self.socket], [], [], timeout_s)[0]:
+            raise LaunchError(
+                f"The job was not up after {timeout_s:g} s. The launcher started {self.launch.size or 'several'} ranks, and "
+                "all of them must call init() (or be started by `python -m mpi_runtime app.py`): a rank that failed "
+                "before that says so above. A slow file system may need init(start_timeout_s=...)."
+            )
+        data, descriptors, _, _ = socket.recv_fds(self.socket, 4, 1)
+        while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):
+            missing = 4 + int.from_bytes(data[:4], "little") - len(data) if len(data) >= 4 else 4 - len(data)
+            part = self.socket.recv(missing)
+            if not part:
+                raise LaunchError("The head process ended while it started; what it said is above.")
+            data += part
+        return msgspec.msgpack.decode(data[4:], type=Welcome), descriptors[0] if descriptors else -1
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether it stays after a job."""
+        return self.launch.size != 1
+
+    def end(self) -> None:
+        """Have it end, and wait for that."""
+        self.expected_to_end = True
+        self.socket.close()
+        if self._process is not None:
+            try:
+                self._process.wait(END_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        elif self._thread is not None:
+            self._thread.join(END_LIMIT_S)
+
+
+class Session:
+    """A job: the head, and the client of this process."""
+
+    def __init__(self, head: HeadHandle, config: Config, number: int) -> None:
+        """Start a job and wait until all ranks have joined it."""
+        self.head = head
+        self.config = config
+        welcome, self._arena = head.begin(config)
+        self.size = welcome.size
+        self.client = Client(head.socket, ClientArena(self._arena), welcome.regions, config.inline_bytes_max)
+        self.client.set_parent(b"driver", number)
+
+    def end(self) -> None:
+        """End the job."""
+        self.head.expected_to_end = True
+        with contextlib.suppress(HeadDiedError, OSError):
+            self.client.outbox.send_local(Shutdown())
+            if self.head.is_reusable:
+                self.client.read_to_end(END_LIMIT_S)
+        self.client.close()
+        os.close(self._arena)
+        if not self.head.is_reusable:
+            self.head.end()
+
+
+_session: Session | None = None
+_head: HeadHandle | None = None
+_jobs = 0
+
+
+def start(config: Config) -> Session:
+    """Start a job from this driver; on a rank above 0, become a worker and never return.
+
+    Raises:
+        LaunchError: the ranks were started in a way that cannot work, or did not come up.
+    """
+    global _session, _head, _jobs  # noqa: PLW0603
+    head = _head
+    if head is None:
+        launch = launching.detect(configuration.environment())
+        if launch.problem:
+            raise LaunchError(launch.problem)
+        if launch.rank:
+            worker.work(launch)
+        head = HeadHandle(launch)
+        if head.is_reusable:
+            _head = head
+    head.expected_to_end = False
+    try:
+        _session = Session(head, config, _jobs)
+    except BaseException:
+        _head = None
+        raise
+    _jobs += 1
+    current.set_client(_session.client)
+    return _session
+
+
+def session() -> Session | None:
+    """The running session, if there is one."""
+    return _session
+
+
+def stop() -> None:
+    """End the running session, if there is one."""
+    global _session  # noqa: PLW0603
+    if _session is not None and current.client_or_none() is _session.client:
+        ending, _session = _session, None
+        current.set_client(None)
+        ending.end()
+
+
+def work() -> NoReturn:
+    """Be the worker of this rank."""
+    worker.work(launching.detect(configuration.environment()))
+
+
+def _mpi_is_initialised() -> bool:
+    return "mpi4py.MPI" in sys.modules and _transport_mpi_is_initialised()
+
+
+def _transport_mpi_is_initialised() -> bool:
+    from mpi_runtime.transport.mpi import mpi_is_initialised
+
+    return mpi_is_initialised()
+
+
+@atexit.register
+def _at_exit() -> None:
+    global _head  # noqa: PLW0603
+    stop()
+    if _head is not None:
+        _head.end()
+        _head = None
+
+
+def _after_fork_in_child() -> None:
+    """A forked child has no session: the head belongs to its parent."""
+    global _session, _head  # noqa: PLW0603
+    _session = _head = None
+    current.set_client(None)
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

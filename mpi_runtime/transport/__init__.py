@@ -1,0 +1,1 @@
+"""Bytes: messages, their codec, channels between processes and ranks."""

@@ -1,0 +1,156 @@
+"""Frames on a socketpair between a client and its rank process.
+
+Each frame has a header: its length and a count. From an executor the count says how many of the calls it has in hand end
+in this frame, so that its agent can keep the books without decoding; LOCAL means that the frame is for the agent
+itself. Both ends are inherited: there is no name, no port, no listening.
+"""
+
+import socket
+import struct
+from collections import deque
+
+from mpi_runtime.transport.base import Buffer
+
+HEADER = struct.Struct("<IH")
+LOCAL = 0xFFFF
+COUNT_MAX = 0xFFFE
+READ_BYTES = 1 << 18
+SOCKET_BYTES = 1 << 20
+"""Asked of the kernel for each direction; it gives less where `net.core.wmem_max` says so."""
+
+Frame = tuple[int, bytes]
+
+
+class ChannelClosedError(Exception):
+    """The other end is gone."""
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Two connected ends with large buffers."""
+    ends = socket.socketpair()
+    for end in ends:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BYTES)
+    return ends
+
+
+class Splitter:
+    """Cuts a stream of bytes into frames."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that `data` completes."""
+        if self._rest:
+            data = self._rest + data
+        frames: list[Frame] = []
+        at, end = 0, len(data)
+        while end - at >= HEADER.size:
+            length, count = HEADER.unpack_from(data, at)
+            stop = at + HEADER.size + length
+            if stop > end:
+                break
+            frames.append((count, data[at + HEADER.size : stop]))
+            at = stop
+        self._rest = data[at:] if at else data
+        return frames
+
+
+class Channel:
+    """The rank process's end: never blocks; what the other end does not take yet is kept in order."""
+
+    def __init__(self, end: socket.socket) -> None:
+        end.setblocking(False)
+        self.socket = end
+        self._splitter = Splitter()
+        self._unsent: deque[memoryview] = deque()
+        self.unsent_bytes = 0
+        self.closed = False
+
+    def fileno(self) -> int:
+        """The descriptor to wait on."""
+        return self.socket.fileno()
+
+    def send(self, frame: Buffer, count: int = 0) -> None:
+        """Send, or keep until the other end takes it. After the other end has gone, does nothing."""
+        if self.closed:
+            return
+        data = HEADER.pack(len(frame), count) + frame
+        if not self._unsent:
+            try:
+                sent = self.socket.send(data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self._forget()
+                return
+            if sent == len(data):
+                return
+        else:
+            sent = 0
+        rest = memoryview(data)[sent:]
+        self._unsent.append(rest)
+        self.unsent_bytes += len(rest)
+
+    def send_rest_and(self, frame: Buffer, count: int) -> None:
+        """Send all that was kept, and then this, however long the other end takes."""
+        self.socket.setblocking(True)
+        self.flush()
+        self.send(frame, count)
+        self.socket.setblocking(False)
+
+    def flush(self) -> None:
+        """Send what was kept, as far as the other end takes it."""
+        while self._unsent:
+            try:
+                sent = self.socket.send(self._unsent[0])
+            except BlockingIOError:
+                return
+            except OSError:
+                self._forget()
+                return
+            self.unsent_bytes -= sent
+            if sent < len(self._unsent[0]):
+                self._unsent[0] = self._unsent[0][sent:]
+            else:
+                self._unsent.popleft()
+
+    def _forget(self) -> None:
+        self._unsent.clear()
+        self.unsent_bytes = 0
+        self.closed = True
+
+    def receive(self) -> list[Frame]:
+        """The frames that have arrived.
+
+        Raises:
+            ChannelClosedError: the other end is gone and all it sent has been returned.
+        """
+        try:
+            data = self.socket.recv(READ_BYTES)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            raise ChannelClosedError from error
+        if not data:
+            raise ChannelClosedError
+        return self._splitter.feed(data)
+
+    def receive_rest(self) -> list[Frame]:
+        """All frames that the other end sent before it died."""
+        frames: list[Frame] = []
+        while True:
+            try:
+                data = self.socket.recv(READ_BYTES)
+            except OSError:
+                break
+            if not data:
+                break
+            frames += self._splitter.feed(data)
+        return frames
+
+    def close(self) -> None:
+        """Close this end."""
+        self._forget()
+        self.socket.close()

@@ -1,0 +1,47 @@
+"""Frames: lists of messages as msgpack. One decoder for each direction, so that a peer can only say what its role allows."""
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from mpi_runtime.transport import messages
+from mpi_runtime.transport.base import Buffer
+
+Message = TypeVar("Message")
+
+
+class BadFrameError(Exception):
+    """A frame that is not what its sender's role allows: our bug, or somebody else writing to our channel."""
+
+
+class Codec(Generic[Message]):
+    """Decodes the frames of one direction."""
+
+    def __init__(self, union: object) -> None:
+        self._decoder: msgspec.msgpack.Decoder[list[Message]] = msgspec.msgpack.Decoder(list[union])  # type: ignore[valid-type]
+
+    def decode(self, frame: Buffer) -> list[Message]:
+        """Decode one frame.
+
+        Raises:
+            BadFrameError: the bytes are not a list of this direction's messages.
+        """
+        try:
+            return self._decoder.decode(frame)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise BadFrameError(f"{error}; the frame of {len(frame)} bytes starts with {bytes(frame[:40])!r}") from error
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(frame: Sequence[object]) -> bytes:
+    """Encode a list of messages as one frame."""
+    return _encoder.encode(frame)
+
+
+from_client: Codec[messages.FromClient] = Codec(messages.FromClient)
+to_agent: Codec[messages.ToAgent] = Codec(messages.ToAgent)
+to_client: Codec[messages.ToClient] = Codec(messages.ToClient)
+between_ranks: Codec[messages.BetweenRanks] = Codec(messages.BetweenRanks)

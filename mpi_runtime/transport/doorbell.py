@@ -1,0 +1,222 @@
+"""Doorbells: how a rank wakes another rank of its host that sleeps.
+
+MPI can only be polled, so a rank that waited inside MPI would burn a core for nothing. A rank with nothing to do
+therefore blocks in `select` on its sockets and on its *doorbell*, an eventfd of which every rank of the host has a
+copy. Whoever sends it an MPI message looks at its *flag*, one byte in a memory file that all ranks of the host have
+mapped: if it says "asleep", the sender clears it and rings. An awake rank is never rung, so heavy traffic costs no
+system calls.
+
+**No wake-up is lost, almost.** The sleeper sets its flag and *then* probes MPI once more; the sender posts its
+message and *then* reads the flag. If each side's write reaches the other before its own read, one of them sees the
+other (Dekker's argument). That takes a full memory fence between write and read, which Python does not offer as such.
+What stands in for it: every mpi4py call gives the interpreter lock back and takes it again, which locks and unlocks a
+mutex; on x86 these are locked instructions and full fences. On Arm they are weaker, but hundreds of instructions lie
+between the write and the read. Two gaps remain: an MPI library may keep a small message in a queue of the sender
+after it has called the send complete, and a rank may be killed between clearing a flag and ringing. So nobody sleeps
+for ever: a sleeper with company wakes by itself after a *backstop* (0.2 s), which costs five short wake-ups a second.
+A lost ring is a hiccup, never a hang.
+
+**Start.** Eventfds and memory files have no names, so they are handed round over Unix datagram sockets, which do:
+random, abstract names, told by an MPI collective. An abstract name lives in the network namespace, not in a
+directory, and is gone when its process is, however that ended. Any user of the machine can read it in /proc/net/unix,
+so descriptors are taken only while one is waited for, and only from a process of the same user, as the kernel
+certifies (SCM_CREDENTIALS). Nothing else that comes through these sockets is looked at.
+
+1. Every rank binds a socket; MPI tells all names to all.
+2. Every rank sends its eventfd to the lowest rank of the host.
+3. The lowest sends all of them, and the memory file of the flags, to every rank.
+
+Rejected: the datagram sockets themselves as doorbells (a ring costs 12 µs more at either end together, where a round
+trip has four, and strangers could ring); named pipes, semaphores and POSIX shared memory (left behind by a process
+killed with -9, and /dev/shm may be tiny).
+"""
+
+import contextlib
+import errno
+import mmap
+import os
+import secrets
+import socket
+import struct
+import time
+from collections.abc import Mapping, Sequence
+
+from mpi_runtime.transport.base import TransportError
+
+NAME_BYTES = 32
+START_LIMIT_S = 60.0
+"""How long ranks of one host wait for one another at the start; they have just met in an MPI collective."""
+
+_DESCRIPTORS_MAX = 253
+"""In one message: the kernel's SCM_MAX_FD."""
+_SPACING_SHIFT = 6
+"""One flag for each cache line (64 bytes), so that ranks going to sleep do not slow down each other's sends."""
+_SILENT_WAKES = 8
+_CREDENTIALS = struct.Struct("3i")
+_SENDER = struct.Struct("<i")
+
+
+class Doorbell:
+    """The doorbell of this rank, and the copies of those of the other ranks of its host."""
+
+    def __init__(self) -> None:
+        """Bind a socket under a fresh random name, which the other ranks must be told before `join`."""
+        self.name = secrets.token_hex(NAME_BYTES // 2).encode()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.settimeout(START_LIMIT_S)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._socket.bind(_address(self.name))
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._rank = -1
+        self._lowest = -1
+        self._names: Mapping[int, bytes] = {}
+        self._bells: dict[int, int] = {}
+        self._flags: mmap.mmap | None = None
+        self._asleep = False
+        self._silent_wakes = 0
+
+    def join(self, rank: int, size: int, names: Mapping[int, bytes]) -> None:
+        """Meet the other ranks of this host. Collective over them, after all have bound their sockets.
+
+        Args:
+            rank: of this process.
+            size: of the job.
+            names: of the doorbells of all ranks of this host, this one included.
+
+        Raises:
+            TransportError: a rank of this host cannot be reached, or does not answer within `START_LIMIT_S`.
+        """
+        self._rank, self._lowest, self._names = rank, min(names), names
+        # A flag for every rank of the job, so that a sender needs no table: those on other hosts are never set, and
+        # pages that nobody touches take no memory.
+        flag_bytes = size << _SPACING_SHIFT
+        if rank == self._lowest:
+            bells = {rank: self._bell}
+            while len(bells) < len(names):
+                sender, (bell,) = self._receive_descriptors(1)
+                bells[sender] = bell
+            flags = os.memfd_create("mpi_runtime-flags", os.MFD_CLOEXEC)
+            os.ftruncate(flags, flag_bytes)
+            self._hand_round([flags, *(bells[member] for member in sorted(names))])
+            self._bells = bells
+        else:
+            self._send_descriptors(self._lowest, [self._bell])
+            _, (flags, *copies) = self._receive_descriptors(1 + len(names))
+            self._bells = dict(zip(sorted(names), copies, strict=True))
+        self._flags = mmap.mmap(flags, flag_bytes)
+        os.close(flags)
+
+    def fileno(self) -> int:
+        """The descriptor that becomes readable when somebody rings."""
+        return self._bell
+
+    def ring(self, rank: int) -> None:
+        """Wake a rank if it sleeps and is on this host. Call it after the message has been posted."""
+        flags = self._flags
+        if flags is not None and flags[rank << _SPACING_SHIFT]:
+            flags[rank << _SPACING_SHIFT] = 0
+            os.eventfd_write(self._bells[rank], 1)
+
+    def sleep(self) -> None:
+        """Set this rank's flag. The caller must probe for messages after this and before it blocks."""
+        assert self._flags is not None
+        self._asleep = True
+        self._flags[self._rank << _SPACING_SHIFT] = 1
+
+    def wake(self) -> None:
+        """Clear this rank's flag, and silence the bell, if it was asleep."""
+        if not self._asleep:
+            return
+        assert self._flags is not None
+        self._asleep = False
+        # A flag that is still set: nobody rang, and a useless read costs more than a useful one. But a sender that was
+        # interrupted between clearing the flag and ringing may have rung late, and until that ring is read no sleep
+        # lasts; hence a read every now and then.
+        if self._flags[self._rank << _SPACING_SHIFT]:
+            self._flags[self._rank << _SPACING_SHIFT] = 0
+            self._silent_wakes += 1
+            if self._silent_wakes % _SILENT_WAKES:
+                return
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._bell)
+
+    def share_descriptor(self, descriptor: int | None) -> int:
+        """See `Transport.share_descriptor`."""
+        if self._rank != self._lowest:
+            return self._receive_descriptors(1)[1][0]
+        if descriptor is None:
+            raise TransportError("the lowest rank of a host must give the descriptor that is to be shared")
+        self._hand_round([descriptor])
+        return descriptor
+
+    def _hand_round(self, descriptors: Sequence[int]) -> None:
+        for rank in self._names:
+            if rank != self._rank:
+                self._send_descriptors(rank, descriptors)
+
+    def _send_descriptors(self, rank: int, descriptors: Sequence[int]) -> None:
+        deadline = time.monotonic() + START_LIMIT_S
+        address, me = _address(self._names[rank]), _SENDER.pack(self._rank)
+        at = 0
+        while at < len(descriptors):
+            part = descriptors[at : at + _DESCRIPTORS_MAX]
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(part)}i", *part))
+            try:
+                self._socket.sendmsg([me], [rights], 0, address)
+                at += len(part)
+            except OSError as error:
+                # The kernel limits what is on its way: the receivers are slow to take theirs.
+                if error.errno == errno.ETOOMANYREFS and time.monotonic() < deadline:
+                    time.sleep(1e-3)
+                    continue
+                raise TransportError(
+                    f"rank {self._rank} cannot reach rank {rank} over a Unix socket ({error}), though MPI says that "
+                    "they share memory: the rank has ended, or the two run in containers with separate network "
+                    "namespaces; start all ranks of a host in one network namespace"
+                ) from error
+
+    def _receive_descriptors(self, count: int) -> tuple[int, list[int]]:
+        """The next so many descriptors, and the rank that sent the last of them."""
+        received: list[int] = []
+        sender = -1
+        space = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4 * _DESCRIPTORS_MAX)
+        while len(received) < count:
+            try:
+                data, ancillary, _, _ = self._socket.recvmsg(_SENDER.size, space, socket.MSG_CMSG_CLOEXEC)
+            except TimeoutError as error:
+                raise TransportError(
+                    f"rank {self._rank} has waited {START_LIMIT_S:.0f} s for descriptors from other ranks of its host: "
+                    "one of them has ended or hangs; look at what they printed"
+                ) from error
+            user, descriptors = _unpack(ancillary)
+            if user == os.getuid() and len(data) == _SENDER.size:
+                received += descriptors
+                sender = _SENDER.unpack(data)[0]
+            else:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+        return sender, received
+
+    def close(self) -> None:
+        """Give everything back to the kernel."""
+        self._socket.close()
+        for descriptor in {self._bell, *self._bells.values()}:
+            os.close(descriptor)
+        if self._flags is not None:
+            self._flags.close()
+            self._flags = None
+
+
+def _address(name: bytes) -> bytes:
+    return b"\0mpi_runtime-" + name
+
+
+def _unpack(ancillary: Sequence[tuple[int, int, bytes]]) -> tuple[int, list[int]]:
+    """The user who sent a message (-1: the kernel does not say), and the descriptors in it."""
+    user, descriptors = -1, []
+    for _, kind, data in ancillary:
+        if kind == socket.SCM_CREDENTIALS:
+            user = _CREDENTIALS.unpack(data)[1]
+        elif kind == socket.SCM_RIGHTS:
+            descriptors = [number for (number,) in struct.iter_unpack("i", data[: len(data) - len(data) % 4])]
+    return user, descriptors

@@ -1,0 +1,185 @@
+"""Transports inside one process: of a program of one rank, and of several ranks for tests.
+
+`network(n)` gives n transports joined by queues. They may be used from n threads, or all from one thread: then the
+collective calls (`share_descriptor`, `broadcast`) must be made by the giving rank first. Frames are copied, as a
+network would do.
+"""
+
+import contextlib
+import os
+import queue
+import socket
+from collections import deque
+from collections.abc import Sequence
+from typing import NoReturn
+
+from mpi_runtime.transport.base import Buffer, Transfer, TransportError
+
+COLLECTIVE_LIMIT_S = 30.0
+"""How long a rank waits for what another one gives in a collective call."""
+
+TRANSFER_PAUSE_S = 1e-3
+
+
+class _Send:
+    """A bulk send: done when the receiver has copied it."""
+
+    def __init__(self, buffer: memoryview) -> None:
+        self.buffer = buffer
+        self.finished = False
+
+    def done(self) -> bool:
+        """See `Transfer.done`."""
+        return self.finished
+
+
+class _Receive:
+    """A bulk receive: copies when the sender has come."""
+
+    def __init__(self, sends: deque[_Send], buffer: memoryview) -> None:
+        self._sends = sends
+        self._buffer = buffer
+        self.finished = False
+
+    def done(self) -> bool:
+        """See `Transfer.done`."""
+        if not self.finished and self._sends:
+            send = self._sends.popleft()
+            if len(send.buffer) != len(self._buffer):
+                raise TransportError(f"{len(send.buffer)} bytes were sent for a buffer of {len(self._buffer)}")
+            self._buffer[:] = send.buffer
+            self.finished = send.finished = True
+        return self.finished
+
+
+class _Inbox:
+    """What has been sent to one rank. Its queues are safe between threads."""
+
+    def __init__(self, bell: int) -> None:
+        self.frames: deque[tuple[int, bytes]] = deque()
+        self.bulk: dict[tuple[int, int], deque[_Send]] = {}
+        self.given: queue.SimpleQueue[int | bytes] = queue.SimpleQueue()
+        self.bell = bell
+        """An eventfd, or -1."""
+        self.asleep = False
+
+
+class MemoryTransport:
+    """`Transport` of one rank of a network inside this process; made by `network`."""
+
+    def __init__(self, rank: int, hosts: Sequence[int], inboxes: Sequence[_Inbox]) -> None:
+        self.rank = rank
+        self.size = len(inboxes)
+        self.hosts = hosts
+        self.hostnames: Sequence[str] = [f"host{host}" for host in hosts]
+        self._inboxes = inboxes
+        self._inbox = inboxes[rank]
+        self._transfers: list[_Send | _Receive] = []
+
+    def send(self, rank: int, frame: Buffer) -> None:
+        """See `Transport.send`."""
+        inbox = self._inboxes[rank]
+        inbox.frames.append((self.rank, bytes(frame)))
+        if inbox.asleep and inbox.bell >= 0:
+            os.eventfd_write(inbox.bell, 1)
+
+    def receive(self) -> list[tuple[int, Buffer]]:
+        """See `Transport.receive`."""
+        arrived = self._inbox.frames
+        return [arrived.popleft() for _ in range(len(arrived))]
+
+    def send_bulk(self, rank: int, tag: int, buffer: Buffer) -> Transfer:
+        """See `Transport.send_bulk`."""
+        send = _Send(memoryview(buffer).cast("B"))
+        self._inboxes[rank].bulk.setdefault((self.rank, tag), deque()).append(send)
+        self._transfers.append(send)
+        return send
+
+    def receive_bulk(self, rank: int, tag: int, buffer: memoryview) -> Transfer:
+        """See `Transport.receive_bulk`."""
+        receive = _Receive(self._inbox.bulk.setdefault((rank, tag), deque()), buffer.cast("B"))
+        self._transfers.append(receive)
+        return receive
+
+    @property
+    def busy(self) -> bool:
+        """See `Transport.busy`: frames are never unfinished, transfers may be."""
+        self._transfers = [transfer for transfer in self._transfers if not transfer.finished]
+        return bool(self._transfers)
+
+    def fileno(self) -> int:
+        """See `Transport.fileno`."""
+        return self._inbox.bell
+
+    def prepare_sleep(self, idle_s: float) -> float | None:
+        """See `Transport.prepare_sleep`."""
+        self._inbox.asleep = True
+        if self._inbox.frames:
+            return 0.0
+        return TRANSFER_PAUSE_S if self.busy else None
+
+    def wake(self) -> None:
+        """See `Transport.wake`."""
+        self._inbox.asleep = False
+        if self._inbox.bell >= 0:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._inbox.bell)
+
+    def share_descriptor(self, descriptor: int | None) -> int:
+        """See `Transport.share_descriptor`."""
+        if self.hosts[self.rank] == self.rank:
+            if descriptor is None:
+                raise TransportError("the lowest rank of a host must give the descriptor that is to be shared")
+            for rank, host in enumerate(self.hosts):
+                if host == self.rank != rank:
+                    self._inboxes[rank].given.put(os.dup(descriptor))
+            return descriptor
+        shared = self._take_given()
+        assert isinstance(shared, int)
+        return shared
+
+    def broadcast(self, data: bytes | None) -> bytes:
+        """See `Transport.broadcast`."""
+        if self.rank == 0:
+            data = bytes(data or b"")
+            for inbox in self._inboxes[1:]:
+                inbox.given.put(data)
+            return data
+        given = self._take_given()
+        assert isinstance(given, bytes)
+        return given
+
+    def _take_given(self) -> int | bytes:
+        try:
+            return self._inbox.given.get(timeout=COLLECTIVE_LIMIT_S)
+        except queue.Empty as error:
+            raise TransportError(f"rank {self.rank} waits for a collective call of another rank in vain") from error
+
+    def close(self, clean: bool) -> None:
+        """See `Transport.close`."""
+        bell, self._inbox.bell, self._inbox.asleep = self._inbox.bell, -1, False
+        if bell >= 0:
+            os.close(bell)
+
+    def abort(self, code: int) -> NoReturn:
+        """End this process at once, with this exit code."""
+        os._exit(code)
+
+
+class Alone(MemoryTransport):
+    """`Transport` of a program of one rank: nobody rings, nothing waits, no MPI library is needed."""
+
+    def __init__(self) -> None:
+        super().__init__(0, [0], [_Inbox(bell=-1)])
+        self.hostnames = [socket.gethostname()]
+
+
+def network(size: int, hosts: Sequence[int] | None = None) -> list[MemoryTransport]:
+    """The transports of `size` ranks in this process.
+
+    Args:
+        size: number of ranks.
+        hosts: for each rank the lowest rank of its host; by default all are on one host.
+    """
+    inboxes = [_Inbox(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)) for _ in range(size)]
+    return [MemoryTransport(rank, hosts or [0] * size, inboxes) for rank in range(size)]

@@ -1,0 +1,391 @@
+"""The transport between ranks, on MPI: the only importer of mpi4py.
+
+**Control frames** have tag 0 on a duplicate of COMM_WORLD. They are sent by Isend and Test, never by a blocking send:
+two ranks that fill each other's queues would wait for ever. They are received by Improbe into a buffer of their size;
+a large one arrives in the background (its sender may be at work elsewhere), and later frames of the same rank wait
+for it, to keep the order.
+
+**Bulk data** go in chunks, from and into the memory of the caller, a few chunks in flight: a count over 2**31 fails
+on Open MPI, and an MPI library that copies a whole message within one call would keep the rank from answering. The
+figures below were measured by `benchmarks/transport.py`.
+
+**Waiting.** MPI cannot be waited for together with sockets, only polled. Within a host, `doorbell.py` makes a sleep
+of any length possible. A probe may look first and only then fetch what has come (Open MPI's does), so "nothing there"
+is believed only when said twice in a row. Messages from another host come unannounced, so a rank that has peers
+there, or whose sends MPI has not finished (it moves them only when called), sleeps in pauses: a tenth of the time it
+has been idle, from 50 µs to 1 ms. It spins only while the last traffic is fresh or a transfer flows.
+
+**Closing** (`close(clean=True)`), when all ranks close at about the same time:
+
+1. Wait until all own sends are done. Take and drop what arrives meanwhile: nobody here wants it any more, but a large
+   frame completes for its sender only when it is taken, and the sender waits for that as we do.
+2. Enter a barrier without blocking, and go on taking frames until all ranks are in it: then all sends of all ranks
+   are done.
+3. If that takes longer than `CLOSE_LIMIT_S`, raise: a peer has vanished, and MPI_Finalize would hang. The caller ends
+   with os._exit, as after any other failure.
+4. Only now MPI_Finalize, which finds nothing under way.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from mpi_runtime.transport.base import Buffer, Transfer, TransportError
+from mpi_runtime.transport.doorbell import NAME_BYTES, Doorbell
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+FRAME_BYTES_MAX = 1 << 30
+"""Far below the 2**31 at which Open MPI fails; whatever is that large should have travelled as bulk data."""
+CHUNK_BYTES = 4 << 20
+WINDOW = 4
+"""Chunks in flight for each transfer."""
+BACKGROUND_BYTES = 4096
+"""Frames above this size may need their sender's help to arrive (MPI's rendezvous): received in the background."""
+FRAMES_PER_RECEIVE = 256
+"""So that a flood of frames does not keep a rank from its sockets."""
+FLOW_S = 0.01
+"""A bulk transfer that has moved within this time is worth spinning for."""
+BACKSTOP_S = 0.2
+CLOSE_LIMIT_S = 10.0
+
+_ME = struct.Struct(f"<i256s{NAME_BYTES}s")
+_BULK_TAG = 1
+
+
+def mpi_is_initialised() -> bool:
+    """Whether this process has MPI up, by mpi4py; neither imports nor initialises it."""
+    module = sys.modules.get("mpi4py.MPI")
+    return module is not None and bool(module.Is_initialized()) and not module.Is_finalized()
+
+
+def _start_mpi(beside_user_mpi: bool) -> ModuleType:
+    if "mpi4py.MPI" not in sys.modules:
+        try:
+            import mpi4py
+
+            mpi4py.rc.initialize = False
+            mpi4py.rc.finalize = False
+            from mpi4py import MPI
+        except (ImportError, RuntimeError) as error:
+            raise TransportError(
+                f"this program was started on several ranks, but mpi4py cannot be loaded ({error}); install mpi4py "
+                "for the MPI library of this machine, or start the program without a launcher"
+            ) from error
+    else:
+        from mpi4py import MPI
+    if MPI.Is_finalized():
+        raise TransportError("MPI has been finalised in this process, and MPI cannot start twice in one process")
+    if not MPI.Is_initialized():
+        MPI.Init_thread(MPI.THREAD_FUNNELED)
+    elif beside_user_mpi and MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise TransportError(
+            "the program has initialised MPI without MPI_THREAD_MULTIPLE, and this runtime would have to use MPI "
+            "from a thread beside it; initialise MPI with THREAD_MULTIPLE (mpi4py's default), or only after the "
+            "runtime has started"
+        )
+    return MPI
+
+
+class _Bulk:
+    """A transfer in chunks: a few requests in flight, in order."""
+
+    __slots__ = ("_active", "_at", "_buffer", "_owner", "_peer", "_requests", "_start")
+
+    def __init__(self, owner: MpiTransport, peer: int, buffer: memoryview, start: Callable[[memoryview], MPI.Request]):
+        self._owner = owner
+        self._peer = peer
+        self._buffer = buffer
+        self._start = start
+        self._at = 0
+        self._requests: deque[MPI.Request] = deque()
+        self._active = True
+        owner.transfers_active += 1
+        # An empty buffer travels as one empty message: to have received means that the other side has sent.
+        self._post()
+        while len(self._requests) < WINDOW and self._at < len(buffer):
+            self._post()
+
+    def _post(self) -> None:
+        chunk = self._buffer[self._at : self._at + CHUNK_BYTES]
+        self._at += len(chunk)
+        try:
+            self._requests.append(self._start(chunk))
+        except self._owner.mpi_error as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: Any) -> TransportError:
+        self._active = False
+        self._owner.transfers_active -= 1
+        return self._owner.translate(error, "move bulk data", self._peer)
+
+    def done(self) -> bool:
+        """See `Transfer.done`."""
+        if not self._active:
+            return True
+        requests = self._requests
+        try:
+            while requests and requests[0].Test():
+                self._owner.flowed_at = time.monotonic()
+                requests.popleft()
+                if self._at < len(self._buffer):
+                    self._post()
+        except self._owner.mpi_error as error:
+            raise self._failed(error) from error
+        if requests:
+            return False
+        self._active = False
+        self._owner.transfers_active -= 1
+        return True
+
+
+class MpiTransport:
+    """`Transport` between the ranks of COMM_WORLD."""
+
+    def __init__(
+        self,
+        *,
+        expected_size: int | None = None,
+        cure: str = "",
+        beside_user_mpi: bool = False,
+        spin_s: float = 50e-6,
+        pause_s_min: float = 50e-6,
+        pause_s_max: float = 1e-3,
+    ) -> None:
+        """Start MPI if need be, and meet the other ranks. Collective over COMM_WORLD.
+
+        Args:
+            expected_size: how many ranks the launcher has announced, if it has.
+            cure: what the user should do when MPI finds another number of ranks than that.
+            beside_user_mpi: whether this is a thread of a program that goes on using MPI itself.
+            spin_s: how long after the last event to look again at once instead of sleeping, in seconds.
+            pause_s_min: shortest pause while something can come that does not ring, in seconds.
+            pause_s_max: longest such pause.
+
+        Raises:
+            TransportError: MPI cannot be had, or not as it is needed, or its world is not the launcher's.
+        """
+        mpi = _start_mpi(beside_user_mpi)
+        world = mpi.COMM_WORLD
+        if expected_size is not None and world.size != expected_size:
+            raise TransportError(
+                f"the launcher started {expected_size} ranks, but MPI finds {world.size} in its world, so the MPI "
+                f"library that mpi4py loads is not the launcher's; {cure}"
+            )
+        self._mpi = mpi
+        self.mpi_error: type[MPI.Exception] = mpi.Exception
+        self._any = mpi.ANY_SOURCE
+        self._status = mpi.Status()
+        self._finalise = not beside_user_mpi
+        self._spin_s, self._pause_s_min, self._pause_s_max = spin_s, pause_s_min, pause_s_max
+        self._sending: dict[int, deque[tuple[MPI.Request, Buffer]]] = {}
+        self._arriving: dict[int, deque[tuple[MPI.Request, bytearray]]] = {}
+        self.transfers_active = 0
+        self.flowed_at = 0.0
+        try:
+            self._comm: MPI.Intracomm = world.Dup()
+            self._comm.Set_errhandler(mpi.ERRORS_RETURN)
+            self.rank: int = self._comm.rank
+            self.size: int = self._comm.size
+            self._meet()
+        except self.mpi_error as error:
+            raise self.translate(error, "start") from error
+
+    def _meet(self) -> None:
+        """Learn who shares a host with whom, in two collectives."""
+        mpi, comm = self._mpi, self._comm
+        local = comm.Split_type(mpi.COMM_TYPE_SHARED, key=self.rank)
+        lowest = mpi.Group.Translate_ranks(local.group, [0], comm.group)[0]
+        self._bell = Doorbell() if local.size > 1 else None
+        name = mpi.Get_processor_name().encode()[:256]
+        mine = _ME.pack(lowest, name, self._bell.name if self._bell else b"")
+        everyone = bytearray(_ME.size * self.size)
+        comm.Allgather(mine, everyone)
+        local.Free()
+        ranks = list(_ME.iter_unpack(everyone))
+        self.hosts: Sequence[int] = [host for host, _, _ in ranks]
+        self.hostnames: Sequence[str] = [name.rstrip(b"\0").decode(errors="replace") for _, name, _ in ranks]
+        self._has_remote_peers = self.hosts.count(lowest) < self.size
+        if self._bell:
+            names = {rank: bell for rank, (host, _, bell) in enumerate(ranks) if host == lowest}
+            self._bell.join(self.rank, self.size, names)
+
+    def translate(self, error: Any, doing: str, peer: int | None = None) -> TransportError:
+        """What an mpi4py exception means to our callers."""
+        whom = "" if peer is None else f" with rank {peer} on {self.hostnames[peer]}"
+        return TransportError(f"MPI could not {doing}{whom}: {error.Get_error_string()}")
+
+    def send(self, rank: int, frame: Buffer) -> None:
+        """See `Transport.send`.
+
+        Raises:
+            TransportError: the peer is gone, or the frame is larger than `FRAME_BYTES_MAX`.
+        """
+        if len(frame) > FRAME_BYTES_MAX:
+            raise TransportError(f"a control frame of {len(frame)} bytes; above {FRAME_BYTES_MAX}, use bulk transfers")
+        try:
+            request = self._comm.Isend(frame, rank, 0)
+            if not request.Test():
+                self._sending.setdefault(rank, deque()).append((request, frame))
+        except self.mpi_error as error:
+            raise self.translate(error, "send", rank) from error
+        if self._bell is not None:
+            self._bell.ring(rank)
+
+    def receive(self) -> list[tuple[int, Buffer]]:
+        """See `Transport.receive`.
+
+        Raises:
+            TransportError: MPI reports a failure.
+        """
+        frames: list[tuple[int, Buffer]] = []
+        if self._sending:
+            self._finish_sends()
+        comm, status, any_source = self._comm, self._status, self._any
+        arriving = self._arriving
+        try:
+            for _ in range(FRAMES_PER_RECEIVE):
+                message = comm.Improbe(any_source, 0, status)
+                if message is None and not frames:
+                    message = comm.Improbe(any_source, 0, status)
+                if message is None:
+                    break
+                source = status.source
+                buffer = bytearray(status.count)
+                if len(buffer) <= BACKGROUND_BYTES and source not in arriving:
+                    message.Recv(buffer)
+                    frames.append((source, buffer))
+                else:
+                    arriving.setdefault(source, deque()).append((message.Irecv(buffer), buffer))
+        except self.mpi_error as error:
+            raise self.translate(error, "receive") from error
+        if arriving:
+            self._finish_arrivals(frames)
+        return frames
+
+    def _finish_sends(self) -> None:
+        for rank, queue in list(self._sending.items()):
+            try:
+                while queue and queue[0][0].Test():
+                    queue.popleft()
+            except self.mpi_error as error:
+                raise self.translate(error, "send", rank) from error
+            if not queue:
+                del self._sending[rank]
+
+    def _finish_arrivals(self, frames: list[tuple[int, Buffer]]) -> None:
+        for rank, queue in list(self._arriving.items()):
+            try:
+                while queue and queue[0][0].Test():
+                    frames.append((rank, queue.popleft()[1]))
+            except self.mpi_error as error:
+                raise self.translate(error, "receive", rank) from error
+            if not queue:
+                del self._arriving[rank]
+
+    def send_bulk(self, rank: int, tag: int, buffer: Buffer) -> Transfer:
+        """See `Transport.send_bulk`."""
+        data = memoryview(buffer).cast("B")
+        return _Bulk(self, rank, data, lambda chunk: self._comm.Isend(chunk, rank, _BULK_TAG + tag))
+
+    def receive_bulk(self, rank: int, tag: int, buffer: memoryview) -> Transfer:
+        """See `Transport.receive_bulk`."""
+        data = buffer.cast("B")
+        return _Bulk(self, rank, data, lambda chunk: self._comm.Irecv(chunk, rank, _BULK_TAG + tag))
+
+    @property
+    def busy(self) -> bool:
+        """See `Transport.busy`; also true while a large frame or bulk data are arriving."""
+        return bool(self._sending or self._arriving or self.transfers_active)
+
+    def fileno(self) -> int:
+        """See `Transport.fileno`."""
+        return -1 if self._bell is None else self._bell.fileno()
+
+    def prepare_sleep(self, idle_s: float) -> float | None:
+        """See `Transport.prepare_sleep`."""
+        if idle_s < self._spin_s or (self.transfers_active and time.monotonic() - self.flowed_at < FLOW_S):
+            return 0.0
+        if self._bell is not None:
+            # Who has not taken a frame may need waking once more: its MPI may have to answer before the frame moves.
+            for rank in self._sending:
+                self._bell.ring(rank)
+            self._bell.sleep()
+        try:
+            if self._comm.Iprobe(self._any, 0) or self._comm.Iprobe(self._any, 0):
+                return 0.0
+        except self.mpi_error as error:
+            raise self.translate(error, "receive") from error
+        if self.busy or self._has_remote_peers:
+            return min(self._pause_s_max, max(self._pause_s_min, idle_s / 10))
+        return None if self._bell is None else BACKSTOP_S
+
+    def wake(self) -> None:
+        """See `Transport.wake`."""
+        if self._bell is not None:
+            self._bell.wake()
+
+    def share_descriptor(self, descriptor: int | None) -> int:
+        """See `Transport.share_descriptor`."""
+        if self._bell is not None:
+            return self._bell.share_descriptor(descriptor)
+        if descriptor is None:
+            raise TransportError("the only rank of a host must give the descriptor that is to be shared")
+        return descriptor
+
+    def broadcast(self, data: bytes | None) -> bytes:
+        """See `Transport.broadcast`."""
+        try:
+            length = bytearray(struct.pack("<q", len(data or b"")))
+            self._comm.Bcast(length, 0)
+            buffer = bytearray(data or bytes(struct.unpack("<q", length)[0]))
+            self._comm.Bcast(buffer, 0)
+        except self.mpi_error as error:
+            raise self.translate(error, "broadcast") from error
+        return bytes(buffer)
+
+    def close(self, clean: bool) -> None:
+        """See `Transport.close`; frames that arrive meanwhile are dropped.
+
+        Raises:
+            TransportError: other ranks have not closed within `CLOSE_LIMIT_S`; the caller must end with os._exit.
+        """
+        if not clean:
+            return
+        deadline = time.monotonic() + CLOSE_LIMIT_S
+        try:
+            self._drop_frames_until(lambda: not self._sending, deadline, "take the last frames")
+            barrier = self._comm.Ibarrier()
+            self._drop_frames_until(barrier.Test, deadline, "close")
+            while self.receive():
+                pass
+            if self._finalise:
+                self._mpi.Finalize()
+            else:
+                self._comm.Free()
+        except self.mpi_error as error:
+            raise self.translate(error, "close") from error
+        if self._bell is not None:
+            self._bell.close()
+
+    def _drop_frames_until(self, reached: Callable[[], bool], deadline: float, what: str) -> None:
+        while not reached():
+            if not self.receive():
+                time.sleep(self._pause_s_min)
+            if time.monotonic() > deadline:
+                raise TransportError(
+                    f"rank {self.rank} has waited {CLOSE_LIMIT_S:.0f} s for other ranks to {what}: "
+                    "some have ended or hang"
+                )
+
+    def abort(self, code: int) -> NoReturn:
+        """End all ranks of the job at once, with this exit code."""
+        self._mpi.COMM_WORLD.Abort(code)
+        raise AssertionError("MPI_Abort returned")

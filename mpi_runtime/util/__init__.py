@@ -1,0 +1,1 @@
+"""Tools for user programs, on top of the public names."""

@@ -1,0 +1,206 @@
+"""The scheduler: events in, effects out. Same events at the same times give the same effects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mpi_runtime.scheduler import actors, calls, explain, objects, recovery
+from mpi_runtime.scheduler.events import (
+    Blocked,
+    Call,
+    ClientEvent,
+    Done,
+    ExecutorDied,
+    ExecutorStarted,
+    Fetched,
+    Held,
+    Killed,
+    Put,
+    Query,
+    RankEvent,
+    RankJoined,
+    Released,
+    Returned,
+    Spec,
+    Subscribed,
+    TakenBack,
+    Unblocked,
+)
+from mpi_runtime.scheduler.limits import UNIT
+from mpi_runtime.scheduler.nodes import RUNNING, STARTING, Executor, Node, Rank
+from mpi_runtime.scheduler.placement import look_after_node, look_for_stuck, serve, settle
+from mpi_runtime.scheduler.queues import Queue
+from mpi_runtime.scheduler.resources import Pool
+from mpi_runtime.scheduler.state import DRIVER, Client, Effects, State
+
+
+class Scheduler:
+    """Everything that is decided in a job.
+
+    The caller passes in what happened, with the time in microseconds, and after each batch asks once for a decision.
+    It must then perform all effects: first those for ranks, then the messages for clients, in their order.
+    """
+
+    def __init__(self) -> None:
+        self.state = State()
+        self._handlers = {
+            Spec: self._spec,
+            Returned: self._returned,
+            Put: self._put,
+            Subscribed: self._subscribed,
+            Held: self._held,
+            Blocked: self._blocked,
+            Unblocked: self._unblocked,
+            Killed: self._killed,
+            Query: self._query,
+        }
+
+    def handle(self, client_number: int, events: Sequence[ClientEvent], now: int) -> None:
+        """A client said these, in this order. What a client says after its death is known is dropped."""
+        state = self.state
+        client = state.clients.get(client_number)
+        if client is None:
+            return
+        executor = client.executor
+        ended = False
+        for event in events:
+            kind = type(event)
+            if kind is Call:
+                calls.submit(state, client, event)  # type: ignore[arg-type]
+            elif kind is Done:
+                assert executor is not None
+                calls.done(state, executor, event)  # type: ignore[arg-type]
+                ended = True
+            elif kind is Released:
+                objects.on_released(state, client, event.ids)  # type: ignore[union-attr]
+            else:
+                ended |= kind is Returned
+                self._handlers[kind](client, event)  # type: ignore[operator]
+        if ended:
+            assert executor is not None
+            settle(state, executor, now)
+
+    def handle_rank(self, event: RankEvent, now: int) -> None:
+        """A rank said this."""
+        state = self.state
+        if isinstance(event, RankJoined):
+            join(state, event)
+        elif isinstance(event, TakenBack):
+            recovery.taken_back(state, event)
+        elif isinstance(event, ExecutorDied):
+            recovery.executor_died(state, event)
+        elif isinstance(event, ExecutorStarted):
+            executor = state.executors.get(event.executor)
+            if executor is not None:
+                executor.pid = event.pid
+                if executor.state == STARTING:
+                    executor.state = RUNNING
+        elif isinstance(event, Fetched):
+            recovery.fetched(state, event)
+        else:
+            raise NotImplementedError(f"{event}: the loss of a rank ends the job")
+
+    def decide(self, now: int) -> Effects:
+        """Place what can be placed now, and return all effects since the last decision."""
+        state = self.state
+        for subject in state.alarms.due(now):
+            if isinstance(subject, Queue):
+                look_for_stuck(state, subject, now)
+            elif isinstance(subject, Node):
+                look_after_node(state, subject, now)
+        while True:
+            if state.woken:
+                woken, state.woken = state.woken, []
+                for task in woken:
+                    calls.arguments_ready(state, task)
+            elif state.unreferenced_actors:
+                unreferenced, state.unreferenced_actors = state.unreferenced_actors, []
+                for actor in unreferenced:
+                    actors.unreferenced(state, actor)
+            elif state.dirty or (state.freed and state.waiting):
+                self._serve(now)
+            else:
+                return state.take_effects()
+
+    def _serve(self, now: int) -> None:
+        state = self.state
+        queues, state.dirty = state.dirty, []
+        if state.freed:
+            queues.extend(queue for queue in state.waiting if not queue.dirty)
+            state.freed = False
+        if len(queues) > 1:
+            for queue in queues:
+                queue.dirty = queue.dirty and bool(queue.ready)
+            queues = [queue for queue in queues if queue.ready]
+            queues.sort(key=Queue.precedence)
+        for queue in queues:
+            serve(state, queue, now)
+
+    def deadline(self) -> int | None:
+        """When `decide` wants to be called even if nothing has happened."""
+        return self.state.alarms.next_us()
+
+    def _spec(self, client: Client, event: Spec) -> None:
+        calls.register(self.state, event)
+
+    def _returned(self, client: Client, event: Returned) -> None:
+        assert client.executor is not None
+        calls.returned(self.state, client.executor, event)
+
+    def _put(self, client: Client, event: Put) -> None:
+        objects.on_put(self.state, client, event)
+
+    def _subscribed(self, client: Client, event: Subscribed) -> None:
+        objects.on_subscribed(self.state, client, event.ids, event.fetch)
+
+    def _held(self, client: Client, event: Held) -> None:
+        objects.on_held(self.state, client, event.ids)
+
+    def _blocked(self, client: Client, event: Blocked) -> None:
+        if client.executor is not None:
+            client.executor.waits_for = event.ids
+            recovery.blocked(self.state, client.executor)
+
+    def _unblocked(self, client: Client, event: Unblocked) -> None:
+        if client.executor is not None:
+            client.executor.waits_for = []
+            recovery.unblocked(self.state, client.executor)
+
+    def _killed(self, client: Client, event: Killed) -> None:
+        actor = self.state.actors.get(event.actor)
+        if actor is not None:
+            actors.end(self.state, actor, "was killed by kill()", force=True)
+
+    def _query(self, client: Client, event: Query) -> None:
+        self.state.to_client(client.id, explain.answer(self.state, event))
+
+
+def join(state: State, event: RankJoined) -> None:
+    """A rank is ready: its resources go into the pool of its node. The driver belongs to the node of rank 0."""
+    node = state.nodes.get(event.host)
+    if node is None:
+        node = Node(event.host, event.hostname, Pool(0, 0, {}, []), Pool(0, 0, {}, []))
+        state.nodes[event.host] = node
+    rank = Rank(event.rank, node, bool(event.cpus or event.cpu > 0))
+    state.ranks[event.rank] = rank
+    node.ranks.append(rank)
+    node.arena = max(node.arena, event.arena)
+    before = node.total.cpu
+    node.cpus = sorted({*node.cpus, *event.cpus})
+    if event.cpu >= 0:
+        node.explicit_cpu = max(node.explicit_cpu, 0) + event.cpu
+    node.total.cpu = node.explicit_cpu if node.explicit_cpu >= 0 else len(node.cpus) * UNIT
+    node.free.cpu += node.total.cpu - before
+    for pool in (node.total, node.free):
+        pool.memory += event.memory
+        pool.devices.extend([UNIT] * (event.gpu // UNIT))
+        for name, units in event.custom.items():
+            pool.custom[name] = pool.custom.get(name, 0) + units
+    if rank.hosts_executors:
+        state.index.update(node)
+    if event.rank == 0:
+        state.add_client(DRIVER, node, None)
+    state.freed = True
+
+
+__all__ = ["Client", "Executor", "Scheduler"]

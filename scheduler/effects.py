@@ -1,0 +1,105 @@
+"""What the scheduler wants done: records in the imperative, each for one client or one rank.
+
+Like events they are what goes over the wire. `Call` and `Spec` (in `events.py`) are effects too: sent to an executor, a
+spec tells it a function, and a call tells it to run; what the call's arguments stand for has been sent before it.
+"""
+
+from msgspec import Struct
+
+
+class Ready(Struct, array_like=True, tag=60, gc=False):
+    """To a client: an object's small value."""
+
+    id: bytes
+    data: bytes
+
+
+class ReadyStored(Struct, array_like=True, tag=61, gc=False):
+    """To a client: an object lies in the arena of its host, in the part of `rank`."""
+
+    id: bytes
+    rank: int
+    offset: int
+    size: int
+    is_error: bool = False
+
+
+class ReadyError(Struct, array_like=True, tag=62, gc=False):
+    """To a client: an object is the pickled exception of user code."""
+
+    id: bytes
+    data: bytes
+
+
+class ReadyFailed(Struct, array_like=True, tag=63, gc=False):
+    """To a client: the runtime could not make the object; `code` names the class of `errors.py`."""
+
+    id: bytes
+    code: str
+    message: str
+
+
+class ReadyElsewhere(Struct, array_like=True, tag=64, gc=False):
+    """To a client: an object is ready, but its value was not sent along; subscribe with `fetch` to have it."""
+
+    id: bytes
+
+
+class Answer(Struct, array_like=True, tag=65, gc=False):
+    """To a client: the answer to a query, as msgpack."""
+
+    request: int
+    data: bytes
+
+
+ClientEffect = Ready | ReadyStored | ReadyError | ReadyFailed | ReadyElsewhere | Answer
+
+
+class StartExecutor(Struct, array_like=True, tag=80, gc=False):
+    """To a rank: fork an executor; messages for it may follow at once."""
+
+    executor: int
+    environment: dict[str, str]
+    """Variables to set before its first user instruction."""
+    gpus: list[int]
+    """Device ids of its node that it may use."""
+    threads: int
+    """How many threads numerical libraries should use."""
+    cpus: list[int]
+    """Processor numbers to run on; empty: those of the rank."""
+    rlimits: dict[str, int] = {}
+
+
+class StopExecutor(Struct, array_like=True, tag=81, gc=False):
+    """To a rank: end an executor; `force`: without letting it finish what it has in hand."""
+
+    executor: int
+    force: bool
+
+
+class TakeBack(Struct, array_like=True, tag=82, gc=False):
+    """To a rank: take up to `count` unstarted calls back from an executor, the last sent first."""
+
+    executor: int
+    count: int
+
+
+class Free(Struct, array_like=True, tag=83, gc=False):
+    """To a rank: these extents of its part of the arena are no longer used by anybody."""
+
+    offsets: list[int]
+    executor: int = 0
+    """Not 0: the answer to the death of this executor. Those of the offsets that were given to it and have not been freed
+    meanwhile are meant: a `Free` may have been on its way when the executor died, and the memory may have a new owner."""
+
+
+class Fetch(Struct, array_like=True, tag=84, gc=False):
+    """To a rank: bring a copy of an object from another rank's arena into your own part."""
+
+    id: bytes
+    rank: int
+    offset: int
+    size: int
+
+
+RankEffect = StartExecutor | StopExecutor | TakeBack | Free | Fetch

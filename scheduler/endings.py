@@ -1,0 +1,58 @@
+"""How calls end: what becomes of their return values and of what they held."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mpi_runtime.scheduler import objects
+from mpi_runtime.scheduler.tasks import FAIL, FINISHED, Task, advance, return_ids
+
+if TYPE_CHECKING:
+    from mpi_runtime.scheduler.events import Value
+    from mpi_runtime.scheduler.state import State
+
+
+def fail(state: State, task: Task, code: str, message: str) -> None:
+    """The runtime gives the call an error; `code` names the class."""
+    advance(task, FAIL)
+    data = message.encode()
+    for id in return_ids(task):
+        found = state.objects[id]
+        found.task = None
+        if found.references > 1:
+            objects.fail(state, found, code, data)
+        objects.release(state, id)
+    release_arguments(state, task)
+    state.failed += 1
+
+
+def conclude(state: State, task: Task, values: list[Value], table: dict[int, int]) -> None:
+    """The call ends with these values: one for each return id, or one error for all."""
+    advance(task, table)
+    ids = return_ids(task)
+    if len(values) != len(ids):
+        values = values[:1] * len(ids)
+    for id, value in zip(ids, values, strict=True):
+        found = state.objects[id]
+        found.task = None
+        if found.references > 1 or found.actor is not None:
+            objects.set_value(state, found, value)
+        elif value.stored is not None:
+            objects.free_extent(state, value.stored)
+        objects.release(state, id)
+    release_arguments(state, task)
+    if task.state == FINISHED:
+        state.finished += 1
+    else:
+        state.failed += 1
+
+
+def release_arguments(state: State, task: Task) -> None:
+    """Release the arguments, the references inside them, and the handle of the actor that was called."""
+    call = task.call
+    for id in call.arguments:
+        objects.release(state, id)
+    for id in call.holds:
+        objects.release(state, id)
+    if call.actor:
+        objects.release(state, call.actor)

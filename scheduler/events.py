@@ -1,0 +1,210 @@
+"""What the scheduler is told: records made by clients and rank processes, in the past tense.
+
+They are also what goes over the wire (`mpi_runtime.transport.messages` adds what the scheduler does not see), so a
+frame is decoded straight into events. Ids of tasks and objects are 16 opaque bytes; a task's id is the id of its first
+return value. Clients are integers: 0 is the driver, an executor's client number is its executor number. Times are
+integer microseconds. Amounts of CPU and GPU are integers, 10 000 to one; memory is in bytes; custom resources
+are 10 000 to one. Payloads are opaque: nothing here looks inside them.
+"""
+
+from msgspec import Struct
+
+TASK, ACTOR, METHOD = 0, 1, 2
+
+
+class Spec(Struct, array_like=True, tag=1, gc=False):
+    """What all calls of one function or class with the same options have in common; sent once by each client."""
+
+    id: int
+    """Hash of the content, 63 bits."""
+    kind: int
+    """TASK, ACTOR (creation) or METHOD."""
+    name: str
+    function: bytes
+    """The pickled function or class; empty for METHOD, whose name says which."""
+    cpu: int = 0
+    gpu: int = 0
+    memory: int = 0
+    custom: dict[str, int] = {}
+    num_returns: int = 1
+    max_retries: int = 0
+    """How often a call may be run again after its executor died; -1: without limit."""
+    retry_exceptions: bool = False
+    held_cpu: int = 0
+    """For ACTOR: how much of `cpu` it keeps once it has been placed."""
+    environment: dict[str, str] = {}
+    """Variables set before the first user instruction."""
+
+
+class Call(Struct, array_like=True, tag=2, gc=False):
+    """One call was submitted. The same record starts it on its executor."""
+
+    id: bytes
+    spec: int
+    payload: bytes
+    """Pickled arguments; empty when there are none."""
+    arguments: list[bytes] = []
+    """Objects whose values stand in for slots of the arguments."""
+    holds: list[bytes] = []
+    """References inside the arguments: kept alive until the call ends."""
+    actor: bytes = b""
+    """For METHOD: the id of the actor's creation call."""
+    attempt: int = 0
+
+
+class Done(Struct, array_like=True, tag=3, gc=False):
+    """A call ended with one small value that holds no references: the frequent case."""
+
+    id: bytes
+    data: bytes
+    duration_us: int
+
+
+class Stored(Struct, array_like=True, gc=False):
+    """Where a large value lies: an extent of the arena of a rank's host."""
+
+    rank: int
+    offset: int
+    size: int
+
+
+class Value(Struct, array_like=True, gc=False):
+    """A value of any size: inline, or in an arena; with the references inside it."""
+
+    data: bytes
+    stored: Stored | None = None
+    holds: list[bytes] = []
+    is_error: bool = False
+    """Whether the data is a pickled exception."""
+
+
+class Returned(Struct, array_like=True, tag=4, gc=False):
+    """A call ended with its values, one for each of `num_returns`, or with the same error for each."""
+
+    id: bytes
+    values: list[Value]
+    duration_us: int
+    raised: bool = False
+    """Whether user code raised (and `retry_exceptions` may apply)."""
+
+
+class Put(Struct, array_like=True, tag=5, gc=False):
+    """A client made an object of its own."""
+
+    id: bytes
+    value: Value
+
+
+class Subscribed(Struct, array_like=True, tag=6, gc=False):
+    """A client wants to be told when objects are ready, and, with `fetch`, to have them within its reach."""
+
+    ids: list[bytes]
+    fetch: bool = True
+
+
+class Released(Struct, array_like=True, tag=7, gc=False):
+    """The last reference to each of these is gone from the client's process."""
+
+    ids: list[bytes]
+
+
+class Held(Struct, array_like=True, tag=8, gc=False):
+    """The client's process now has references that it did not make itself."""
+
+    ids: list[bytes]
+
+
+class Blocked(Struct, array_like=True, tag=9, gc=False):
+    """The client's task waits for objects and uses no CPU meanwhile."""
+
+    ids: list[bytes]
+    """Some of what it waits for, for explanations."""
+
+
+class Unblocked(Struct, array_like=True, tag=10, gc=False):
+    """The client's task goes on."""
+
+
+class Killed(Struct, array_like=True, tag=11, gc=False):
+    """A client asked that an actor be killed."""
+
+    actor: bytes
+    no_restart: bool = True
+
+
+class Query(Struct, array_like=True, tag=12, gc=False):
+    """A client asks about the state: `what` names one of the functions of `explain.py`."""
+
+    request: int
+    what: str
+    id: bytes = b""
+
+
+ClientEvent = (
+    Spec | Call | Done | Returned | Put | Subscribed | Released | Held | Blocked | Unblocked | Killed | Query
+)
+
+
+class RankJoined(Struct, array_like=True, tag=40, gc=False):
+    """A rank is ready and says what it may use."""
+
+    rank: int
+    host: int
+    """The lowest rank of the same host."""
+    hostname: str
+    cpus: list[int]
+    """Processor numbers that it may use."""
+    cpu: int
+    """CPU units that it adds to the node: ranks of one host that may use the same processors add them once."""
+    gpu: int
+    memory: int
+    custom: dict[str, int]
+    arena: int
+    """Capacity of the host's arena in bytes."""
+    pid: int = 0
+
+
+class TakenBack(Struct, array_like=True, tag=41, gc=False):
+    """Calls that an executor had not started are in the scheduler's hands again."""
+
+    executor: int
+    ids: list[bytes]
+
+
+class ExecutorDied(Struct, array_like=True, tag=42, gc=False):
+    """An executor's process is known to be gone."""
+
+    executor: int
+    running: bytes
+    """The call that it was running, or empty."""
+    unstarted: list[bytes]
+    cause: str
+    """In words: which signal or exit code."""
+    out_of_memory: bool = False
+    extents: list[int] = []
+    """Arena offsets that were given to it and not yet freed: those that no object has are freed."""
+
+
+class Fetched(Struct, array_like=True, tag=43, gc=False):
+    """A copy of an object has arrived in the arena of a rank; offset -1: it could not be had."""
+
+    rank: int
+    id: bytes
+    offset: int
+    reason: str = ""
+
+
+class ExecutorStarted(Struct, array_like=True, tag=44, gc=False):
+    """An executor has been forked."""
+
+    executor: int
+    pid: int
+
+
+class RankLost(Struct, array_like=True, tag=45, gc=False):
+    """A rank is known to be gone, and all that ran on it."""
+
+    rank: int
+
+
+RankEvent = RankJoined | TakenBack | ExecutorDied | Fetched | ExecutorStarted | RankLost

@@ -1,0 +1,281 @@
+"""What must hold between decisions: the comments on the fields of the state, as assertions.
+
+Costs a walk over everything, so tests and small simulations call it after each decision; nothing in a job does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from mpi_runtime.scheduler.actors import ALIVE, CREATING, DEAD
+from mpi_runtime.scheduler.limits import DEPTH_MAX, UNIT
+from mpi_runtime.scheduler.nodes import STOPPING, Executor, Node
+from mpi_runtime.scheduler.objects import ERROR, INLINE, PENDING, RUNTIME_ERROR, STORED, Object
+from mpi_runtime.scheduler.queues import Queue
+from mpi_runtime.scheduler.resources import Pool, fits
+from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler.tasks import BLOCKED, READY, SENT, STAGING, WAITING, Task
+
+
+class BrokenInvariantError(AssertionError):
+    """The state contradicts itself: a bug of the runtime. Please report it with the text."""
+
+
+def check(state: State) -> None:
+    """Check the whole state, as it is right after a decision.
+
+    Raises:
+        BrokenInvariantError: something does not hold, and what.
+    """
+    holds(not state.woken and not state.unreferenced_actors, "something that was to be looked at was forgotten")
+    holds(not state.dirty, "a queue is dirty after a decision")
+    holds(not (state.freed and state.waiting), "something came free and nobody was served")
+    live = tasks_under_way(state)
+    for node in state.nodes.values():
+        check_node(state, node)
+    for executor in state.executors.values():
+        check_executor(state, executor)
+    for queue in state.queues.values():
+        check_queue(state, queue)
+    for found in state.objects.values():
+        check_object(state, found)
+    for task in live.values():
+        check_task(state, task)
+    check_references(state, live)
+    check_extents(state)
+    check_actors(state, live)
+    check_fetches(state)
+
+
+def holds(condition: object, message: str) -> None:
+    """Raise unless the condition is true."""
+    if not condition:
+        raise BrokenInvariantError(message)
+
+
+def tasks_under_way(state: State) -> dict[bytes, Task]:
+    """Every call that has not ended: exactly those that will give objects their values."""
+    live: dict[bytes, Task] = {}
+    for found in state.objects.values():
+        if found.task is not None:
+            known = live.setdefault(found.task.id, found.task)
+            holds(known is found.task, f"two calls are named {found.task.id.hex()}")
+    return live
+
+
+def check_node(state: State, node: Node) -> None:
+    """Free and granted add up to the total, for every resource; blocked calls have lent their CPU."""
+    name = f"node {node.host}"
+    executors = [executor for rank in node.ranks for executor in rank.executors.values()]
+    granted = Pool(0, 0, dict.fromkeys(node.total.custom, 0), [0] * len(node.total.devices))
+    actor_cpu = 0
+    for executor in executors:
+        grant = executor.grant
+        if grant is None:
+            continue
+        granted.cpu += 0 if executor.blocked else grant.cpu
+        granted.memory += grant.memory
+        for resource, units in grant.custom:
+            granted.custom[resource] += units
+        for device, units in grant.devices:
+            granted.devices[device] += units
+        if executor.actor is not None and executor.actor.created:
+            actor_cpu += grant.cpu
+    free, total = node.free, node.total
+    holds(free.cpu + granted.cpu == total.cpu, f"{name}: CPU {free.cpu} free, {granted.cpu} granted of {total.cpu}")
+    holds(free.memory + granted.memory == total.memory and free.memory >= 0, f"{name}: memory does not add up")
+    for device, units in enumerate(total.devices):
+        holds(free.devices[device] + granted.devices[device] == units, f"{name}: GPU {device} does not add up")
+        holds(0 <= free.devices[device], f"{name}: GPU {device} is oversold")
+    for resource, units in total.custom.items():
+        holds(free.custom[resource] + granted.custom[resource] == units, f"{name}: {resource} does not add up")
+        holds(0 <= free.custom[resource], f"{name}: {resource} is oversold")
+    holds(node.actor_cpu == actor_cpu, f"{name}: actors hold {actor_cpu} CPU units, not {node.actor_cpu}")
+    if node.reserved_for is not None:
+        holds(node.reserved_for.reserved is node, f"{name} is kept for a queue that does not know")
+        holds(node.reserved_for.ready, f"{name} is kept for a queue without calls")
+    for key, group in node.idle.items():
+        holds(group, f"{name}: an empty group of idle executors")
+        for executor in group.values():
+            holds(executor.key == key and executor.rank.node is node, f"executor {executor.id} idles in the wrong place")
+            holds(executor.grant is None, f"executor {executor.id} idles with a grant")
+    places = state.index._places.get(node.host)
+    if places is not None:
+        expected = {"CPU": free.cpu, **free.custom, **({"GPU": sum(free.devices)} if free.devices else {})}
+        holds(places == expected, f"{name}: the index says {places}, free is {expected}")
+
+
+def check_executor(state: State, executor: Executor) -> None:
+    """In exactly one place: idle, with a queue, an actor, or stopping; what it has in hand points to it."""
+    name = f"executor {executor.id}"
+    node = executor.rank.node
+    holds(executor.rank.executors.get(executor.id) is executor, f"{name} is unknown to its rank")
+    holds(executor.id in state.clients, f"{name} is no client")
+    idle = executor.id in node.idle.get(executor.key, {})
+    places = [idle, executor.queue is not None, executor.actor is not None]
+    if executor.state == STOPPING and executor.actor is None:
+        holds(not any(places) and not executor.in_hand, f"{name} stops, but is used")
+    else:
+        holds(sum(places) == 1, f"{name} is in {sum(places)} places")
+    has_use = executor.actor is not None or bool(executor.in_hand)
+    holds((executor.grant is not None) == has_use, f"{name} has a grant and nothing to do, or the reverse")
+    for id, task in executor.in_hand.items():
+        holds(task.id == id and task.executor is executor, f"{name}: call {id.hex()} in hand is not its own")
+        holds(task.state in (STAGING, SENT, BLOCKED), f"{name}: call {id.hex()} in hand is in state {task.state}")
+    if executor.actor is None:
+        load_us = sum(task.estimate_us for task in executor.in_hand.values())
+        holds(executor.load_us == load_us, f"{name}: load {executor.load_us}, in hand {load_us}")
+        running = executor.running()
+        for task in executor.in_hand.values():
+            is_blocked = executor.blocked and task is running
+            holds((task.state == BLOCKED) == is_blocked, f"{name}: the wrong call is blocked")
+    queue = executor.queue
+    if queue is None:
+        holds(not executor.hungry, f"{name} has room for no queue")
+        return
+    usable = not executor.blocked and not executor.stuck
+    holds((executor.id in queue.executors) == usable, f"{name}: usable {usable}, but its queue thinks otherwise")
+    loaded = len(executor.in_hand) > 1 and not executor.blocked
+    holds((executor.id in queue.loaded) == loaded, f"{name}: loaded {loaded}, but its queue thinks otherwise")
+    holds(executor.hungry == (executor.id in queue.hungry), f"{name}: hungry {executor.hungry}, its queue disagrees")
+
+
+def check_queue(state: State, queue: Queue) -> None:
+    """Calls are ready and queued where they belong; nothing waits that could be served."""
+    holds(not queue.dirty, "a queue is dirty after a decision")
+    for task in queue.ready:
+        holds(task.state == READY, f"call {task.id.hex()} is queued in state {task.state}")
+        holds(task.executor is None, f"call {task.id.hex()} is queued and given to an executor")
+        holds(task.function.request == queue.request, f"call {task.id.hex()} is in a queue for other requests")
+        holds(min(task.depth, DEPTH_MAX) == queue.depth, f"call {task.id.hex()} is in a queue of another depth")
+    holds((queue in state.waiting) == bool(queue.ready), "a queue with calls is not waiting, or the reverse")
+    for executor in queue.executors.values():
+        holds(executor.queue is queue, f"executor {executor.id} serves another queue")
+    for executor in queue.hungry.values():
+        holds(executor.queue is queue and executor.hungry, f"executor {executor.id} is not hungry here")
+    for executor in queue.loaded.values():
+        holds(executor.queue is queue, f"executor {executor.id} is not loaded here")
+    if queue.loaded:
+        holds(state.alarms.is_set(queue), "nobody will look for stuck executors of a queue")
+    if queue.reserved is not None:
+        holds(queue.reserved.reserved_for is queue, "a queue's reservation is not known to the node")
+    if queue.ready and not queue.executors:
+        waits = any(
+            fits(queue.request, node.free) and node.reserved_for in (None, queue)
+            for node in state.nodes.values()
+            if any(rank.hosts_executors for rank in node.ranks)
+        )
+        holds(not waits, f"{len(queue.ready)} call(s) wait for {queue.request} although a node has room")
+
+
+def check_object(state: State, found: Object) -> None:
+    """A pending object has a call that makes it; a sealed one has what its state says, and nobody waits for it."""
+    name = f"object {found.id.hex()}"
+    holds(found.references > 0, f"{name} has no references")
+    if found.state == PENDING:
+        holds(found.task is not None or found.actor is not None, f"{name} is pending and nothing will make it")
+        return
+    holds(found.task is None, f"{name} has a value, and still a call")
+    holds(not found.subscribers and not found.waiters, f"{name} has a value, and somebody waits for it")
+    holds((found.copies is not None) == (found.state == STORED), f"{name} is stored nowhere, or somewhere for nothing")
+    if found.state == RUNTIME_ERROR:
+        holds(found.code, f"{name} failed without a code")
+    elif found.state in (INLINE, ERROR):
+        holds(not found.code, f"{name} has a value and a code")
+
+
+def check_task(state: State, task: Task) -> None:
+    """A call is where its state says, and waits for as many arguments as it thinks."""
+    name = f"call {task.id.hex()}"
+    holds((task.executor is not None) == (task.state in (STAGING, SENT, BLOCKED)), f"{name}: state and executor differ")
+    if task.executor is not None:
+        holds(task.executor.in_hand.get(task.id) is task, f"{name} is not in the hand of its executor")
+    if task.state == WAITING:
+        missing = [id for id in task.call.arguments if state.objects[id].state == PENDING]
+        holds(task.missing == len(missing) > 0, f"{name} waits for {task.missing} arguments of {len(missing)} pending")
+        for id in missing:
+            waiters = state.objects[id].waiters or []
+            holds(any(waiter is task for waiter in waiters), f"{name} waits for an object that does not know")
+    if task.state == STAGING:
+        assert task.executor is not None
+        host = task.executor.rank.node.host
+        for id in task.call.arguments:
+            copies = state.objects[id].copies
+            if copies is not None and host not in copies:
+                waiting = state.fetching.get((id, host), [])
+                known = any(not isinstance(one, int) and one[0] is task for one in waiting)
+                holds(known, f"{name} waits for a copy that nobody fetches")
+    if task.state == READY and not task.function.is_method:
+        queued = sum(one is task for queue in state.queues.values() for one in queue.ready)
+        holds(queued == 1, f"{name} is queued {queued} times")
+
+
+def check_references(state: State, live: dict[bytes, Task]) -> None:
+    """Every count is the number of holders: processes, calls that make or need it, values around it, fetches."""
+    counts: Counter[bytes] = Counter()
+    for client in state.clients.values():
+        counts.update(client.held.keys())
+    for found in state.objects.values():
+        counts.update(found.holds or ())
+        if found.task is not None:
+            counts[found.id] += 1
+    for task in live.values():
+        counts.update(task.call.arguments)
+        counts.update(task.call.holds)
+        if task.call.actor:
+            counts[task.call.actor] += 1
+    for id, _ in state.fetching:
+        counts[id] += 1
+    for found in state.objects.values():
+        expected = counts[found.id]
+        holds(found.references == expected, f"object {found.id.hex()} counts {found.references}, {expected} hold it")
+
+
+def check_extents(state: State) -> None:
+    """Extents and the copies of objects are the same; nothing of them is about to be freed."""
+    places = {
+        (copy.rank, copy.offset): found.id for found in state.objects.values() for copy in (found.copies or {}).values()
+    }
+    holds(places == state.extents, "extents and copies differ")
+    holds(not state.frees, "extents are to be freed after a decision")
+    for found in state.objects.values():
+        for host, copy in (found.copies or {}).items():
+            holds(state.ranks[copy.rank].node.host == host, f"object {found.id.hex()} is on another host than said")
+
+
+def check_actors(state: State, live: dict[bytes, Task]) -> None:
+    """An actor is known as long as it runs or somebody has a handle; its calls wait in order."""
+    for id, actor in state.actors.items():
+        name = f"actor {id.hex()}"
+        handle = state.objects.get(id)
+        holds(handle is not None or actor.state != DEAD, f"{name} is dead, without handles, and remembered")
+        holds(handle is None or handle.actor is actor, f"{name} has a handle of another")
+        if actor.state == ALIVE:
+            holds(actor.executor is not None and actor.executor.id in state.executors, f"{name} lives nowhere")
+            holds(actor.created, f"{name} was not made smaller after its creation")
+        if actor.state == CREATING:
+            holds(actor.creation.id in live, f"{name} is being created by nobody")
+        for client, queue in actor.callers.items():
+            holds(queue, f"{name} has an empty queue of calls")
+            for task in queue:
+                holds(task.client == client and task.actor is actor, f"{name} has a call of another")
+                holds(task.state in (WAITING, READY, STAGING), f"{name}: a call in state {task.state} is queued")
+            orders = [task.order for task in queue]
+            holds(orders == sorted(orders), f"{name}: calls of client {client} are out of order")
+        if actor.state == ALIVE and not actor.executor_is_full():
+            for queue in actor.callers.values():
+                holds(queue[0].state != READY, f"{name}: a call that could be sent is not")
+
+
+def check_fetches(state: State) -> None:
+    """What is fetched exists, is stored, and is not there yet."""
+    for (id, host), waiting in state.fetching.items():
+        found = state.objects.get(id)
+        holds(found is not None and found.copies, f"object {id.hex()} is fetched and stored nowhere")
+        assert found is not None
+        assert found.copies is not None
+        holds(host not in found.copies, f"object {id.hex()} is fetched to host {host}, where it is")
+        holds(waiting, f"object {id.hex()} is fetched for nobody")
+
+
+__all__ = ["UNIT", "BrokenInvariantError", "check"]

@@ -1,0 +1,45 @@
+"""Every limit and threshold of the scheduler, with its unit and the reason for its value."""
+
+from typing import Final
+
+UNIT: Final = 10_000
+"""One CPU, one GPU, or 1.0 of a custom resource: amounts are integers, so that shares add up exactly."""
+
+PUSH_BYTES_MAX: Final = 4096
+"""Results up to this size go to the submitting client unasked: larger ones might be passed on and never looked at."""
+
+LOCAL_QUEUE_US: Final = 4_000
+"""Work sent ahead to one executor: several round trips to a head that shares two cores with it."""
+
+LOCAL_QUEUE_CALLS_MAX: Final = 128
+"""Calls in hand of one executor at most, whatever their duration: bounds what has to be taken back."""
+
+ACTOR_CALLS_MAX: Final = 256
+"""Calls in hand of one actor: nobody else could run them, so more than for tasks."""
+
+FORK_WORTH_US: Final = 10_000
+"""Backlog per executor that justifies forking another one: a fork and its first call take about this long."""
+
+STEAL_WORTH_US: Final = 2_000
+"""Estimated backlog of a busy executor from which an idle one takes over the half: some round trips."""
+
+PREFETCH_US_MAX: Final = 50_000
+"""Calls up to this long get one successor sent ahead, to hide the round trip to the head."""
+
+STUCK_US: Final = 5_000
+"""An executor that has shown no progress for this long, with calls behind the one it runs, is thought stuck."""
+
+IDLE_US_MAX: Final = 10_000_000
+"""An executor beyond the node's CPU count that has been idle for this long is stopped."""
+
+RESERVATION_US_MAX: Final = 10_000_000
+"""How long a large request may keep others off a node; afterwards it waits as long without that right."""
+
+DEPTH_MAX: Final = 255
+"""Nesting of calls that is told apart: deeper calls are served first; beyond this all count alike."""
+
+EXPLAINED_MAX: Final = 20
+"""Entries of a list in an explanation."""
+
+assert 0 < STEAL_WORTH_US <= LOCAL_QUEUE_US <= FORK_WORTH_US, "a fork must be worth more than a move between executors"
+assert LOCAL_QUEUE_CALLS_MAX < 2**16 - 2, "the count in a channel's header has 16 bits"

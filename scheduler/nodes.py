@@ -1,0 +1,170 @@
+"""Nodes, their ranks and executors, and the index that finds a node with room without looking at all of them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from mpi_runtime.scheduler.resources import Grant, Pool, Request, fits
+from mpi_runtime.scheduler.tasks import STAGING, Task
+
+if TYPE_CHECKING:
+    from mpi_runtime.scheduler.actors import Actor
+    from mpi_runtime.scheduler.queues import Queue
+
+STARTING, RUNNING, STOPPING = range(3)
+EXECUTOR_STATE_NAMES = ("starting", "running", "stopping")
+
+
+class Key(Struct, frozen=True, gc=False):
+    """What is fixed for the life of an executor: calls with equal keys may use the same one."""
+
+    environment: tuple[tuple[str, str], ...]
+    threads: int
+    devices: tuple[int, ...]
+
+
+class Executor(Struct, eq=False, gc=False):
+    """A process that runs user code. It holds a grant exactly while it has calls in hand or is an actor."""
+
+    id: int
+    rank: Rank
+    key: Key
+    state: int = STARTING
+    pid: int = 0
+    queue: Queue | None = None
+    """The queue that it serves, while it has a grant for calls of that queue."""
+    grant: Grant | None = None
+    in_hand: dict[bytes, Task] = {}
+    """Calls it was given and that have not ended, in the order they were sent; the first may be running."""
+    load_us: int = 0
+    """Sum of the estimates of what is in hand."""
+    progress_us: int = 0
+    """When it last sent anything, or was given work while it had none."""
+    known: set[int] = set()
+    """Specs that it has been sent. Only for membership."""
+    actor: Actor | None = None
+    blocked: bool = False
+    """Its call waits for objects, and its CPU was given back."""
+    stuck: bool = False
+    """It has shown no progress for long: nothing more is sent to it until it does."""
+    asked_back: bool = False
+    """A `TakeBack` is on its way."""
+    hungry: bool = False
+    """Whether it stands in its queue's list of those with room."""
+    waits_for: list[bytes] = []
+    """While blocked: some of the objects."""
+    idle_since_us: int = 0
+    expected_death: str = ""
+    """Why it was told to stop."""
+
+    def running(self) -> Task | None:
+        """The call that it runs, or will run first."""
+        for task in self.in_hand.values():
+            if task.state != STAGING:
+                return task
+        return None
+
+
+class Rank(Struct, eq=False, gc=False):
+    """A rank process: the agent of its share of a node."""
+
+    number: int
+    node: Node
+    hosts_executors: bool
+    executors: dict[int, Executor] = {}
+
+
+class Node(Struct, eq=False, gc=False):
+    """A host: all ranks that share it, and their resources as one pool."""
+
+    host: int
+    """The lowest rank on it: its number."""
+    hostname: str
+    total: Pool
+    free: Pool
+    ranks: list[Rank] = []
+    cpus: list[int] = []
+    """Processor numbers that may be used."""
+    explicit_cpu: int = -1
+    """CPU units that the user stated; -1: as many as processors."""
+    idle: dict[Key, dict[int, Executor]] = {}
+    """Executors without a grant, by key; in each the last to become idle is the last entry."""
+    actor_cpu: int = 0
+    """CPU units held by actors: they do not come free by waiting."""
+    reserved_for: Queue | None = None
+    reserved_until_us: int = 0
+    arena: int = 0
+
+
+class Index:
+    """Nodes ordered by how much of each resource is free: the one with the most is found in constant time."""
+
+    def __init__(self) -> None:
+        self._levels: dict[str, list[int]] = {}
+        self._nodes: dict[str, dict[int, dict[int, Node]]] = {}
+        self._places: dict[int, dict[str, int]] = {}
+
+    def update(self, node: Node) -> None:
+        """Put the node where its free resources say. To be called after each change of them."""
+        places = self._places.setdefault(node.host, {})
+        free = node.free
+        self._move(node, "CPU", free.cpu, places)
+        if free.devices:
+            self._move(node, "GPU", sum(free.devices), places)
+        for name, units in free.custom.items():
+            self._move(node, name, units, places)
+
+    def remove(self, node: Node) -> None:
+        """Forget a node."""
+        for name, level in self._places.pop(node.host, {}).items():
+            self._leave(node, name, level)
+
+    def _move(self, node: Node, name: str, level: int, places: dict[str, int]) -> None:
+        old = places.get(name)
+        if old == level:
+            return
+        if old is not None:
+            self._leave(node, name, old)
+        nodes = self._nodes.setdefault(name, {})
+        if level not in nodes:
+            nodes[level] = {}
+            insort(self._levels.setdefault(name, []), level)
+        nodes[level][node.host] = node
+        places[name] = level
+
+    def _leave(self, node: Node, name: str, level: int) -> None:
+        nodes = self._nodes[name]
+        del nodes[level][node.host]
+        if not nodes[level]:
+            del nodes[level]
+            levels = self._levels[name]
+            del levels[bisect_left(levels, level)]
+
+    def candidates(self, request: Request) -> Iterator[Node]:
+        """Nodes that may have room, those with the most of the rarest requested resource first."""
+        name, least = rarest(request)
+        nodes = self._nodes.get(name, {})
+        for level in reversed(self._levels.get(name, ())):
+            if level < least:
+                return
+            yield from nodes[level].values()
+
+    def find(self, request: Request, allowed: Queue | None) -> Node | None:
+        """A node with room that is not reserved for another queue than `allowed`."""
+        for node in self.candidates(request):
+            if (node.reserved_for is None or node.reserved_for is allowed) and fits(request, node.free):
+                return node
+        return None
+
+
+def rarest(request: Request) -> tuple[str, int]:
+    """The requested resource that fewest nodes will have, and how much of it."""
+    if request.custom:
+        return request.custom[0]
+    if request.gpu:
+        return "GPU", request.gpu
+    return "CPU", request.cpu if request.cpu else -(1 << 62)

@@ -1,0 +1,276 @@
+"""The directory of objects: values or their places, who waits for them, and how many references keep them.
+
+A reference is held by a process that has at least one `ObjectRef` or view of the object (each process counts for itself and
+reports its first and last), by a call that has it as an argument or inside one, by a call that will produce it, and by
+an object whose value has it inside. At zero the object goes, and what it held is released in turn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
+
+from mpi_runtime.scheduler.effects import (
+    ClientEffect,
+    Fetch,
+    Ready,
+    ReadyElsewhere,
+    ReadyError,
+    ReadyFailed,
+    ReadyStored,
+)
+from mpi_runtime.scheduler.events import Fetched, Put, Stored, Value
+from mpi_runtime.scheduler.limits import PUSH_BYTES_MAX
+
+if TYPE_CHECKING:
+    from mpi_runtime.scheduler.actors import Actor
+    from mpi_runtime.scheduler.nodes import Executor
+    from mpi_runtime.scheduler.state import Client, State
+    from mpi_runtime.scheduler.tasks import Task
+
+Waiter: TypeAlias = "int | tuple[Task, Executor]"
+"""Who waits for a copy: a client, or a call that is to run on an executor there."""
+
+PENDING, INLINE, STORED, ERROR, RUNTIME_ERROR = range(5)
+STATE_NAMES = ("pending", "inline", "stored", "error", "failed")
+
+
+class Object(Struct, eq=False, gc=False):
+    """One object of the global store."""
+
+    id: bytes
+    owner: int
+    """The client that submitted the call or put the value: it is told without asking."""
+    references: int
+    state: int = PENDING
+    data: bytes = b""
+    """INLINE: the value. ERROR: the pickled exception. RUNTIME_ERROR: the message."""
+    code: str = ""
+    """RUNTIME_ERROR: the class of the error."""
+    copies: dict[int, Stored] | None = None
+    """STORED: where on each node; the first is the primary copy."""
+    is_error: bool = False
+    """STORED: whether it is a pickled exception."""
+    holds: list[bytes] | None = None
+    """References inside the value."""
+    subscribers: list[tuple[int, bool]] | None = None
+    """PENDING: clients to be told, and whether they want the value."""
+    waiters: list[Task] | None = None
+    """PENDING: calls that have it as an argument."""
+    task: Task | None = None
+    """The call that produces it, until it ends."""
+    actor: Actor | None = None
+    """The actor whose handle count this is."""
+
+
+def hold(state: State, id: bytes) -> bool:
+    """Add a reference. Whether the object still exists."""
+    found = state.objects.get(id)
+    if found is None:
+        return False
+    found.references += 1
+    return True
+
+
+def release(state: State, id: bytes) -> None:
+    """Drop a reference; at the last one the object goes, and all that only it held."""
+    pending = [id]
+    while pending:
+        found = state.objects.get(pending.pop())
+        if found is None:
+            continue
+        found.references -= 1
+        assert found.references >= 0, f"object {found.id.hex()} was released more often than held"
+        if found.references:
+            continue
+        if found.actor is not None:
+            state.unreferenced_actors.append(found.actor)
+            continue
+        del state.objects[found.id]
+        if found.copies is not None:
+            for copy in found.copies.values():
+                free_extent(state, copy)
+        if found.holds:
+            pending.extend(found.holds)
+
+
+def free_extent(state: State, place: Stored) -> None:
+    """Give an extent of an arena back."""
+    state.extents.pop((place.rank, place.offset), None)
+    state.frees.setdefault(place.rank, []).append(place.offset)
+
+
+def set_value(state: State, found: Object, value: Value) -> None:
+    """A pending object gets its value or the error of user code, and those who wait are told."""
+    assert found.state == PENDING, f"object {found.id.hex()} is sealed twice"
+    if value.stored is not None:
+        place = value.stored
+        found.state = STORED
+        found.is_error = value.is_error
+        found.copies = {state.ranks[place.rank].node.host: place}
+        state.extents[place.rank, place.offset] = found.id
+    else:
+        found.state = ERROR if value.is_error else INLINE
+        found.data = value.data
+    if value.holds:
+        found.holds = [id for id in value.holds if hold(state, id)]
+    announce(state, found)
+
+
+def fail(state: State, found: Object, code: str, message: bytes) -> None:
+    """A pending object gets an error of the runtime instead of a value."""
+    assert found.state == PENDING, f"object {found.id.hex()} is sealed twice"
+    found.state = RUNTIME_ERROR
+    found.code = code
+    found.data = message
+    announce(state, found)
+
+
+def announce(state: State, found: Object) -> None:
+    """Tell the owner, the subscribers, and the calls that wait for it as an argument."""
+    owner = state.clients.get(found.owner)
+    if owner is not None and found.id in owner.held:
+        push(state, found, owner)
+    if found.subscribers is not None:
+        for number, fetch in found.subscribers:
+            client = state.clients.get(number)
+            if client is not None and (client is not owner or fetch):
+                deliver(state, found, client, fetch)
+        found.subscribers = None
+    if found.waiters is not None:
+        for task in found.waiters:
+            task.missing -= 1
+            if not task.missing:
+                state.woken.append(task)
+        found.waiters = None
+
+
+def push(state: State, found: Object, client: Client) -> None:
+    """Tell a client that did not ask: with the value if that is small or on its host."""
+    if found.state == INLINE and len(found.data) > PUSH_BYTES_MAX:
+        state.to_client(client.id, ReadyElsewhere(found.id))
+    else:
+        deliver(state, found, client, fetch=False)
+
+
+def deliver(state: State, found: Object, client: Client, fetch: bool) -> None:
+    """Tell a client about a sealed object; with `fetch` bring it to its host first where needed."""
+    message = value_message(found, client.node.host)
+    if message is None:
+        if fetch:
+            start_fetch(state, found, client.node.host, client.id)
+            return
+        message = ReadyElsewhere(found.id)
+    state.to_client(client.id, message)
+
+
+def value_message(found: Object, host: int) -> ClientEffect | None:
+    """What tells a client on this host the value; None: no copy is there."""
+    if found.state == INLINE:
+        return Ready(found.id, found.data)
+    if found.state == STORED:
+        assert found.copies is not None
+        place = found.copies.get(host)
+        if place is None:
+            return None
+        return ReadyStored(found.id, place.rank, place.offset, place.size, found.is_error)
+    if found.state == ERROR:
+        return ReadyError(found.id, found.data)
+    assert found.state == RUNTIME_ERROR, f"object {found.id.hex()} has no value yet"
+    return ReadyFailed(found.id, found.code, found.data.decode())
+
+
+def start_fetch(state: State, found: Object, host: int, waiter: Waiter) -> None:
+    """Bring a copy to a node, or join a fetch under way. The fetch holds the object."""
+    key = (found.id, host)
+    waiting = state.fetching.get(key)
+    if waiting is not None:
+        waiting.append(waiter)
+        return
+    state.fetching[key] = [waiter]
+    found.references += 1
+    assert found.copies
+    place = next(iter(found.copies.values()))
+    rank = state.nodes[host].ranks[0].number
+    state.to_rank(rank, Fetch(found.id, place.rank, place.offset, place.size))
+
+
+def on_fetched(state: State, event: Fetched) -> list[tuple[Task, Executor]]:
+    """A copy arrived or could not be had: tell the clients that waited. Returns the calls that did."""
+    host = state.ranks[event.rank].node.host
+    waiting = state.fetching.pop((event.id, host), [])
+    found = state.objects.get(event.id)
+    tasks: list[tuple[Task, Executor]] = []
+    if found is None:
+        return tasks
+    if event.offset >= 0:
+        assert found.copies is not None
+        size = next(iter(found.copies.values())).size
+        found.copies[host] = Stored(event.rank, event.offset, size)
+        state.extents[event.rank, event.offset] = found.id
+    for waiter in waiting:
+        if not isinstance(waiter, int):
+            tasks.append(waiter)
+        elif waiter in state.clients:
+            if event.offset >= 0:
+                deliver(state, found, state.clients[waiter], fetch=False)
+            else:
+                state.to_client(waiter, ReadyFailed(found.id, "ObjectStoreFullError", event.reason))
+    release(state, event.id)
+    return tasks
+
+
+def on_put(state: State, client: Client, event: Put) -> None:
+    """A client made an object of its own. It holds it."""
+    assert event.id not in state.objects, f"object {event.id.hex()} is put twice"
+    found = Object(event.id, client.id, 1)
+    state.objects[event.id] = found
+    client.held[event.id] = None
+    owner, found.owner = found.owner, -1  # the client knows its own value: do not send it back
+    set_value(state, found, event.value)
+    found.owner = owner
+
+
+def on_subscribed(state: State, client: Client, ids: list[bytes], fetch: bool) -> None:
+    """A client wants to be told when these are ready."""
+    for id in ids:
+        found = state.objects.get(id)
+        if found is None:
+            state.to_client(client.id, ReadyFailed(id, "ObjectLostError", _LOST.format(id.hex())))
+        elif found.state != PENDING:
+            deliver(state, found, client, fetch)
+        elif found.subscribers is None:
+            found.subscribers = [(client.id, fetch)]
+        else:
+            found.subscribers.append((client.id, fetch))
+
+
+_LOST = (
+    "Object {} no longer exists: its last counted reference is gone. A reference that was serialised outside the runtime "
+    "(pickled to a file, say) does not keep its object alive; keep an ObjectRef somewhere."
+)
+
+
+def on_released(state: State, client: Client, ids: list[bytes]) -> None:
+    """The client's process has no reference to these any more."""
+    held = client.held
+    objects = state.objects
+    for id in ids:
+        if id not in held:
+            continue
+        del held[id]
+        found = objects.get(id)
+        if found is None:
+            continue
+        if found.references == 1 and found.copies is None and not found.holds and found.actor is None:
+            del objects[id]  # the frequent case, without the loop of release()
+        else:
+            release(state, id)
+
+
+def on_held(state: State, client: Client, ids: list[bytes]) -> None:
+    """The client's process got references by reading a value or its arguments."""
+    for id in ids:
+        if id not in client.held and hold(state, id):
+            client.held[id] = None

@@ -1,0 +1,399 @@
+"""Which executor runs which call: growing, filling, taking back, giving up.
+
+An executor is granted resources for one queue and keeps them while it has calls of that queue in hand, so that the cost of
+finding a node is paid once for many short calls. It is sent some milliseconds of work ahead, by the measured duration
+of the functions. What was sent ahead is taken back when the executor blocks, or when it stands behind a call that takes
+longer than thought while there is room elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mpi_runtime.scheduler import objects
+from mpi_runtime.scheduler.effects import StartExecutor, StopExecutor, TakeBack
+from mpi_runtime.scheduler.limits import (
+    FORK_WORTH_US,
+    IDLE_US_MAX,
+    LOCAL_QUEUE_CALLS_MAX,
+    LOCAL_QUEUE_US,
+    PREFETCH_US_MAX,
+    RESERVATION_US_MAX,
+    STEAL_WORTH_US,
+    STUCK_US,
+    UNIT,
+)
+from mpi_runtime.scheduler.nodes import STOPPING, Executor, Key, Node
+from mpi_runtime.scheduler.queues import Queue, mark_dirty
+from mpi_runtime.scheduler.resources import Pool, fits, give_back, take
+from mpi_runtime.scheduler.tasks import SEND, STAGED, Function, Task, advance
+
+if TYPE_CHECKING:
+    from mpi_runtime.scheduler.state import State
+
+
+def serve(state: State, queue: Queue, now: int) -> None:
+    """Give the queue's calls to executors: to those with nothing in hand, to further ones as far as resources allow, and
+    then ahead of time to busy ones. Those that are left with nothing in hand give up their grant."""
+    queue.dirty = False
+    state.waiting.pop(queue, None)
+    better = first_waiting(state, queue) if state.waiting and queue.ready else None
+    vacant, queue.vacant = queue.vacant, []
+    for executor in vacant:
+        if executor.queue is not queue or executor.in_hand or executor.blocked:
+            continue
+        if queue.ready and (better is None or not could_serve(executor, better)):
+            give(state, executor, 1, now)
+            mark_hungry(queue, executor)
+        else:
+            give_up(state, executor, now)
+    while queue.ready:
+        new = acquire(state, queue, now)
+        if new is None:
+            break
+        give(state, new, 1, now)
+        if queue.for_actors:
+            dedicate(new)
+        else:
+            mark_hungry(queue, new)
+    if not queue.for_actors:
+        fill(state, queue, better, now)
+    if queue.ready:
+        state.waiting[queue] = None
+        reserve(state, queue, now)
+    elif queue.loaded and queue.executors:
+        state.alarms.set(queue, now + STUCK_US)
+
+
+def acquire(state: State, queue: Queue, now: int) -> Executor | None:
+    """One more executor for the queue, with a grant; None if there is no room or it is not worth it."""
+    node = find_node(state, queue)
+    if node is None:
+        return None
+    work_us = backlog_us(queue)
+    if queue.executors and work_us < STEAL_WORTH_US // 2:
+        return None
+    grant = take(queue.request, node.free)
+    key = Key(queue.environment, queue.threads, tuple(device for device, _ in grant.devices))
+    idle = node.idle.get(key)
+    if idle:
+        executor = idle.popitem()[1]
+    elif queue.executors and work_us < FORK_WORTH_US:
+        give_back(grant, node.free)
+        return None
+    else:
+        executor = start_executor(state, node, key)
+    state.index.update(node)
+    if queue.reserved is not None:
+        end_reservation(queue.reserved)
+    executor.grant = grant
+    executor.queue = queue
+    executor.progress_us = now
+    queue.executors[executor.id] = executor
+    return executor
+
+
+def find_node(state: State, queue: Queue) -> Node | None:
+    """Where the queue's calls may start now: near their data if there is room, else where most is free."""
+    near = state.nodes.get(queue.near)
+    if near is not None and near.reserved_for in (None, queue) and fits(queue.request, near.free):
+        return near
+    return state.index.find(queue.request, queue)
+
+
+def backlog_us(queue: Queue) -> int:
+    """Estimated work in the queue for each executor if there were one more; unknown durations count as worth it."""
+    duration = queue.ready[0].function.duration_us
+    if duration < 0:
+        return FORK_WORTH_US
+    return len(queue.ready) * duration // (len(queue.executors) + 1)
+
+
+def start_executor(state: State, node: Node, key: Key) -> Executor:
+    """Fork an executor on the rank of the node that has fewest."""
+    rank = min((rank for rank in node.ranks if rank.hosts_executors), key=lambda rank: (len(rank.executors), rank.number))
+    executor = Executor(state.next_executor, rank, key)
+    state.next_executor += 1
+    rank.executors[executor.id] = executor
+    state.executors[executor.id] = executor
+    state.add_client(executor.id, node, executor)
+    effect = StartExecutor(executor.id, dict(key.environment), list(key.devices), key.threads, node.cpus)
+    state.to_rank(rank.number, effect)
+    return executor
+
+
+def give(state: State, executor: Executor, count: int, now: int) -> None:
+    """Send the next calls of its queue to an executor."""
+    queue = executor.queue
+    assert queue is not None
+    in_hand = executor.in_hand
+    if not in_hand:
+        executor.progress_us = now
+    ready = queue.ready
+    messages = state.effects.clients.setdefault(executor.id, [])
+    known = executor.known
+    for _ in range(count):
+        task = ready.popleft()
+        call = task.call
+        function = task.function
+        task.executor = executor
+        task.estimate_us = estimate = estimate_us(function)
+        executor.load_us += estimate
+        in_hand[call.id] = task
+        if call.arguments and not stage(state, executor, task):
+            continue
+        task.state = SEND[task.state]
+        if call.spec not in known:
+            known.add(call.spec)
+            messages.append(function.spec)
+        messages.append(call)
+    if len(in_hand) > 1:
+        queue.loaded[executor.id] = executor
+
+
+def estimate_us(function: Function) -> int:
+    """What one call of the function adds to an executor's load; a little for the handling itself."""
+    return function.duration_us + 3 if function.duration_us >= 0 else LOCAL_QUEUE_US
+
+
+def stage(state: State, executor: Executor, task: Task) -> bool:
+    """See to the call's arguments on the executor's host: send the values, or have them fetched first. Whether all are there."""
+    host = executor.rank.node.host
+    remote = [
+        id
+        for id in dict.fromkeys(task.call.arguments)
+        if (copies := state.objects[id].copies) is not None and host not in copies
+    ]
+    if remote:
+        advance(task, STAGED)
+        task.missing = len(remote)
+        for id in remote:
+            objects.start_fetch(state, state.objects[id], host, (task, executor))
+        return False
+    for id in task.call.arguments:
+        message = objects.value_message(state.objects[id], host)
+        assert message is not None
+        state.to_client(executor.id, message)
+    return True
+
+
+def staged(state: State, task: Task) -> None:
+    """The last argument has arrived on the host: send the call."""
+    executor = task.executor
+    assert executor is not None
+    there = stage(state, executor, task)
+    assert there, "an argument that was fetched is gone again"
+    task.state = SEND[task.state]
+    if task.call.spec not in executor.known:
+        executor.known.add(task.call.spec)
+        state.to_client(executor.id, task.function.spec)
+    state.to_client(executor.id, task.call)
+
+
+def dedicate(executor: Executor) -> None:
+    """The executor was given the creation of an actor: it serves no queue any more."""
+    queue = executor.queue
+    assert queue is not None
+    del queue.executors[executor.id]
+    queue.loaded.pop(executor.id, None)
+    executor.queue = None
+    task = next(iter(executor.in_hand.values()))
+    assert task.actor is not None
+    executor.actor = task.actor
+    task.actor.executor = executor
+
+
+def mark_hungry(queue: Queue, executor: Executor) -> None:
+    """Note that the executor has room for more calls of its queue."""
+    if not executor.hungry:
+        executor.hungry = True
+        queue.hungry.append(executor)
+
+
+def room_for(executor: Executor, function: Function) -> int:
+    """How many more calls of the function may be sent to the executor."""
+    in_hand = len(executor.in_hand)
+    if not in_hand:
+        return 1 if function.duration_us < 0 else max(1, min(LOCAL_QUEUE_CALLS_MAX, LOCAL_QUEUE_US // estimate_us(function)))
+    if function.duration_us < 0:
+        return 0
+    ahead = (LOCAL_QUEUE_US - executor.load_us) // estimate_us(function)
+    if in_hand == 1 and ahead < 1 and function.duration_us <= PREFETCH_US_MAX:
+        ahead = 1
+    return min(ahead, LOCAL_QUEUE_CALLS_MAX - in_hand)
+
+
+def fill(state: State, queue: Queue, better: Queue | None, now: int) -> None:
+    """Send calls ahead of time to executors that have room, in equal parts while there are few."""
+    ready, hungry = queue.ready, queue.hungry
+    while ready and hungry:
+        executor = hungry.popleft()
+        executor.hungry = False
+        if executor.queue is not queue or executor.blocked or executor.stuck or executor.asked_back:
+            continue
+        if not executor.in_hand or (better is not None and could_serve(executor, better)):
+            continue
+        room = room_for(executor, ready[0].function)
+        if room > 0:
+            give(state, executor, min(room, max(1, len(ready) // (len(hungry) + 1)), len(ready)), now)
+
+
+def first_waiting(state: State, queue: Queue) -> Queue | None:
+    """The waiting queue that goes before this one, if any."""
+    best = min((other for other in state.waiting if other.ready), key=Queue.precedence, default=None)
+    return best if best is not None and best is not queue and best.precedence() < queue.precedence() else None
+
+
+def could_serve(executor: Executor, queue: Queue) -> bool:
+    """Whether what the executor holds would help the queue, now or once more comes free."""
+    node = executor.rank.node
+    return node.reserved_for is queue or (
+        executor.grant is not None
+        and fits(queue.request, with_grant(node.free, executor))
+    )
+
+
+def with_grant(free: Pool, executor: Executor) -> Pool:
+    """What would be free if the executor gave up its grant."""
+    pool = Pool(free.cpu, free.memory, dict(free.custom), list(free.devices))
+    assert executor.grant is not None
+    give_back(executor.grant, pool)
+    return pool
+
+
+def settle(state: State, executor: Executor, now: int) -> None:
+    """After an executor reported ends of calls: have it refilled, or take its grant back."""
+    executor.progress_us = now
+    queue = executor.queue
+    if queue is None or executor.blocked:
+        return
+    if executor.stuck:
+        executor.stuck = False
+        queue.executors[executor.id] = executor
+    if len(executor.in_hand) <= 1:
+        queue.loaded.pop(executor.id, None)
+    offer(state, executor, now)
+
+
+def offer(state: State, executor: Executor, now: int) -> None:
+    """The executor has room: have its queue served, or take its grant back if there is nothing to do."""
+    queue = executor.queue
+    assert queue is not None
+    if executor.in_hand:
+        mark_hungry(queue, executor)
+    elif queue.ready:
+        queue.vacant.append(executor)
+    else:
+        give_up(state, executor, now)
+        rebalance(state, queue, now)
+    if queue.ready:
+        mark_dirty(state, queue)
+
+
+def give_up(state: State, executor: Executor, now: int) -> None:
+    """An executor with nothing in hand gives its grant back and idles, ready for any queue with its key."""
+    queue, grant = executor.queue, executor.grant
+    assert queue is not None
+    assert grant is not None
+    assert not executor.in_hand
+    node = executor.rank.node
+    give_back(grant, node.free)
+    state.index.update(node)
+    state.freed = True
+    executor.grant = None
+    executor.queue = None
+    queue.executors.pop(executor.id, None)
+    queue.loaded.pop(executor.id, None)
+    idle = node.idle.setdefault(executor.key, {})
+    idle[executor.id] = executor
+    executor.idle_since_us = now
+    if len(node.idle) > 1 or len(idle) * UNIT > node.total.cpu:
+        state.alarms.set(node, now + IDLE_US_MAX)
+
+
+def rebalance(state: State, queue: Queue, now: int) -> None:
+    """There is room and nothing ready: take back from an executor with enough behind its running call, or look again soon."""
+    if queue.ready or not queue.loaded:
+        return
+    victim = max(queue.loaded.values(), key=lambda executor: executor.load_us)
+    if victim.load_us >= STEAL_WORTH_US and not victim.asked_back:
+        ask_back(state, victim, len(victim.in_hand) // 2)
+    state.alarms.set(queue, now + STUCK_US)
+
+
+def look_for_stuck(state: State, queue: Queue, now: int) -> None:
+    """An alarm of a queue: take back everything behind calls that take longer than thought, if there is room elsewhere."""
+    if queue.ready or not queue.loaded:
+        return
+    if state.index.find(queue.request, queue) is not None:
+        for executor in list(queue.loaded.values()):
+            if now - executor.progress_us >= STUCK_US and not executor.asked_back and not executor.blocked:
+                executor.stuck = True
+                queue.executors.pop(executor.id, None)
+                ask_back(state, executor, len(executor.in_hand) - 1)
+    state.alarms.set(queue, now + STUCK_US)
+
+
+def ask_back(state: State, executor: Executor, count: int) -> None:
+    """Ask for calls that the executor has not started."""
+    if count > 0 and not executor.asked_back:
+        executor.asked_back = True
+        state.to_rank(executor.rank.number, TakeBack(executor.id, count))
+
+
+def reserve(state: State, queue: Queue, now: int) -> None:
+    """A large request could wait for ever while small ones take whatever comes free: keep one node for it, for a time."""
+    request = queue.request
+    small = request.cpu <= UNIT and request.gpu <= UNIT and not request.memory and not request.custom
+    if small or now < queue.no_reservation_until_us:
+        return
+    if queue.reserved is not None:
+        return
+    for node in state.nodes.values():
+        reachable = Pool(
+            node.total.cpu - node.actor_cpu, node.total.memory, node.total.custom, [UNIT] * len(node.total.devices)
+        )
+        if node.reserved_for is None and fits(request, reachable):
+            node.reserved_for = queue
+            queue.reserved = node
+            node.reserved_until_us = now + RESERVATION_US_MAX
+            state.alarms.set(node, now + RESERVATION_US_MAX)
+            return
+
+
+def end_reservation(node: Node) -> None:
+    """The node is for everybody again."""
+    assert node.reserved_for is not None
+    node.reserved_for.reserved = None
+    node.reserved_for = None
+
+
+def look_after_node(state: State, node: Node, now: int) -> None:
+    """An alarm of a node: end a reservation that has lapsed, stop executors that have idled for long."""
+    queue = node.reserved_for
+    if queue is not None and (now >= node.reserved_until_us or not queue.ready):
+        end_reservation(node)
+        queue.no_reservation_until_us = now + RESERVATION_US_MAX
+        state.freed = True
+    idle = [executor for group in node.idle.values() for executor in group.values()]
+    idle.sort(key=lambda executor: (executor.idle_since_us, executor.id))
+    surplus = len(idle) - max(1, node.total.cpu // UNIT)
+    next_us = node.reserved_until_us if node.reserved_for is not None else 0
+    for executor in idle[: max(0, surplus)]:
+        if now - executor.idle_since_us < IDLE_US_MAX:
+            next_us = executor.idle_since_us + IDLE_US_MAX
+            break
+        stop_idle(state, executor)
+    if next_us:
+        state.alarms.set(node, max(next_us, now + 1))
+
+
+def stop_idle(state: State, executor: Executor) -> None:
+    """End an executor that holds nothing."""
+    group = executor.rank.node.idle[executor.key]
+    del group[executor.id]
+    if not group:
+        del executor.rank.node.idle[executor.key]
+    executor.state = STOPPING
+    executor.expected_death = "it had been idle"
+    state.to_rank(executor.rank.number, StopExecutor(executor.id, force=False))

@@ -1,0 +1,119 @@
+"""Ready calls, queued by what they need: never a scan over calls.
+
+One queue for each request, executor key and depth. Deeper calls are served first: a call that waits for its children
+gives up its CPU, and if that went to further parents instead of the children, every waiting parent would need a process
+of its own before the first child runs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from mpi_runtime.scheduler.events import ACTOR
+from mpi_runtime.scheduler.limits import DEPTH_MAX, UNIT
+from mpi_runtime.scheduler.nodes import Executor, Node
+from mpi_runtime.scheduler.resources import Request
+from mpi_runtime.scheduler.tasks import Function, Task
+
+if TYPE_CHECKING:
+    from mpi_runtime.scheduler.state import State
+
+
+class Queue(Struct, eq=False, gc=False):
+    """Calls that may run on the same executors, in order of submission."""
+
+    request: Request
+    environment: tuple[tuple[str, str], ...]
+    threads: int
+    depth: int
+    for_actors: bool
+    near: int
+    """The node that has most of their large arguments; -1: none."""
+    ready: deque[Task]
+    executors: dict[int, Executor] = {}
+    """Executors with a grant for this queue."""
+    hungry: deque[Executor] = field(default_factory=deque)
+    """Those with room for more."""
+    vacant: list[Executor] = []
+    """Those with nothing in hand, until the queue is served."""
+    loaded: dict[int, Executor] = {}
+    """Those with calls behind the one they run."""
+    dirty: bool = False
+    reserved: Node | None = None
+    """The node that is kept for it."""
+    no_reservation_until_us: int = 0
+    """It had one that lapsed: others go first until then."""
+
+    def precedence(self) -> tuple[int, int]:
+        """Lower is served first."""
+        return (-self.depth, self.ready[0].order)
+
+
+def queue_for(state: State, task: Task) -> Queue:
+    """The queue of a call."""
+    function = task.function
+    depth = min(task.depth, DEPTH_MAX)
+    near = nearest(state, task) if task.call.arguments and len(state.nodes) > 1 else -1
+    if near < 0 and depth < len(function.queues):
+        known = function.queues[depth]
+        if known is not None:
+            return known
+    queue = find_queue(state, function, depth, near)
+    if near < 0:
+        function.queues.extend([None] * (depth + 1 - len(function.queues)))
+        function.queues[depth] = queue
+    return queue
+
+
+def find_queue(state: State, function: Function, depth: int, near: int) -> Queue:
+    """The queue of a function's calls at a depth, made when it is the first."""
+    spec = function.spec
+    threads = max(1, spec.cpu // UNIT)
+    environment = tuple(sorted(spec.environment.items()))
+    key = (function.request, environment, threads, depth, spec.kind == ACTOR, near)
+    queue = state.queues.get(key)
+    if queue is None:
+        queue = Queue(function.request, environment, threads, depth, spec.kind == ACTOR, near, deque())
+        state.queues[key] = queue
+    return queue
+
+
+def nearest(state: State, task: Task) -> int:
+    """The node with most bytes of the call's stored arguments, if that is worth a preference; else -1."""
+    bytes_on: dict[int, int] = {}
+    for id in task.call.arguments:
+        copies = state.objects[id].copies
+        if copies is not None:
+            for host, place in copies.items():
+                bytes_on[host] = bytes_on.get(host, 0) + place.size
+    best = max(bytes_on, key=lambda host: (bytes_on[host], -host), default=-1)
+    return best if best >= 0 and bytes_on[best] >= NEAR_WORTH_BYTES else -1
+
+
+NEAR_WORTH_BYTES = 1 << 20
+"""Arguments of this size take about a millisecond to move over a fast network."""
+
+
+def enqueue(state: State, task: Task) -> None:
+    """A call is ready: queue it."""
+    queue = queue_for(state, task)
+    queue.ready.append(task)
+    mark_dirty(state, queue)
+
+
+def requeue(state: State, tasks: list[Task]) -> None:
+    """Put calls back at the front, in the order they had."""
+    for task in reversed(tasks):
+        queue = queue_for(state, task)
+        queue.ready.appendleft(task)
+        mark_dirty(state, queue)
+
+
+def mark_dirty(state: State, queue: Queue) -> None:
+    """Have the queue served by the next decision."""
+    if not queue.dirty:
+        queue.dirty = True
+        state.dirty.append(queue)

@@ -1,0 +1,195 @@
+"""When executors block, wake, give calls back, or die.
+
+An executor's death, in steps, each closing a race:
+1. Its agent has read everything that it sent before it died, so results that had been sent have been handled.
+2. Calls that it had not started go back to the front of their queues; this is not a retry.
+3. The call that it ran is run again while it has retries left, else it fails with the cause of death.
+4. If it was an actor, the calls in hand and those pending get the cause.
+5. Arena extents that it was given and that no object lies in are freed.
+6. All references that its process held are released.
+7. Its grant goes back to the node: only now, since only now its process is known to be gone.
+"""
+
+from __future__ import annotations
+
+from mpi_runtime.scheduler import actors, calls, endings, objects
+from mpi_runtime.scheduler.events import ExecutorDied, Fetched, TakenBack
+from mpi_runtime.scheduler.nodes import Executor
+from mpi_runtime.scheduler.placement import ask_back, offer, settle, staged
+from mpi_runtime.scheduler.queues import mark_dirty, requeue
+from mpi_runtime.scheduler.resources import give_back
+from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler.tasks import BLOCK, LOSE, STAGING, TAKE_BACK, UNBLOCK, Task, advance
+
+
+def blocked(state: State, executor: Executor) -> None:
+    """The executor's call waits for objects: its CPU is free meanwhile, and calls behind it go elsewhere."""
+    if executor.blocked:
+        return
+    executor.blocked = True
+    node = executor.rank.node
+    if executor.grant is not None:
+        node.free.cpu += executor.grant.cpu
+        state.index.update(node)
+        state.freed = True
+    if executor.actor is not None:
+        return
+    queue = executor.queue
+    if queue is not None:
+        queue.executors.pop(executor.id, None)
+    running = executor.running()
+    if running is not None:
+        advance(running, BLOCK)
+    ask_for_the_rest(state, executor)
+
+
+def unblocked(state: State, executor: Executor) -> None:
+    """The call goes on. Its CPU may be overdrawn for a moment: nothing new starts until it is not."""
+    if not executor.blocked:
+        return
+    executor.blocked = False
+    node = executor.rank.node
+    if executor.grant is not None:
+        node.free.cpu -= executor.grant.cpu
+        state.index.update(node)
+    if executor.actor is not None:
+        return
+    running = executor.running()
+    if running is not None:
+        advance(running, UNBLOCK)
+    queue = executor.queue
+    if queue is not None:
+        queue.executors[executor.id] = executor
+        offer(state, executor, executor.progress_us)
+
+
+def taken_back(state: State, event: TakenBack) -> None:
+    """Calls that an executor had not started are ours again."""
+    executor = state.executors.get(event.executor)
+    if executor is None:
+        return
+    executor.asked_back = False
+    tasks = [task for id in event.ids if (task := executor.in_hand.pop(id, None)) is not None]
+    for task in tasks:
+        executor.load_us -= task.estimate_us
+        advance(task, TAKE_BACK)
+        task.executor = None
+    requeue(state, tasks)
+    queue = executor.queue
+    if queue is None:
+        return
+    if len(executor.in_hand) <= 1:
+        queue.loaded.pop(executor.id, None)
+    if executor.blocked or (executor.stuck and executor.in_hand):
+        if tasks:
+            ask_for_the_rest(state, executor)  # it may have blocked while fewer calls were being taken back
+    else:
+        executor.stuck = False
+        queue.executors[executor.id] = executor
+        offer(state, executor, executor.progress_us)
+
+
+def ask_for_the_rest(state: State, executor: Executor) -> None:
+    """Ask for everything behind the running call; what is not yet sent is taken at once."""
+    staging = [task for task in executor.in_hand.values() if task.state == STAGING]
+    for task in staging:
+        del executor.in_hand[task.id]
+        executor.load_us -= task.estimate_us
+        advance(task, TAKE_BACK)
+        task.executor = None
+    requeue(state, staging)
+    ask_back(state, executor, len(executor.in_hand) - 1)
+
+
+def executor_died(state: State, event: ExecutorDied) -> None:
+    """An executor's process is gone. The steps are at the head of this file."""
+    executor = state.executors.pop(event.executor, None)
+    if executor is None:
+        return
+    in_hand = list(executor.in_hand.values())
+    executor.in_hand.clear()
+    if executor.actor is not None:
+        actors.executor_died(state, executor.actor, executor, in_hand, event.cause)
+    else:
+        redo(state, executor, in_hand, event)
+    for offset in event.extents:
+        if (executor.rank.number, offset) not in state.extents:
+            state.frees.setdefault(executor.rank.number, []).append(offset)
+    client = state.clients.pop(executor.id)
+    state.effects.clients.pop(executor.id, None)
+    for id in client.held:
+        objects.release(state, id)
+    forget(state, executor)
+
+
+def redo(state: State, executor: Executor, in_hand: list[Task], event: ExecutorDied) -> None:
+    """Steps 2 and 3."""
+    unstarted = [task for task in in_hand if task.id != event.running]
+    for task in unstarted:
+        advance(task, TAKE_BACK)
+        task.executor = None
+    requeue(state, unstarted)
+    for task in in_hand:
+        if task.id != event.running:
+            continue
+        advance(task, LOSE)
+        if task.retries:
+            calls.retry(state, task)
+        else:
+            code = "OutOfMemoryError" if event.out_of_memory else "WorkerCrashedError"
+            endings.fail(state, task, code, crash_message(task, executor, event))
+
+
+def crash_message(task: Task, executor: Executor, event: ExecutorDied) -> str:
+    """What the caller of a call that took its executor down is told."""
+    spec = task.function.spec
+    return (
+        f"{spec.name} did not end: its executor (pid {executor.pid}, rank {executor.rank.number}, "
+        f"{executor.rank.node.hostname}) {event.cause}. It was run {task.call.attempt + 1} time(s); "
+        f"max_retries is {spec.max_retries}."
+    )
+
+
+def forget(state: State, executor: Executor) -> None:
+    """Step 7: remove the executor from everything and return its grant."""
+    rank = executor.rank
+    node = rank.node
+    del rank.executors[executor.id]
+    queue = executor.queue
+    if queue is not None:
+        queue.executors.pop(executor.id, None)
+        queue.loaded.pop(executor.id, None)
+        if queue.ready:
+            mark_dirty(state, queue)
+        executor.queue = None
+    group = node.idle.get(executor.key)
+    if group is not None:
+        group.pop(executor.id, None)
+        if not group:
+            del node.idle[executor.key]
+    grant = executor.grant
+    if grant is None:
+        return
+    if executor.blocked:
+        node.free.cpu -= grant.cpu
+    if executor.actor is not None and executor.actor.created:
+        node.actor_cpu -= grant.cpu
+    give_back(grant, node.free)
+    executor.grant = None
+    state.index.update(node)
+    state.freed = True
+
+
+def fetched(state: State, event: Fetched) -> None:
+    """A copy of an argument has arrived, or could not be had: calls with all arguments on their host are sent."""
+    for task, executor in objects.on_fetched(state, event):
+        if task.executor is not executor or task.state != STAGING:
+            continue  # it was given up or goes elsewhere
+        task.missing -= 1
+        if event.offset < 0:
+            executor.in_hand.pop(task.id, None)
+            executor.load_us -= task.estimate_us
+            endings.fail(state, task, "ObjectStoreFullError", event.reason)
+            settle(state, executor, executor.progress_us)
+        elif not task.missing:
+            staged(state, task)

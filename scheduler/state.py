@@ -1,0 +1,96 @@
+"""All tables of the scheduler in one place, and the effects gathered so far. No behaviour beyond look-ups."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from mpi_runtime.scheduler.actors import Actor
+from mpi_runtime.scheduler.effects import Free, RankEffect
+from mpi_runtime.scheduler.nodes import Executor, Index, Node, Rank
+from mpi_runtime.scheduler.objects import Object, Waiter
+from mpi_runtime.scheduler.queues import Queue
+from mpi_runtime.scheduler.tasks import Function, Task
+from mpi_runtime.scheduler.timers import Alarms
+
+DRIVER = 0
+
+
+class Client(Struct, eq=False, gc=False):
+    """A process that submits calls and holds references: the driver or an executor."""
+
+    id: int
+    node: Node
+    executor: Executor | None
+    held: dict[bytes, None] = {}
+    """Objects to which its process has references."""
+
+
+class Effects(Struct, gc=False):
+    """What is to be done. Effects for ranks come before messages for clients."""
+
+    ranks: dict[int, list[RankEffect]] = {}
+    clients: dict[int, list[object]] = {}
+    """For executors also the calls to run and the specs that they need."""
+
+
+class State:
+    """The whole knowledge of the scheduler."""
+
+    def __init__(self) -> None:
+        self.functions: dict[int, Function] = {}
+        self.objects: dict[bytes, Object] = {}
+        self.actors: dict[bytes, Actor] = {}
+        self.clients: dict[int, Client] = {}
+        self.nodes: dict[int, Node] = {}
+        self.ranks: dict[int, Rank] = {}
+        self.executors: dict[int, Executor] = {}
+        self.index = Index()
+        self.queues: dict[tuple[object, ...], Queue] = {}
+        self.dirty: list[Queue] = []
+        """Queues with new calls or with executors that have room: to be served by the next decision."""
+        self.waiting: dict[Queue, None] = {}
+        """Queues whose calls found no room, longest first: to be served when something comes free."""
+        self.freed: bool = False
+        """Whether anything came free since the last decision."""
+        self.woken: list[Task] = []
+        """Tasks whose last missing argument became ready."""
+        self.unreferenced_actors: list[Actor] = []
+        """Actors whose last handle is gone."""
+        self.extents: dict[tuple[int, int], bytes] = {}
+        """Which object lies at (rank, offset)."""
+        self.frees: dict[int, list[int]] = {}
+        """Extents to be freed, by rank."""
+        self.alarms = Alarms()
+        """Queues with calls behind busy executors; nodes with a reservation or with too many idle executors."""
+        self.effects = Effects()
+        self.submitted = 0
+        self.next_executor = 1
+        self.fetching: dict[tuple[bytes, int], list[Waiter]] = {}
+        """Copies under way, by object and node, with those that wait for them."""
+        self.finished = 0
+        self.failed = 0
+        self.retried = 0
+
+    def add_client(self, number: int, node: Node, executor: Executor | None) -> None:
+        """A process will submit calls and hold references."""
+        self.clients[number] = Client(number, node, executor)
+
+    def to_client(self, client: int, message: object) -> None:
+        """Add a message for a client."""
+        messages = self.effects.clients.get(client)
+        if messages is None:
+            self.effects.clients[client] = [message]
+        else:
+            messages.append(message)
+
+    def to_rank(self, rank: int, effect: RankEffect) -> None:
+        """Add an effect for a rank."""
+        self.effects.ranks.setdefault(rank, []).append(effect)
+
+    def take_effects(self) -> Effects:
+        """All effects since the last call."""
+        for rank, offsets in self.frees.items():
+            self.to_rank(rank, Free(offsets))
+        self.frees.clear()
+        effects, self.effects = self.effects, Effects()
+        return effects

@@ -1,0 +1,39 @@
+"""Alarms: when to look again at what. One for each subject at a time; the earliest is found in constant time."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+
+class Alarms:
+    """Subjects with the time at which they want to be looked at."""
+
+    def __init__(self) -> None:
+        self._at: dict[object, int] = {}
+        self._heap: list[tuple[int, int, object]] = []
+        self._count = 0
+
+    def set(self, subject: object, at_us: int) -> None:
+        """Look at the subject then, or earlier if it has an earlier alarm."""
+        known = self._at.get(subject)
+        if known is not None and known <= at_us:
+            return
+        self._at[subject] = at_us
+        self._count += 1
+        heappush(self._heap, (at_us, self._count, subject))
+
+    def due(self, now: int) -> list[object]:
+        """Subjects whose time has come, earliest first; their alarms are over."""
+        subjects = []
+        while self._heap and self._heap[0][0] <= now:
+            at_us, _, subject = heappop(self._heap)
+            if self._at.get(subject) == at_us:
+                del self._at[subject]
+                subjects.append(subject)
+        return subjects
+
+    def next_us(self) -> int | None:
+        """The earliest alarm."""
+        while self._heap and self._at.get(self._heap[0][2]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None

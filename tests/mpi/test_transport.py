@@ -1,0 +1,231 @@
+"""All transports against one contract, and what is particular to each."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from mpi_runtime.transport.base import TransportError
+from mpi_runtime.transport.memory import Alone, MemoryTransport, network
+from tests.helpers import run_program
+from tests.mpi import contract
+
+HERE = Path(__file__).parent
+
+
+def in_threads(transports: list[MemoryTransport]) -> None:
+    """Run the contract with a thread for each rank; the first failure of a thread is the test's."""
+    failures: list[BaseException] = []
+
+    def run(transport: MemoryTransport) -> None:
+        try:
+            contract.check_all(transport)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(transport,), daemon=True) for transport in transports]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(contract.HANG_S)
+    for transport in transports:
+        transport.close(clean=True)
+    if failures:
+        raise failures[0]
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_alone() -> None:
+    transport = Alone()
+    contract.check_all(transport)
+    assert transport.fileno() == -1
+    assert transport.prepare_sleep(1.0) is None
+    assert transport.share_descriptor(17) == 17
+    transport.close(clean=True)
+
+
+@pytest.mark.parametrize("hosts", [[0], [0, 0, 0], [0, 1, 0, 1]])
+def test_network_in_threads(hosts: list[int]) -> None:
+    in_threads(network(len(hosts), hosts))
+
+
+def test_network_in_one_thread() -> None:
+    left, right = network(2)
+    left.send(1, b"frame")
+    assert right.prepare_sleep(0.0) == 0.0
+    assert right.receive() == [(0, b"frame")]
+    assert right.prepare_sleep(0.0) is None
+    left.send(1, b"ring")
+    assert os.eventfd_read(right.fileno()) == 1
+    target = bytearray(3)
+    receive = right.receive_bulk(0, 5, memoryview(target))
+    assert not receive.done()
+    assert right.busy
+    send = left.send_bulk(1, 5, b"abc")
+    assert not send.done()
+    assert receive.done()
+    assert send.done()
+    assert target == b"abc"
+    assert not right.busy
+    right.receive_bulk(0, 5, memoryview(target))
+    left.send_bulk(1, 5, b"too long")
+    wrong = right.receive_bulk(0, 5, memoryview(target))
+    with pytest.raises(TransportError, match="8 bytes were sent for a buffer of 3"):
+        wrong.done()
+    left.close(clean=True)
+    right.close(clean=True)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_mpi(mpi: str, ranks: int) -> None:
+    completed = run_program(HERE / "contract.py", str(ranks), ranks=ranks, mpi=mpi).expect(0)
+    for rank in range(ranks):
+        assert f"rank {rank} is content\n" in completed.stdout
+
+
+@pytest.mark.mpi
+def test_mpi_of_another_launcher_is_noticed() -> None:
+    program = """
+from mpi_runtime.transport.base import TransportError
+from mpi_runtime.transport.mpi import MpiTransport, mpi_is_initialised
+try:
+    MpiTransport(expected_size=4, cure="use the launcher of your MPI")
+except TransportError as error:
+    print("refused:", error, flush=True)
+    # Nothing but Finalize is missing for a clean end.
+    from mpi4py import MPI
+    MPI.Finalize()
+"""
+    completed = run_program(program, mpi="openmpi").expect(0)
+    assert "refused: the launcher started 4 ranks, but MPI finds 1" in completed.stdout
+    assert "use the launcher of your MPI" in completed.stdout
+
+
+@pytest.mark.mpi
+def test_state_of_mpi_is_known_without_starting_it() -> None:
+    program = """
+import sys
+from mpi_runtime.transport.mpi import MpiTransport, mpi_is_initialised
+assert not mpi_is_initialised()
+assert not any(name.startswith("mpi4py") for name in sys.modules)
+transport = MpiTransport()
+assert mpi_is_initialised()
+transport.close(clean=True)
+assert not mpi_is_initialised()
+print("known")
+"""
+    assert run_program(program, mpi="openmpi").expect(0).stdout == "known\n"
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_beside_a_program_that_uses_mpi(mpi: str) -> None:
+    program = """
+import threading
+from mpi4py import MPI
+from mpi_runtime.transport.mpi import MpiTransport
+from tests.mpi import contract
+def run():
+    for _ in range(2):
+        transport = MpiTransport(beside_user_mpi=True)
+        loop = contract.Loop(transport)
+        contract.check_collectives(loop)
+        contract.check_order(loop)
+        loop.meet(9)
+        transport.close(clean=True)
+thread = threading.Thread(target=run)
+thread.start()
+world = MPI.COMM_WORLD
+for number in range(50):
+    assert world.sendrecv(number, dest=(world.rank + 1) % 2, source=(world.rank + 1) % 2) == number
+thread.join()
+world.Barrier()
+assert not MPI.Is_finalized()
+print("both are content")
+"""
+    assert run_program(program, ranks=2, mpi=mpi).expect(0).stdout == "both are content\n" * 2
+
+
+@pytest.mark.mpi
+def test_beside_a_program_whose_mpi_allows_no_threads() -> None:
+    program = """
+import mpi4py
+mpi4py.rc.thread_level = "funneled"
+from mpi4py import MPI
+from mpi_runtime.transport.base import TransportError
+from mpi_runtime.transport.mpi import MpiTransport
+MpiTransport().send(0, b"")
+try:
+    MpiTransport(beside_user_mpi=True)
+except TransportError as error:
+    print(error)
+"""
+    assert "without MPI_THREAD_MULTIPLE" in run_program(program, mpi="openmpi").expect(0).stdout
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_close_does_not_wait_for_ever(mpi: str) -> None:
+    program = """
+import os, time
+from mpi_runtime.transport import mpi
+from mpi_runtime.transport.base import TransportError
+mpi.CLOSE_LIMIT_S = 0.5
+transport = mpi.MpiTransport()
+if transport.rank == 1:
+    time.sleep(3)
+else:
+    try:
+        transport.close(clean=True)
+    except TransportError as error:
+        print("gave up:", error, flush=True)
+        time.sleep(1)
+os._exit(3)
+"""
+    completed = run_program(program, ranks=2, mpi=mpi)
+    assert completed.returncode != 0
+    assert "gave up: rank 0 has waited" in completed.stdout
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_abort_ends_all_ranks(mpi: str) -> None:
+    program = """
+import time
+from mpi_runtime.transport.mpi import MpiTransport
+transport = MpiTransport()
+if transport.rank == 1:
+    transport.abort(7)
+time.sleep(100)
+"""
+    assert run_program(program, ranks=2, mpi=mpi).returncode in (7, -signal.SIGKILL, 9)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_sleepers_cost_little_and_wake(mpi: str) -> None:
+    # The figures for a quiet machine are in `benchmarks/transport.py`; here, only what no load can excuse.
+    completed = run_program(HERE / "sleepers.py", ranks=8, mpi=mpi).expect(0)
+    print(completed.stdout)
+    percent = float(completed.stdout.partition("idle: ")[2].split()[0])
+    assert percent < 10, completed.stdout
+
+
+@pytest.mark.mpi
+def test_large_frames_are_refused() -> None:
+    program = """
+import mmap
+from mpi_runtime.transport.base import TransportError
+from mpi_runtime.transport.mpi import FRAME_BYTES_MAX, MpiTransport
+transport = MpiTransport()
+try:
+    transport.send(0, memoryview(mmap.mmap(-1, FRAME_BYTES_MAX + 1)))
+except TransportError as error:
+    print(error)
+transport.close(clean=True)
+"""
+    assert "use bulk transfers" in run_program(program, mpi="openmpi").expect(0).stdout

@@ -1,0 +1,123 @@
+"""What the rules look at: the project's files, and what each of its modules imports."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers import IN_CI, ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PACKAGE = "mpi_runtime"
+
+
+@cache
+def project() -> dict[str, Any]:
+    """Return the content of pyproject.toml."""
+    content: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return content
+
+
+@cache
+def files() -> tuple[Path, ...]:
+    """Return the files that git knows or would add, from the root; links are themselves, not what they show."""
+    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        if IN_CI:
+            raise
+        pytest.skip(f"git does not say which files belong to the project: {error}")
+    names = sorted({Path(name) for name in listing.split("\0") if name})
+    return tuple(name for name in names if (ROOT / name).is_symlink() or (ROOT / name).is_file())
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    """Each text file of the project with its content."""
+    for name in files():
+        if not (ROOT / name).is_symlink():
+            data = (ROOT / name).read_bytes()
+            if b"\0" not in data:
+                yield name, data.decode()
+
+
+def python_files() -> Iterator[tuple[Path, str]]:
+    """Each Python file of the project with its content."""
+    return ((name, text) for name, text in texts() if name.suffix == ".py")
+
+
+@dataclass(frozen=True)
+class Import:
+    """One module that another one names in an import."""
+
+    module: str
+    line: int
+    for_types: bool
+    """Whether it stands below `if TYPE_CHECKING`, and so is not there at run time."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """One module of the package."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+
+    def where(self, line: int) -> str:
+        """A place in it, for messages."""
+        return f"{self.path.relative_to(ROOT)}:{line}"
+
+
+@cache
+def modules() -> dict[str, Module]:
+    """Every module of the package by its full name, through the links."""
+    found = {}
+    for package in project()["tool"]["setuptools"]["packages"]:
+        folder = ROOT.joinpath(*package.split("."))
+        for path in sorted(folder.glob("*.py")):
+            name = package if path.stem == "__init__" else f"{package}.{path.stem}"
+            found[name] = Module(name, path, ast.parse(path.read_text(), str(path)))
+    return found
+
+
+def is_for_types(node: ast.AST) -> bool:
+    """Whether this is a block that only type checkers read."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def imports(module: Module) -> Iterator[Import]:
+    """What a module imports, at any depth; of `from package import module` the module."""
+    for_types = {id(node) for block in ast.walk(module.tree) if is_for_types(block) for node in ast.walk(block)}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, node.lineno, id(node) in for_types)
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(module, node)
+            for name in {_module_of(base, alias.name) for alias in node.names}:
+                yield Import(name, node.lineno, id(node) in for_types)
+
+
+def _absolute(module: Module, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    parts = module.name.split(".")
+    parts = parts[: len(parts) - node.level + (module.path.stem == "__init__")]
+    return ".".join([*parts, *([node.module] if node.module else [])])
+
+
+def _module_of(base: str, name: str) -> str:
+    return f"{base}.{name}" if f"{base}.{name}" in modules() else base

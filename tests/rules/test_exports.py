@@ -1,0 +1,66 @@
+"""The public names: what `__all__` says, what can be seen and what static tools see are the same, and documented."""
+
+import ast
+import inspect
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import mpi_runtime
+from tests.helpers import ROOT
+from tests.rules.house import PACKAGE, is_for_types, modules
+
+NAMES = sorted(mpi_runtime.__all__)
+
+
+def test_names_are_unique_and_there_are_some() -> None:
+    assert {"init", "shutdown", "is_initialized", "remote", "get", "put", "wait", "kill", "ObjectRef"} <= set(NAMES)
+    assert len(set(NAMES)) == len(mpi_runtime.__all__)
+
+
+def test_what_is_visible_is_what_is_exported() -> None:
+    """Asked in a fresh interpreter, before anything else has loaded submodules."""
+    program = f"import {PACKAGE}; print(*sorted(n for n in dir({PACKAGE}) if not n.startswith('_')))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [name for name in NAMES if not name.startswith("_")]
+
+
+def test_static_tools_see_every_name() -> None:
+    tree = modules()[PACKAGE].tree
+    blocks = [node for node in tree.body if not isinstance(node, ast.If) or is_for_types(node)]
+    seen = {
+        alias.asname or alias.name
+        for block in blocks
+        for node in ast.walk(block)
+        if isinstance(node, ast.ImportFrom | ast.Import)
+        for alias in node.names
+    }
+    seen |= {
+        target.id
+        for node in tree.body
+        for target in (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        if isinstance(target, ast.Name)
+    }
+    assert set(NAMES) <= seen
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("_")])
+def test_public_name_is_there_and_documented(name: str) -> None:
+    value = getattr(mpi_runtime, name)
+    if isinstance(value, ModuleType) or inspect.isroutine(value):
+        assert inspect.getdoc(value)
+    elif inspect.isclass(value):
+        assert value.__doc__, "the class has no docstring of its own"
+        members = [member for key, member in vars(value).items() if not key.startswith("_")]
+        undocumented = [one.__qualname__ for one in members if inspect.isfunction(one) and not inspect.getdoc(one)]
+        assert not undocumented
+
+
+def test_a_name_that_is_not_there_is_refused() -> None:
+    name = "no_such_name"
+    with pytest.raises(AttributeError, match=name):
+        getattr(mpi_runtime, name)

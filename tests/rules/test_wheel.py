@@ -1,0 +1,90 @@
+"""The wheel holds the project's package files, all of them and nothing else, and works by itself."""
+
+import importlib.metadata
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import IN_CI, ROOT
+from tests.rules.house import PACKAGE, files, project
+
+MAPPING: dict[str, str] = project()["tool"]["setuptools"]["package-dir"]
+LISTED: list[str] = project()["tool"]["setuptools"]["packages"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build from a copy of what git knows, so that the checkout stays clean and stray files do not help."""
+    if missing := missing_build_tools():
+        pytest.fail(missing) if IN_CI else pytest.skip(missing)
+    source = tmp_path_factory.mktemp("source")
+    for name in files():
+        target = source / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, target, follow_symlinks=False)
+    made = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(made), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (found,) = made.glob("*.whl")
+    return found
+
+
+def missing_build_tools() -> str:
+    wanted = "the extra `dev` has what building takes"
+    try:
+        importlib.metadata.version("build")
+        major = int(importlib.metadata.version("setuptools").split(".")[0])
+    except importlib.metadata.PackageNotFoundError as error:
+        return f"{error}: {wanted}"
+    return "" if major >= 77 else f"setuptools {major} is too old: {wanted}"
+
+
+def shipped() -> set[str]:
+    """The names that the wheel must hold, by the mapping."""
+    names = set()
+    for package in LISTED:
+        parent, _, last = package.rpartition(".")
+        folder = MAPPING.get(package) or f"{MAPPING[parent]}/{last}"
+        names |= {f"{package.replace('.', '/')}/{name.name}" for name in files() if str(name.parent) == folder}
+    return {name for name in names if not (ROOT / name).is_symlink()}
+
+
+def test_the_wheel_holds_exactly_the_package_files(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    described = {name for name in names if name.split("/")[0].endswith(".dist-info")}
+    assert names - described == shipped()
+    assert f"{PACKAGE}/scheduler/events.py" in names
+    assert f"{PACKAGE}/py.typed" in names
+
+
+def test_the_wheel_works_alone(wheel: Path, tmp_path: Path) -> None:
+    """Imported from the archive itself, far from the checkout."""
+    program = f"""if True:
+        import sys
+        sys.path.insert(0, {str(wheel)!r})
+        import {PACKAGE}, {PACKAGE}.scheduler.events as events
+        assert {PACKAGE}.__file__.startswith({str(wheel)!r}), {PACKAGE}.__file__
+        assert events.__file__.startswith({str(wheel)!r}), events.__file__
+        [getattr({PACKAGE}, name) for name in {PACKAGE}.__all__]
+        try:
+            import scheduler
+        except ModuleNotFoundError:
+            print("fine")
+    """
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", "")
+
+
+def test_the_wheel_tells_its_needs(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    (scripts,) = (name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt"))
+    text = archive.read(metadata).decode()
+    assert "Requires-Python: >=3.10" in text
+    assert "Provides-Extra: openmpi" in text
+    assert f"mpi-runtime = {PACKAGE}.cli.main:main" in archive.read(scripts).decode()

@@ -1,0 +1,278 @@
+"""Looks at everything from outside: knows the program, sees what processes do and are told, trusts no table of the scheduler."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mpi_runtime.scheduler.events import Call, Done, RankJoined, Returned
+from tests.simulation import oracle
+from tests.simulation.options import UNIT
+from tests.simulation.oracle import Oracle
+from tests.simulation.processes import TAINT, return_ids, spec_of
+from tests.simulation.workload import ACTOR, METHOD, Workload
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from tests.simulation.executors import Executor
+
+
+class WrongError(AssertionError):
+    """The scheduler did what it must not."""
+
+
+def require(condition: object, message: str) -> None:
+    """Raise unless the condition is true."""
+    if not condition:
+        raise WrongError(message)
+
+
+@dataclass
+class Use:
+    """What the process of an executor uses at a moment."""
+
+    host: int
+    cpu: int = 0
+    memory: int = 0
+    custom: tuple[tuple[str, int], ...] = ()
+    devices: tuple[tuple[int, int], ...] = ()
+    is_blocked: bool = False
+    woke: bool = False
+    """It has been blocked since it last had nothing to do: its CPU may be overdrawn."""
+    actor: bytes = b""
+
+
+@dataclass
+class Host:
+    """What a host owns, and who uses it."""
+
+    cpus: set[int] = field(default_factory=set)
+    gpus: int = 0
+    memory: int = 0
+    custom: Counter[str] = field(default_factory=Counter)
+    uses: dict[int, Use] = field(default_factory=dict)
+
+
+class Checker:
+    """Watches one simulation."""
+
+    def __init__(self, world: World, work: Workload, joined: Sequence[RankJoined]) -> None:
+        self.world = world
+        self.work = work
+        self.oracle = Oracle(work)
+        self.specs = [spec_of(function) for function in work.functions]
+        self.hosts: dict[int, Host] = {}
+        for event in joined:
+            host = self.hosts.setdefault(event.host, Host())
+            host.cpus.update(event.cpus)
+            host.gpus += event.gpu // UNIT
+            host.memory += event.memory
+            host.custom.update(event.custom)
+        self.names: dict[bytes, tuple[int, int]] = {}
+        """The job and the index of each return value that was asked for."""
+        self.puts: dict[bytes, int] = {}
+        self.found: dict[bytes, tuple[str, bytes]] = {}
+        """What each object was seen to be."""
+        self.calls: dict[bytes, Call] = {}
+        self.runs: Counter[bytes] = Counter()
+        self.lost_runs: Counter[bytes] = Counter()
+        self.ends: Counter[bytes] = Counter()
+        """How often the head was told the value or the last error of a call."""
+        self.running: dict[int, bytes] = {}
+        self.alive: dict[bytes, int] = {}
+        """The executor of each actor that lives."""
+        self.last_order: dict[tuple[bytes, int], int] = {}
+
+    # What clients say and see
+
+    def named(self, id: bytes, job: int, index: int) -> None:
+        """A client submitted a job."""
+        require(id not in self.names, f"two calls have the id {id.hex()}")
+        self.names[id] = (job, index)
+
+    def put(self, id: bytes, key: int) -> None:
+        """A client made an object."""
+        self.puts[id] = key
+
+    def submitted(self, client: int, events: Sequence[object]) -> None:
+        """The head hears these from a client."""
+        for event in events:
+            if isinstance(event, Call):
+                self.calls[event.id] = event
+            elif isinstance(event, Done) or (isinstance(event, Returned) and not event.raised):
+                self.ends[event.id] += 1
+                require(self.ends[event.id] == 1, f"call {event.id.hex()} ended twice")
+
+    def is_right(self, id: bytes, kind: str, name: bytes) -> bool:
+        """Whether an object is what it must be. If not, a fault must be the reason."""
+        known = self.found.setdefault(id, (kind, name))
+        require(known == (kind, name), f"object {id.hex()} was {known} and is {(kind, name)}")
+        if id in self.puts:
+            thing = self.oracle.puts[self.puts[id]]
+        else:
+            job, index = self.names[id]
+            thing = self.oracle.returns[job][index]
+        if (thing.kind, thing.digest) == (kind, name):
+            return True
+        require(kind == oracle.FAILED, f"object {id.hex()} is {kind} {name!r} and must be {thing.kind} {thing.digest!r}")
+        code = name[len(TAINT) :] if name.startswith(TAINT) else name
+        while code.startswith(TAINT):
+            code = code[len(TAINT) :]
+        happened = self.world.counters
+        reasons = {
+            b"WorkerCrashedError": happened["deaths"],
+            b"OutOfMemoryError": happened["deaths"],
+            b"ActorDiedError": happened["deaths"] + happened["kills"],
+            b"ObjectStoreFullError": happened["refused"],
+        }
+        require(reasons.get(code), f"object {id.hex()} failed with {name!r} and nothing has happened that explains it")
+        if not name.startswith(TAINT) and code in (b"WorkerCrashedError", b"OutOfMemoryError"):
+            require(self._was_lost(id), f"object {id.hex()} failed with {name!r}, but its retries were not used up")
+        self.world.counters["spoilt"] += 1
+        return False
+
+    def _was_lost(self, id: bytes) -> bool:
+        """Whether a call, or one that its arguments come from, died as often as it may."""
+        if id not in self.names:
+            return False
+        job, index = self.names[id]
+        call = self.calls[(int.from_bytes(id, "big") - index).to_bytes(16, "big")]
+        retries = self.work.functions[self.work.jobs[job].function].max_retries
+        if 0 <= retries < self.lost_runs[call.id] + max(0, self.work.jobs[job].raises):
+            return True
+        return any(self._was_lost(argument) for argument in call.arguments)
+
+    # What executors do
+
+    def started(self, executor: Executor, call: Call, caller: int, order: int) -> None:
+        """An executor runs a call."""
+        job = self.work.jobs[self.names[call.id][0]]
+        function = self.work.functions[job.function]
+        name = f"call {call.id.hex()} on executor {executor.number}"
+        require(call.id not in self.running.values(), f"{name} runs twice at a time")
+        require(not self.ends[call.id], f"{name} runs after it has ended")
+        self.running[executor.number] = call.id
+        self.runs[call.id] += 1
+        runs = self.runs[call.id]
+        require(function.max_retries < 0 or runs <= function.max_retries + 1, f"{name} runs {runs} times")
+        require(call.attempt == runs - 1, f"{name} is run {runs}, but says attempt {call.attempt}")
+        self.world.counters["runs"] += 1
+        if function.kind == METHOD:
+            require(self.alive.get(call.actor) == executor.number, f"{name} is of another actor")
+            last = self.last_order.get((call.actor, caller), 0)
+            require(order > last, f"{name}: call {order} of client {caller} after call {last}")
+            self.last_order[call.actor, caller] = order
+            return
+        host = self.hosts[executor.agent.host]
+        devices = self._devices(executor, function.gpu)
+        require(executor.effect.environment == dict(function.environment), f"{name} has a wrong environment")
+        require(executor.effect.threads == max(1, function.cpu // UNIT), f"{name} has a wrong number of threads")
+        woke = executor.number in host.uses and host.uses[executor.number].woke
+        use = Use(executor.agent.host, function.cpu, function.memory, function.custom, devices, False, woke)
+        if function.kind == ACTOR:
+            require(call.id not in self.alive, f"{name}: the actor lives already")
+            self.alive[call.id] = executor.number
+            use.actor = call.id
+        host.uses[executor.number] = use
+        self._check_host(host, name)
+
+    def _devices(self, executor: Executor, gpu: int) -> tuple[tuple[int, int], ...]:
+        given = executor.effect.gpus
+        require(len(set(given)) == len(given), f"executor {executor.number} has a GPU twice")
+        require(len(given) == -(-gpu // UNIT), f"executor {executor.number} has {given} for {gpu} units of GPU")
+        return tuple((device, min(gpu, UNIT)) for device in given)
+
+    def _check_host(self, host: Host, name: str) -> None:
+        """Never more used than owned. CPU may be overdrawn, but only by those that were blocked and woke."""
+        cpu = memory = 0
+        custom: Counter[str] = Counter()
+        devices: Counter[int] = Counter()
+        for use in host.uses.values():
+            if not use.is_blocked and not use.woke:
+                cpu += use.cpu
+            memory += use.memory
+            for resource, units in use.custom:
+                custom[resource] += units
+            for device, units in use.devices:
+                devices[device] += units
+        require(cpu <= len(host.cpus) * UNIT, f"{name}: {cpu} units of CPU in use, {len(host.cpus)} CPUs there")
+        require(memory <= host.memory, f"{name}: {memory} bytes in use of {host.memory}")
+        for resource, units in custom.items():
+            require(units <= host.custom[resource], f"{name}: {units} of {resource} in use of {host.custom[resource]}")
+        for device, units in devices.items():
+            require(device < host.gpus and units <= UNIT, f"{name}: {units} units of GPU {device} in use")
+
+    def blocked(self, executor: Executor) -> None:
+        """The running call waits."""
+        use = self.hosts[executor.agent.host].uses.get(executor.number)
+        if use is not None:
+            use.is_blocked = True
+
+    def unblocked(self, executor: Executor) -> None:
+        """It goes on."""
+        host = self.hosts[executor.agent.host]
+        use = host.uses.get(executor.number)
+        if use is not None:
+            use.is_blocked = False
+            use.woke = True
+            self._check_host(host, f"executor {executor.number} after it woke")
+
+    def ended(self, executor: Executor, call: Call, message: Done | Returned) -> None:
+        """A call ended: a task uses nothing any more, an actor what it keeps."""
+        del self.running[executor.number]
+        uses = self.hosts[executor.agent.host].uses
+        function = self.work.functions[self.work.jobs[self.names[call.id][0]].function]
+        use = uses.get(executor.number)
+        if use is None:
+            return
+        if function.kind == ACTOR:
+            use.cpu = function.held_cpu
+            use.woke = False
+        elif function.kind == METHOD:
+            use.woke = False
+        elif executor.calls:
+            use.cpu = use.memory = 0
+            use.custom = use.devices = ()
+        else:
+            del uses[executor.number]
+
+    def died(self, executor: Executor) -> None:
+        """The process is gone."""
+        self.hosts[executor.agent.host].uses.pop(executor.number, None)
+        id = self.running.pop(executor.number, None)
+        if id is not None:
+            self.lost_runs[id] += 1
+        for ended in executor.outbox:
+            if isinstance(ended, Done | Returned):
+                self.lost_runs[ended.id] += 1
+        for actor, number in list(self.alive.items()):
+            if number == executor.number:
+                del self.alive[actor]
+
+    # The end
+
+    def finish(self) -> None:
+        """All has ended: every call that was made was run, as often as it had to be."""
+        happened = self.world.counters
+        calm = not (happened["deaths"] or happened["kills"] or happened["refused"])
+        made = {job for job, _ in self.names.values()}
+        if calm:
+            require(made == set(self.oracle.returns), "not every call of the program was submitted")
+        for id, call in self.calls.items():
+            job = self.work.jobs[self.names[id][0]]
+            function = self.work.functions[job.function]
+            things = self.oracle.returns[job.key]
+            name = f"call {id.hex()} of function {function.number}"
+            if things[0].kind == oracle.FAILED:
+                require(not self.runs[id], f"{name} must not run")
+            elif things[0].kind == oracle.VALUE and calm:
+                require(self.ends[id] == 1, f"{name} did not end")
+                require(self.runs[id] == 1 + max(0, job.raises), f"{name} ran {self.runs[id]} times")
+            require(self.ends[call.id] <= 1, f"{name} ended {self.ends[id]} times")
+        require(not self.running, f"calls run still: {self.running}")
+        require(not self.alive, f"actors live still: {self.alive}")
+
+
+__all__ = ["Checker", "WrongError", "return_ids"]

@@ -1,0 +1,83 @@
+"""The virtual driver: runs the workload's program, looks at everything once more, lets go of everything."""
+
+from __future__ import annotations
+
+from mpi_runtime.scheduler import effects
+from mpi_runtime.transport import codec
+from tests.simulation.agents import Agent
+from tests.simulation.executors import _MESSAGES
+from tests.simulation.processes import Pause, Process, Program, TaintedError
+from tests.simulation.workload import Get, Open, Step
+from tests.simulation.world import DRIVER, Head, Line, World
+
+
+class Driver(Process):
+    """The driver, on the host of rank 0."""
+
+    def __init__(self, world: World, head: Head, agent: Agent) -> None:
+        super().__init__(world, DRIVER, lambda rank: agent.agents[rank].arena.contents)
+        self.agent = agent
+        self.finished = False
+        self.pause: Pause | None = None
+        self.slots: dict[int, bytes] = {}
+        self._to_head = Line(world, world.options.socket_us, head.receive_from_driver)  # type: ignore[arg-type]
+        head.driver_line = Line(world, world.options.socket_us, self._receive)
+        self.program = self._program(world.checker.work.steps)
+
+    def start(self) -> None:
+        """Begin."""
+        self._advance()
+
+    def _program(self, steps: list[Step]) -> Program:
+        world = self.world
+        seen: list[bytes] = []
+        for step in steps:
+            try:
+                yield from self.perform([step], self.slots, seen)
+            except TaintedError:
+                assert isinstance(step, Get | Open)  # what it was to bring is missing from now on
+            if world.rng.random() < 0.3:
+                self.flush()
+            if world.rng.random() < 0.1:
+                yield Pause(world.rng.choice((10, 1000, 20_000)))
+        self.drop(list(self.slots.values()))
+        self.slots.clear()
+        self.flush()
+
+    def _advance(self) -> None:
+        self.pause = next(self.program, None)
+        if self.pause is None:
+            self.finished = True
+        elif self.pause.ids:
+            self._look()
+        else:
+            self.flush()
+            self.world.at(self.pause.duration_us, self._resume)
+
+    def _resume(self) -> None:
+        self.pause = None
+        self._advance()
+
+    def _look(self) -> None:
+        pause = self.pause
+        if pause is not None and pause.ids and sum(id in self.values for id in pause.ids) >= pause.count:
+            self._resume()
+
+    def _receive(self, frame: object) -> None:
+        for message in codec.to_client.decode(frame):  # type: ignore[arg-type]
+            assert isinstance(message, _MESSAGES)
+            self.take_in(message)
+        self._look()
+
+    def allocate(self) -> tuple[int, int]:
+        """Room in the part of rank 0."""
+        return self.agent.rank, self.agent.allocate(DRIVER)
+
+    def flush(self) -> None:
+        """Send what was said."""
+        if self.outbox:
+            self._to_head.send(codec.encode(self.outbox))
+            self.outbox = []
+
+
+__all__ = ["Driver", "effects"]

@@ -1,0 +1,129 @@
+"""What is varied in a simulation: the cluster, the work, and the faults. All follows from the seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+UNIT = 10_000
+"""One CPU or GPU. Said here again: what looks from outside takes nothing from inside."""
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One host."""
+
+    ranks: int = 1
+    cpus: int = 2
+    """Processors of the host, dealt out to its ranks."""
+    gpus: int = 0
+    memory: int = 0
+    custom: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Options:
+    """One simulation."""
+
+    seed: int = 0
+    hosts: tuple[Shape, ...] = (Shape(),)
+    """Rank 0 has a host of its own that runs nothing, or shares the first."""
+    head_alone: bool = True
+    calls: int = 60
+    """About so many calls are submitted, nested ones included."""
+    depth: int = 3
+    """How deep random nesting goes; chains of nested calls go down to 20."""
+    actors: int = 2
+
+    # How slow things are, in microseconds, each drawn between the two.
+    network_us: tuple[int, int] = (5, 50)
+    socket_us: tuple[int, int] = (5, 30)
+    stall_us: int = 0
+    """Now and then a message, and all behind it from the same sender, takes up to this much longer: so messages of different
+    senders overtake each other. Those of one sender never do."""
+    fork_us: tuple[int, int] = (1000, 8000)
+    batch_us: int = 500
+    """How long an executor keeps results back, to send several at once."""
+    transfer_us: tuple[int, int] = (100, 3000)
+
+    # Faults
+    duplicates: float = 0.0
+    """Chance that a message is said twice, where the protocol allows that: `Subscribed` and `ExecutorStarted`. All
+    others are counted by their receiver and come over lines that lose and repeat nothing."""
+    deaths: float = 0.0
+    """Chance for each call that its executor dies while it runs."""
+    idle_deaths: float = 0.0
+    """Chance after each call that its executor dies soon."""
+    deaths_max: int = 0
+    slow_executors: float = 0.0
+    """Share of executors that take ten times as long for everything."""
+    long_calls: float = 0.0
+    """Chance that a call takes much longer than others of its function."""
+    refusals: float = 0.0
+    """Chance that an arena has no room for a value or a copy."""
+    kills: bool = False
+    """Whether the driver kills actors."""
+    faults_until_us: int = 5_000_000
+
+    check_inside: bool = True
+    """Whether the invariants of the state are checked after each decision: costs time in large worlds."""
+
+
+def random_options(seed: int) -> Options:
+    """A small world drawn from the seed."""
+    rng = random.Random(seed * 7919 + 1)
+    hosts = tuple(_random_shape(rng) for _ in range(rng.choice((1, 1, 2, 3, 5))))
+    quiet = Options(
+        seed=seed,
+        hosts=hosts,
+        head_alone=rng.random() < 0.5,
+        calls=rng.choice((15, 40, 80)),
+        depth=rng.choice((1, 2, 4)),
+        actors=rng.choice((0, 1, 3)),
+        network_us=rng.choice(((1, 1), (5, 50), (100, 3000))),
+        socket_us=rng.choice(((1, 1), (5, 30), (5, 500))),
+        fork_us=rng.choice(((500, 500), (1000, 8000), (10_000, 60_000))),
+        batch_us=rng.choice((0, 300, 3000)),
+    )
+    if rng.random() < 0.25:
+        return quiet
+    return replace(
+        quiet,
+        stall_us=rng.choice((0, 500, 20_000)),
+        duplicates=rng.choice((0.0, 0.1)),
+        deaths=rng.choice((0.0, 0.03, 0.15)),
+        idle_deaths=rng.choice((0.0, 0.03)),
+        deaths_max=rng.choice((3, 20)),
+        slow_executors=rng.choice((0.0, 0.2)),
+        long_calls=rng.choice((0.0, 0.1)),
+        refusals=rng.choice((0.0, 0.0, 0.1)),
+        kills=rng.random() < 0.5,
+    )
+
+
+def _random_shape(rng: random.Random) -> Shape:
+    return Shape(
+        ranks=rng.choice((1, 1, 2, 3)),
+        cpus=rng.choice((1, 2, 2, 4, 8)),
+        gpus=rng.choice((0, 0, 1, 2, 4)),
+        memory=rng.choice((0, 1 << 30)),
+        custom=rng.choice(({}, {}, {"disk": 2 * UNIT}, {"disk": UNIT // 2, "lane": UNIT})),
+    )
+
+
+def large_options(seed: int, hosts: int = 2000, calls: int = 20_000) -> Options:
+    """A large world: many hosts, few faults, no look at the inside."""
+    return Options(
+        seed=seed,
+        hosts=(Shape(cpus=4),) * hosts,
+        calls=calls,
+        depth=2,
+        actors=20,
+        deaths=0.001,
+        deaths_max=50,
+        slow_executors=0.01,
+        long_calls=0.01,
+        stall_us=2000,
+        check_inside=False,
+    )

@@ -1,0 +1,305 @@
+"""What the virtual driver and virtual executors have in common: the client's part of the protocol.
+
+It follows `mpi_runtime/processes/client.py`: own objects are announced unasked, others are subscribed to; references are
+counted for the process, and only the first and the last are told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from hashlib import blake2b
+from typing import TypeAlias
+
+import msgspec
+
+from mpi_runtime.scheduler import effects
+from mpi_runtime.scheduler.events import (
+    Blocked,
+    Call,
+    Held,
+    Killed,
+    Released,
+    Spec,
+    Stored,
+    Subscribed,
+    Unblocked,
+    Value,
+)
+from mpi_runtime.scheduler.events import Put as PutEvent
+from tests.simulation import oracle
+from tests.simulation.workload import Compute, Drop, Function, Get, Kill, Open, Put, Step, Submit, Wait
+from tests.simulation.world import World
+
+Message: TypeAlias = (
+    "effects.Ready | effects.ReadyStored | effects.ReadyError | effects.ReadyFailed | effects.ReadyElsewhere"
+)
+INLINE_MAX = 64 * 1024
+TAINT = b"tainted:"
+"""How the error of a call starts that met a fault while it ran."""
+
+
+class Content(msgspec.Struct):
+    """What the bytes of a value say."""
+
+    digest: bytes
+    inner: list[bytes] = []
+    padding: bytes = b""
+
+
+class TaintedError(Exception):
+    """Something that was needed was lost to a fault."""
+
+
+class Pause(msgspec.Struct):
+    """A program waits: for time, or until so many of the objects are there."""
+
+    duration_us: int = 0
+    ids: Sequence[bytes] = ()
+    count: int = 0
+
+
+Program: TypeAlias = "Generator[Pause, None, None]"
+
+
+class Process:
+    """One client."""
+
+    def __init__(self, world: World, number: int, arenas: Callable[[int], dict[int, bytes]]) -> None:
+        self.world = world
+        self.number = number
+        self.arenas = arenas
+        """The contents of a rank's part of the memory of this host."""
+        self.counts: Counter[bytes] = Counter()
+        self.values: dict[bytes, Message] = {}
+        self.borrowed: dict[bytes, bool] = {}
+        self.outbox: list[object] = []
+        self.specs_sent: set[int] = set()
+        self.parent = b"driver"
+        self.index = 0
+        self.alive = True
+        self.orders: Counter[bytes] = Counter()
+        """How many calls were made of each actor."""
+
+    def flush(self) -> None:
+        """Send what was said."""
+        raise NotImplementedError
+
+    def allocate(self) -> tuple[int, int]:
+        """A rank and an offset for a large value; offset -1: there is no room."""
+        raise NotImplementedError
+
+    # References
+
+    def next_id(self, count: int) -> bytes:
+        self.index += 1
+        prefix = blake2b(self.parent, digest_size=10).digest()
+        id = prefix + self.index.to_bytes(6, "big")
+        self.index += max(0, count - 1)
+        return id
+
+    def adopt(self, ids: Sequence[bytes]) -> None:
+        """References were found inside a value."""
+        new = []
+        for id in ids:
+            self.counts[id] += 1
+            if self.counts[id] == 1:
+                new.append(id)
+                self.borrowed[id] = False
+        if new:
+            self.outbox.append(Held(new))
+
+    def drop(self, ids: Sequence[bytes]) -> None:
+        """References are gone."""
+        gone = []
+        for id in ids:
+            self.counts[id] -= 1
+            assert self.counts[id] >= 0
+            if not self.counts[id]:
+                del self.counts[id]
+                self.values.pop(id, None)
+                self.borrowed.pop(id, None)
+                gone.append(id)
+        if gone:
+            self.outbox.append(Released(gone))
+
+    def take_in(self, message: Message) -> None:
+        """An object is ready."""
+        if message.id in self.counts:
+            self.values[message.id] = message
+
+    # Values
+
+    def store(self, content: Content, size: int, holds: list[bytes], is_error: bool = False) -> Value:
+        """A value inline or in the arena. Raises TaintedError when there is no room."""
+        if size <= INLINE_MAX:
+            content.padding = bytes(size)
+            return Value(msgspec.msgpack.encode(content), None, holds, is_error)
+        rank, offset = self.allocate()
+        if offset < 0:
+            raise TaintedError("ObjectStoreFullError")
+        self.arenas(rank)[offset] = msgspec.msgpack.encode(content)
+        return Value(b"", Stored(rank, offset, size), holds, is_error)
+
+    def read(self, message: Message) -> tuple[str, bytes, list[bytes]]:
+        """The kind of a value, its digest or code, and the references inside."""
+        if isinstance(message, effects.ReadyFailed):
+            return oracle.FAILED, message.code.encode(), []
+        assert not isinstance(message, effects.ReadyElsewhere)
+        is_error = isinstance(message, effects.ReadyError)
+        if isinstance(message, effects.ReadyStored):
+            data = self.arenas(message.rank).get(message.offset, b"")
+            assert data, f"{message} points to memory that was freed"
+            is_error = message.is_error
+        else:
+            data = message.data
+        if data.startswith(TAINT):
+            return oracle.FAILED, data, []
+        content = _decoder.decode(data)
+        return (oracle.ERROR if is_error else oracle.VALUE), content.digest, content.inner
+
+    # Steps
+
+    def perform(self, steps: Sequence[Step], slots: dict[int, bytes], seen: list[bytes]) -> Program:
+        """Do what a program says, up to where it meets a fault (TaintedError)."""
+        for step in steps:
+            if isinstance(step, Compute):
+                yield Pause(step.duration_us)
+            elif isinstance(step, Submit):
+                self.submit(step, slots)
+            elif isinstance(step, Put):
+                if all(slot in slots for slot in step.holds):
+                    self.put(step, slots)
+            elif isinstance(step, Get):
+                ids = [slots[slot] for slot in step.slots if slot in slots]
+                yield from self.get(ids)
+                for id in ids:
+                    seen.append(self.look(id)[0])
+            elif isinstance(step, Wait):
+                ids = [slots[slot] for slot in step.slots if slot in slots]
+                yield from self.wait(ids, min(step.count, len(ids)))
+            elif isinstance(step, Open):
+                id = slots.get(step.slot)
+                if id is not None:
+                    yield from self.get([id])
+                    name, inner = self.look(id)
+                    seen.append(name)
+                    self.adopt(inner)
+                    slots.update(zip(range(step.into, step.into + step.count), inner, strict=False))
+            elif isinstance(step, Drop):
+                self.drop([slots.pop(slot) for slot in step.slots if slot in slots])
+            else:
+                assert isinstance(step, Kill)
+                if step.slot in slots:
+                    self.world.counters["kills"] += 1
+                    self.outbox.append(Killed(slots[step.slot]))
+
+    def submit(self, step: Submit, slots: dict[int, bytes]) -> None:
+        needed = [*step.arguments, *step.holds, *([step.actor] if step.actor >= 0 else [])]
+        if not all(slot in slots for slot in needed):
+            return
+        checker = self.world.checker
+        job = checker.work.jobs[step.job]
+        spec = checker.specs[job.function]
+        if spec.id not in self.specs_sent:
+            self.specs_sent.add(spec.id)
+            self.outbox.append(spec)
+        id = self.next_id(spec.num_returns)
+        actor = slots[step.actor] if step.actor >= 0 else b""
+        self.orders[actor] += 1
+        payload = msgspec.msgpack.encode((job.key, self.number, self.orders[actor]))
+        arguments = [slots[slot] for slot in step.arguments]
+        holds = [slots[slot] for slot in step.holds]
+        self.outbox.append(Call(id, spec.id, payload, arguments, holds, actor))
+        ids = return_ids(id, spec.num_returns)
+        for index, one in enumerate(ids):
+            self.counts[one] += 1
+            checker.named(one, job.key, index)
+            if index < spec.num_returns:
+                slots[step.slot + index] = one
+        if not spec.num_returns:
+            self.drop(ids)
+
+    def put(self, step: Put, slots: dict[int, bytes]) -> None:
+        thing = self.world.checker.oracle.puts[step.key]
+        holds = [slots[slot] for slot in step.holds]
+        content = Content(thing.digest, holds)
+        try:
+            value = self.store(content, step.size, holds)
+        except TaintedError:
+            value = self.store(content, 8, holds)
+        id = self.next_id(1)
+        self.world.checker.put(id, step.key)
+        self.counts[id] += 1
+        slots[step.slot] = id
+        if value.stored is None:
+            self.values[id] = effects.Ready(id, value.data)
+        else:
+            self.values[id] = effects.ReadyStored(id, value.stored.rank, value.stored.offset, value.stored.size)
+        self.outbox.append(PutEvent(id, value))
+
+    def look(self, id: bytes) -> tuple[bytes, list[bytes]]:
+        """What an object is, as the oracle names it. Raises TaintedError when a fault has spoilt it."""
+        kind, name, inner = self.read(self.values[id])
+        if not self.world.checker.is_right(id, kind, name):
+            raise TaintedError(name.decode("ascii", "replace"))
+        return name, inner
+
+    def get(self, ids: list[bytes]) -> Program:
+        """Wait for values."""
+        values = self.values
+        while True:
+            elsewhere = [id for id in ids if isinstance(values.get(id), effects.ReadyElsewhere)]
+            for id in elsewhere:
+                values.pop(id, None)
+            self.subscribe(list(dict.fromkeys(elsewhere)), True)
+            self.subscribe_borrowed(ids, True)
+            missing = [id for id in ids if id not in values]
+            if not missing:
+                return
+            yield from self.blocked(missing, len(missing))
+
+    def wait(self, ids: list[bytes], count: int) -> Program:
+        """Wait until so many are there."""
+        missing = [id for id in ids if id not in self.values]
+        if len(ids) - len(missing) < count:
+            self.subscribe_borrowed(missing, False)
+            yield from self.blocked(ids, count)
+
+    def subscribe(self, ids: list[bytes], fetch: bool) -> None:
+        if ids:
+            for _ in range(1 + self.world.chance(self.world.options.duplicates)):
+                self.outbox.append(Subscribed(ids, fetch))
+
+    def subscribe_borrowed(self, ids: list[bytes], fetch: bool) -> None:
+        borrowed = [id for id in dict.fromkeys(ids) if self.borrowed.get(id) is False and id not in self.values]
+        for id in borrowed:
+            self.borrowed[id] = True
+        self.subscribe(borrowed, fetch)
+
+    def blocked(self, ids: list[bytes], count: int) -> Program:
+        self.outbox.append(Blocked(ids[:20]))
+        self.flush()
+        yield Pause(0, ids, count)
+        self.outbox.append(Unblocked())
+        if self.world.rng.random() < 0.5:
+            self.flush()
+
+
+def return_ids(id: bytes, num_returns: int) -> list[bytes]:
+    """The ids of all return values."""
+    start = int.from_bytes(id, "big")
+    return [(start + index).to_bytes(16, "big") for index in range(max(1, num_returns))]
+
+
+def spec_of(function: Function) -> Spec:
+    """The spec of a workload's function."""
+    name = ("task", "Actor", "Actor.method")[function.kind]
+    return Spec(
+        function.number + 1, function.kind, f"{name}{function.number}", b"code", function.cpu, function.gpu,
+        function.memory, dict(function.custom), function.num_returns, function.max_retries, function.retry_exceptions,
+        function.held_cpu, dict(function.environment),
+    )  # fmt: skip
+
+
+_decoder = msgspec.msgpack.Decoder(Content)

@@ -1,0 +1,167 @@
+"""Run simulations: `python -m tests.simulation.run [--seed N | --seeds A:B | --random N] [--hosts N --calls N] [-v]`.
+
+Each seed makes one cluster, one program and one course of faults; the same seed makes the same run, message by message.
+Prints one line for all, or for each seed with -v; for a seed that fails what was wrong, the last messages, and the command that repeats it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+import msgspec
+
+from mpi_runtime.scheduler import explain
+from mpi_runtime.transport import codec
+from tests.simulation.agents import Agent
+from tests.simulation.checkers import Checker, WrongError
+from tests.simulation.driver import Driver
+from tests.simulation.options import Options, large_options, random_options
+from tests.simulation.workload import write
+from tests.simulation.world import Head, World, joined
+
+LIMIT_US = 900_000_000
+"""Virtual time in which everything must have ended: many times what the slowest program needs when run serially."""
+SETTLE_US = 60_000_000
+"""Virtual time after the driver's end in which nothing may be left: idle executors are stopped after ten seconds."""
+
+
+class FailedError(AssertionError):
+    """A simulation went wrong. The text says how, and how to repeat it."""
+
+
+@dataclass
+class Result:
+    """What one simulation explored."""
+
+    trace: int
+    """Hash of all messages with their times."""
+    counters: Counter[str]
+    happened: int
+    virtual_us: int
+
+
+def simulate(options: Options) -> Result:
+    """Run one simulation.
+
+    Raises:
+        FailedError: the scheduler did something wrong, or nothing any more.
+    """
+    world = World(options)
+    head = Head(world)
+    try:
+        _play(world, head)
+    except Exception as error:
+        last = "\n  ".join(text[:400] for text in list(world.last)[-25:])
+        raise FailedError(
+            f"{type(error).__name__}: {error}\nat {world.now} us; the last messages:\n  {last}\n"
+            f"repeat with: python -m tests.simulation.run --seed {options.seed} -v"
+        ) from error
+    return Result(world.trace, world.counters, world.happened, world.now)
+
+
+def _play(world: World, head: Head) -> None:
+    options = world.options
+    events = joined(options)
+    world.checker = Checker(world, write(options), events)
+    agents: dict[int, Agent] = {}
+    for event in events:
+        agents[event.rank] = Agent(world, head, event.rank, event.host, agents)
+        for decoded in codec.between_ranks.decode(codec.encode([event])):
+            head.scheduler.handle_rank(decoded, 0)  # type: ignore[arg-type]
+    driver = Driver(world, head, agents[0])
+    world.at(0, driver.start)
+    if not world.run(lambda: driver.finished, LIMIT_US):
+        raise WrongError(why_stuck(head, driver))
+    for _ in range(2):  # nothing is left, and nothing comes back once executors that idle have gone
+        world.run(lambda: not left_over(head, agents), world.now + SETTLE_US)
+        problems = left_over(head, agents)
+        if problems:
+            raise WrongError("left when all had ended: " + "; ".join(problems))
+        world.run(lambda: False, world.now + SETTLE_US // 2)
+    world.checker.finish()
+    assert world.counters["runs"] == sum(world.checker.runs.values())
+
+
+def why_stuck(head: Head, driver: Driver) -> str:
+    """What the scheduler itself says about what the driver waits for."""
+    state = head.scheduler.state
+    ids = driver.pause.ids if driver.pause is not None else ()
+    answers = [f"{id.hex()}: {explain.explain(state, id)}" for id in ids if id not in driver.values]
+    answers += [
+        f"{task.id.hex()}: {explain.explain(state, task.id)}"
+        for found in state.objects.values()
+        if (task := found.task) is not None
+    ][:10]
+    return "the driver waits for ever: " + "; ".join(answers)
+
+
+def left_over(head: Head, agents: dict[int, Agent]) -> list[str]:
+    """What is still there, in the scheduler and outside."""
+    state = head.scheduler.state
+    problems = [f"object {id.hex()} with {found.references} references" for id, found in state.objects.items()]
+    problems += [f"actor {id.hex()}" for id in state.actors]
+    problems += [f"extent {place}" for place in state.extents]
+    problems += [f"fetch {key}" for key in state.fetching]
+    for node in state.nodes.values():
+        if msgspec.to_builtins(node.free) != msgspec.to_builtins(node.total):
+            problems.append(f"node {node.host}: free {node.free} of {node.total}")
+        if node.reserved_for is not None:
+            problems.append(f"node {node.host} is reserved")
+    problems += [f"{len(queue.ready)} calls ready" for queue in state.queues.values() if queue.ready]
+    problems += [f"executor {one.id} with calls" for one in state.executors.values() if one.in_hand]
+    problems += [f"a queue of executor {one.id}" for one in state.executors.values() if one.queue is not None]
+    problems += [f"waiting queue {queue.request}" for queue in state.waiting]
+    if state.submitted != state.finished + state.failed:
+        problems.append(f"{state.submitted} submitted, {state.finished} finished, {state.failed} failed")
+    for agent in agents.values():
+        problems += [f"memory of rank {agent.rank} at {offset}" for offset in agent.arena.contents]
+        problems += [f"memory of dead executor {number}" for number in agent.orphans]
+        problems += [f"calls with executor {hand.number}" for hand in agent.hands.values() if hand.ids]
+    return problems[:10]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what the command line says; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.run")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seed", type=int, help="this one")
+    which.add_argument("--seeds", default="0:100", help="from A up to B: A:B")
+    which.add_argument("--random", type=int, metavar="N", help="N that nobody has tried")
+    parser.add_argument("--hosts", type=int, default=0, help="a large world with so many")
+    parser.add_argument("--calls", type=int, default=20_000, help="calls in a large world")
+    parser.add_argument("-v", "--verbose", action="store_true")
+    chosen = parser.parse_args(arguments)
+    if chosen.seed is not None:
+        seeds = range(chosen.seed, chosen.seed + 1)
+    elif chosen.random:
+        first = time.time_ns() % (1 << 40)
+        seeds = range(first, first + chosen.random)
+    else:
+        first, last = (int(part) for part in chosen.seeds.split(":"))
+        seeds = range(first, last)
+    counters: Counter[str] = Counter()
+    failed = happened = 0
+    start_s = time.perf_counter()
+    for seed in seeds:
+        options = large_options(seed, chosen.hosts, chosen.calls) if chosen.hosts else random_options(seed)
+        try:
+            result = simulate(options)
+        except FailedError as error:
+            failed += 1
+            print(f"seed {seed} FAILED: {error}", flush=True)
+            continue
+        counters.update(result.counters)
+        happened += result.happened
+        if chosen.verbose:
+            print(f"seed {seed}: trace {result.trace:08x}, {result.happened} events, {dict(sorted(result.counters.items()))}")
+    print(f"{len(seeds)} seeds, {failed} failed; {happened} events; {dict(sorted(counters.items()))}")
+    print(f"in {time.perf_counter() - start_s:.1f} s", file=sys.stderr)
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

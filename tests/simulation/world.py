@@ -1,0 +1,211 @@
+"""Virtual time, virtual lines between processes, and the head around the scheduler under test."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from mpi_runtime.scheduler import invariants
+from mpi_runtime.scheduler.core import Scheduler
+from mpi_runtime.scheduler.effects import StartExecutor
+from mpi_runtime.scheduler.events import Call, ExecutorDied, RankJoined
+from mpi_runtime.transport import codec
+from mpi_runtime.transport.messages import FromExecutor, ToExecutor
+from tests.simulation.options import UNIT, Options
+
+if TYPE_CHECKING:
+    from tests.simulation.checkers import Checker
+
+DRIVER = 0
+
+
+class World:
+    """Everything that happens, in order of virtual time (microseconds)."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.rng = random.Random(options.seed)
+        self.now = 0
+        self.happened = 0
+        self.counters: Counter[str] = Counter()
+        """How often what was explored."""
+        self.trace = 0
+        """Hash of every frame with its time and sender."""
+        self.last: deque[str] = deque(maxlen=60)
+        """The last messages, for reports."""
+        self.checker: Checker
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._count = 0
+
+    def at(self, delay_us: int, action: Callable[[], None]) -> None:
+        """Do this later."""
+        self._count += 1
+        heapq.heappush(self._heap, (self.now + delay_us, self._count, action))
+
+    def between(self, bounds: tuple[int, int]) -> int:
+        """A random time."""
+        return self.rng.randint(*bounds)
+
+    def chance(self, probability: float) -> bool:
+        """Whether a fault with this probability happens now."""
+        return probability > 0 and self.now < self.options.faults_until_us and self.rng.random() < probability
+
+    def run(self, until: Callable[[], bool], limit_us: int) -> bool:
+        """Let things happen until the condition holds; whether it did before the limit and while anything happened."""
+        heap = self._heap
+        while not until():
+            if not heap or heap[0][0] > limit_us:
+                return False
+            self.now, _, action = heapq.heappop(heap)
+            self.happened += 1
+            action()
+        return True
+
+    def note(self, sender: str, frame: bytes, messages: list[object]) -> None:
+        """Remember a frame."""
+        self.trace = crc32(frame, crc32(b"%d %s" % (self.now, sender.encode()), self.trace))
+        self.last.append(f"{self.now:>9} {sender}: {messages}")
+
+
+class Line:
+    """From one process to another: keeps the order, takes its time."""
+
+    def __init__(self, world: World, delay_us: tuple[int, int], receive: Callable[[object], None]) -> None:
+        self._world = world
+        self._delay_us = delay_us
+        self._receive = receive
+        self._last_us = 0
+
+    def send(self, message: object) -> None:
+        """Deliver this after what was sent before."""
+        world = self._world
+        delay_us = world.between(self._delay_us)
+        if world.options.stall_us and world.chance(0.01):
+            delay_us += world.rng.randint(0, world.options.stall_us)
+        self._last_us = max(self._last_us, world.now + delay_us)
+        world.at(self._last_us - world.now, lambda: self._receive(message))
+
+
+class Head:
+    """The head's loop around the scheduler: everything that has arrived is handled, then one decision is performed."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.scheduler = Scheduler()
+        self.lines: dict[int, Line] = {}
+        """To each rank."""
+        self.driver_line: Line
+        self._ranks: dict[int, int] = {}
+        """The rank of each executor."""
+        self._inbox: list[tuple[int, bytes]] = []
+        """Frames, from -1 - rank or from the driver."""
+        self._awake = False
+        self._timer_us = -1
+
+    def receive_from_rank(self, rank: int, frame: bytes) -> None:
+        """A frame from a rank has arrived."""
+        self._inbox.append((-1 - rank, frame))
+        self._wake()
+
+    def receive_from_driver(self, frame: bytes) -> None:
+        """A frame from the driver has arrived."""
+        self._inbox.append((DRIVER, frame))
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._awake:
+            self._awake = True
+            self.world.at(self.world.rng.choice((0, 2, 100)), self._work)
+
+    def _work(self) -> None:
+        self._awake = False
+        inbox, self._inbox = self._inbox, []
+        now = self.world.now
+        for sender, frame in inbox:
+            if sender == DRIVER:
+                messages = codec.from_client.decode(frame)
+                self.world.note("driver", frame, list(messages))
+                self.world.checker.submitted(DRIVER, messages)
+                self.scheduler.handle(DRIVER, messages, now)
+            else:
+                self._handle_rank(-1 - sender, frame)
+        self.decide()
+
+    def _handle_rank(self, rank: int, frame: bytes) -> None:
+        now = self.world.now
+        for message in codec.between_ranks.decode(frame):
+            if isinstance(message, FromExecutor):
+                events = codec.from_client.decode(message.frame)
+                self.world.note(f"executor {message.executor}", message.frame, list(events))
+                self.world.checker.submitted(message.executor, events)
+                self.scheduler.handle(message.executor, events, now)
+            else:
+                self.world.note(f"rank {rank}", frame, [message])
+                if isinstance(message, ExecutorDied):
+                    self._ranks.pop(message.executor, None)
+                self.scheduler.handle_rank(message, now)  # type: ignore[arg-type]
+
+    def decide(self) -> None:
+        """Have the scheduler decide, and perform what it says."""
+        effects = self.scheduler.decide(self.world.now)
+        if self.world.options.check_inside:
+            invariants.check(self.scheduler.state)
+        frames: dict[int, list[object]] = {}
+        for rank, rank_effects in effects.ranks.items():
+            frames[rank] = list(rank_effects)
+            for effect in rank_effects:
+                if isinstance(effect, StartExecutor):
+                    self._ranks[effect.executor] = rank
+        for client, messages in effects.clients.items():
+            if not messages:
+                continue
+            frame = codec.encode(messages)
+            if client == DRIVER:
+                self.world.note("head to driver", frame, messages)
+                self.driver_line.send(frame)
+            else:
+                self.world.note(f"head to executor {client}", frame, messages)
+                ids = [message.id for message in messages if type(message) is Call]
+                frames.setdefault(self._ranks[client], []).append(ToExecutor(client, ids, frame))
+        for rank, messages in frames.items():
+            frame = codec.encode(messages)
+            self.world.note(f"head to rank {rank}", frame, [one for one in messages if type(one) is not ToExecutor])
+            self.lines[rank].send(frame)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        deadline = self.scheduler.deadline()
+        if deadline is None or (self.world.now < self._timer_us <= deadline):
+            return
+        self._timer_us = deadline = max(deadline, self.world.now + 1)
+        self.world.at(deadline - self.world.now, self._on_timer)
+
+    def _on_timer(self) -> None:
+        if self.world.now == self._timer_us:
+            self._timer_us = -1
+            self.decide()
+
+
+def joined(options: Options) -> list[RankJoined]:
+    """How the ranks of the cluster present themselves."""
+    events = []
+    rank = 0
+    if options.head_alone:
+        events.append(RankJoined(0, 0, "head", [], 0, 0, 0, {}, 1 << 30))
+        rank = 1
+    for number, shape in enumerate(options.hosts):
+        first = rank
+        for index in range(shape.ranks):
+            first_index = index == 0
+            cpus = list(range(index, shape.cpus, shape.ranks))
+            gpu = len(range(index, shape.gpus, shape.ranks)) * UNIT
+            memory = shape.memory if first_index else 0
+            custom = shape.custom if first_index else {}
+            name = f"host{number}"
+            events.append(RankJoined(rank, first, name, cpus, len(cpus) * UNIT, gpu, memory, custom, 1 << 30, rank))
+            rank += 1
+    return events
