@@ -3,7 +3,7 @@
     python -m benchmarks.budgets               # plainly, and under mpirun -n 3
     python -m benchmarks.budgets --tasks 20000
 
-CPU time, unlike a rate, is nearly the same when other programs use the machine.
+A busy machine disturbs CPU time less than a rate, but not little: caches are shared, and batches become smaller.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import sys
 import time
 
 from benchmarks.launching import emit, json_lines, machine, mpirun
-from benchmarks.processes import cpu_by_role
+from benchmarks.processes import cpu_seconds_of, roles
 
 BUDGETS_US = {"driver": 6.0, "head": 8.0, "worker": 3.0, "executor": 6.0}
 SHOWN = ("driver", "head", "worker", "executor", "forkserver", "launcher", "other")
@@ -35,10 +35,11 @@ def measure(tasks: int, under_mpi: bool) -> None:
             mpi_runtime.get([task.remote() for _ in range(CHUNK)])
 
     run(max(2 * CHUNK, tasks // 5))
-    before, started = cpu_by_role(under_mpi), time.perf_counter()
+    job = roles(under_mpi)
+    before, started = cpu_seconds_of(job), time.perf_counter()
     run(tasks)
-    seconds, after = time.perf_counter() - started, cpu_by_role(under_mpi)
-    emit(rate=tasks / seconds, us={role: 1e6 * (after[role] - before.get(role, 0.0)) / tasks for role in after})
+    seconds, after = time.perf_counter() - started, cpu_seconds_of(job)
+    emit(rate=tasks / seconds, us={role: 1e6 * (after[role] - before[role]) / tasks for role in after})
     mpi_runtime.shutdown()
 
 

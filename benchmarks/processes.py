@@ -38,10 +38,10 @@ def _role(process: psutil.Process, driver: psutil.Process, top: psutil.Process) 
     return "worker" if process.ppid() == top.pid else "other"
 
 
-def cpu_by_role(under_mpi: bool) -> dict[str, float]:
-    """CPU seconds that the live processes of each role have used so far, together."""
+def cpu_seconds_of(job: dict[str, list[int]]) -> dict[str, float]:
+    """CPU seconds that the processes of each role, as `roles` found them, have used so far, together."""
     used: dict[str, float] = defaultdict(float)
-    for role, pids in roles(under_mpi).items():
+    for role, pids in job.items():
         for pid in pids:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 used[role] += cpu_seconds(pid)

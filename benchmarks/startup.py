@@ -10,7 +10,7 @@ import sys
 import time
 
 from benchmarks.launching import emit, json_lines, machine, mpirun
-from benchmarks.processes import cpu_by_role
+from benchmarks.processes import cpu_seconds_of, roles
 
 RANKS = 8
 START_S = {1: 0.7, RANKS: 2.5}
@@ -36,10 +36,11 @@ def measure(under_mpi: bool, idle_s: float) -> None:
     emit(init=initialised_s, first=time.perf_counter() - started)
     if idle_s:
         time.sleep(SETTLE_S)
-        before, slept_from = cpu_by_role(under_mpi), time.perf_counter()
+        job = roles(under_mpi)  # found before, so that looking for them is not counted
+        before, slept_from = cpu_seconds_of(job), time.perf_counter()
         time.sleep(idle_s)
-        slept_s, after = time.perf_counter() - slept_from, cpu_by_role(under_mpi)
-        emit(idle={role: (after[role] - before.get(role, 0.0)) / slept_s for role in after})
+        slept_s, after = time.perf_counter() - slept_from, cpu_seconds_of(job)
+        emit(idle={role: (after[role] - before[role]) / slept_s for role in after})
     mpi_runtime.shutdown()
 
 

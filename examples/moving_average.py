@@ -40,7 +40,8 @@ def smooth_rows(table: Array, first: int, last: int) -> Array:
 
 
 def with_one_task() -> Array:
-    return mpi_runtime.get(mpi_runtime.remote(smooth_all).remote(table))
+    smoothed: Array = mpi_runtime.get(mpi_runtime.remote(smooth_all).remote(table))
+    return smoothed
 
 
 def with_a_task_for_each_series() -> Array:

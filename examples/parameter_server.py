@@ -68,10 +68,12 @@ def gradient(weights: Array, features: Array, labels: npt.NDArray[np.int64]) -> 
 
 server = ParameterServer.remote(["weights", "bias", "scale"], 10)
 workers = [work.remote(server) for _ in range(WORKERS)]
-for _ in range(4):
-    time.sleep(0.25)
-    values = mpi_runtime.get(server.pull.remote())
-    print(f"{WORKERS} endless workers: the parameters stand at {values['weights'][0]:.0f}")
+standing = 0.0
+for mark in (1, 50, 100, 200):
+    while standing < mark:
+        time.sleep(0.05)
+        standing = mpi_runtime.get(server.pull.remote())["weights"][0]
+    print(f"{WORKERS} endless workers: the parameters stand at {standing:.0f}")
 mpi_runtime.get(server.stop.remote())
 rounds = mpi_runtime.get(workers)
 final = mpi_runtime.get(server.pull.remote())

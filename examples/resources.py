@@ -68,7 +68,7 @@ assert not set(ids) & set(devices)
 
 try:
     mpi_runtime.get(train.options(num_gpus=128).remote())
-except mpi_runtime.InfeasibleResourceError as error:
+except mpi_runtime.exceptions.InfeasibleResourceError as error:
     print(f"128 GPUs: {error}")
 else:
     raise AssertionError("there are no 128 GPUs")

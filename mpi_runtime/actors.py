@@ -7,11 +7,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NoReturn, TypeVar
 
-from mpi_runtime import current, running
+from mpi_runtime import running
 from mpi_runtime import options as option_rules
 from mpi_runtime.arguments import pack
 from mpi_runtime.processes.client import Client
-from mpi_runtime.refs import ObjectRef, note
+from mpi_runtime.refs import ActorRef, ObjectRef
 from mpi_runtime.remote_function import dump_code
 from mpi_runtime.scheduler.events import Call, Spec
 
@@ -69,9 +69,8 @@ class ActorClass(Generic[T]):
             self._spec = option_rules.actor_spec(self._name, dump_code(self._class, self._name), self._options)
         client.register(self._spec)
         packed = pack(client, args, kwargs, self._name)
-        id = client.next_ids(1)
-        client.submit_creation(Call(id, self._spec.id, packed.payload, packed.arguments, packed.holds))
-        return ActorHandle(id, self._name, self._methods, client)
+        call = Call(client.next_ids(1), self._spec.id, packed.payload, packed.arguments, packed.holds)
+        return ActorHandle(client.submit_creation(call), self._name, self._methods)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ActorClass, (self._class, self._options)
@@ -83,11 +82,10 @@ class ActorHandle:
     The actor ends when the last handle is gone and its calls have ended.
     """
 
-    def __init__(self, id: bytes, class_name: str, methods: dict[str, int], client: Client) -> None:
-        self._mpi_runtime_id = id
+    def __init__(self, ref: ActorRef, class_name: str, methods: dict[str, int]) -> None:
+        self._mpi_runtime_ref = ref
         self._mpi_runtime_class = class_name
         self._mpi_runtime_methods = methods
-        self._mpi_runtime_client = client
 
     def __getattr__(self, name: str) -> ActorMethod:
         if name.startswith("_mpi_runtime"):
@@ -98,44 +96,32 @@ class ActorHandle:
                 f"actor class {self._mpi_runtime_class} has no method {name!r}. Attributes of an actor cannot be read through "
                 "a handle: write a method that returns them."
             )
-        found = ActorMethod(self, name, num_returns)
+        found = ActorMethod(self._mpi_runtime_ref, self._mpi_runtime_class, name, num_returns)
         self.__dict__[name] = found
         return found
 
     def __repr__(self) -> str:
-        return f"Actor({self._mpi_runtime_class}, {self._mpi_runtime_id.hex()})"
+        return f"Actor({self._mpi_runtime_class}, {self._mpi_runtime_ref.hex()})"
 
     def __hash__(self) -> int:
-        return hash(self._mpi_runtime_id)
+        return hash(self._mpi_runtime_ref)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ActorHandle) and self._mpi_runtime_id == other._mpi_runtime_id
-
-    def __del__(self) -> None:
-        client = self.__dict__.get("_mpi_runtime_client")
-        if client is not None:
-            client.drop(self._mpi_runtime_id)
+        return isinstance(other, ActorHandle) and self._mpi_runtime_ref == other._mpi_runtime_ref
 
     def __reduce__(self) -> tuple[Any, ...]:
-        note(self._mpi_runtime_id, self._mpi_runtime_client)
-        return adopt_handle, (self._mpi_runtime_id, self._mpi_runtime_class, self._mpi_runtime_methods)
-
-
-def adopt_handle(id: bytes, class_name: str, methods: dict[str, int]) -> ActorHandle:
-    """A handle that came to this process inside a value."""
-    return ActorHandle(id, class_name, methods, current.client().adopt(id))
+        return ActorHandle, (self._mpi_runtime_ref, self._mpi_runtime_class, self._mpi_runtime_methods)
 
 
 class ActorMethod:
-    """One method of an actor."""
+    """One method of an actor. While it exists the actor does, as with a handle."""
 
-    def __init__(self, handle: ActorHandle, name: str, num_returns: int) -> None:
-        self._id = handle._mpi_runtime_id
-        self._client = handle._mpi_runtime_client
-        self._class_name = handle._mpi_runtime_class
+    def __init__(self, ref: ActorRef, class_name: str, name: str, num_returns: int) -> None:
+        self._ref = ref
+        self._class_name = class_name
         self._name = name
-        self._spec = option_rules.method_spec(f"{self._class_name}.{name}", num_returns)
-        self._registered = False
+        self._spec = option_rules.method_spec(f"{class_name}.{name}", num_returns)
+        self._client: Client | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError(
@@ -146,11 +132,7 @@ class ActorMethod:
     def options(self, *, num_returns: int = 1) -> ActorMethod:
         """The same method with another number of return values."""
         option_rules.check({"num_returns": num_returns}, ("num_returns",), "actor methods")
-        changed = object.__new__(ActorMethod)
-        changed.__dict__.update(self.__dict__)
-        changed._spec = option_rules.method_spec(f"{self._class_name}.{self._name}", num_returns)
-        changed._registered = False
-        return changed
+        return ActorMethod(self._ref, self._class_name, self._name, num_returns)
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """Submit a call. Calls from one process run in the order in which they were submitted.
@@ -161,18 +143,23 @@ class ActorMethod:
         Raises:
             TypeError: an argument cannot be serialised.
         """
-        client = self._client
-        spec = self._spec
-        if not self._registered:
+        self._ref.check_job()
+        client, spec = running.client(), self._spec
+        if client is not self._client:
             client.register(spec)
-            self._registered = True
+            self._client = client
         if args or kwargs:
             packed = pack(client, args, kwargs, spec.name)
             call = Call(
-                client.next_ids(spec.num_returns), spec.id, packed.payload, packed.arguments, packed.holds, self._id
+                client.next_ids(spec.num_returns),
+                spec.id,
+                packed.payload,
+                packed.arguments,
+                packed.holds,
+                self._ref.binary(),
             )
         else:
-            call = Call(client.next_ids(spec.num_returns), spec.id, b"", actor=self._id)
+            call = Call(client.next_ids(spec.num_returns), spec.id, b"", actor=self._ref.binary())
         refs: list[ObjectRef[Any]] = client.submit(call, spec.num_returns)
         if spec.num_returns == 1:
             return refs[0]

@@ -141,9 +141,9 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
         MpiRuntimeError: another reason why there is no value: a crash, a dead actor, no room.
         ValueError: something that is not a reference was given.
     """
-    client = running.client()
     if type(refs) is ObjectRef:
-        return client.get((refs.binary(),), timeout)[0]
+        refs.check_job()
+        return running.client().get((refs.binary(),), timeout)[0]
     if not isinstance(refs, (list, tuple)):
         raise ValueError(
             f"Invalid type of object refs, {type(refs)}, is given. 'refs' must either be an ObjectRef or a list of ObjectRefs."
@@ -153,7 +153,8 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
             raise ValueError(
                 f"Invalid type of object refs, {type(ref)}, is given in a list. Each element must be an ObjectRef."
             )
-    return client.get([ref.binary() for ref in refs], timeout)
+        ref.check_job()
+    return running.client().get([ref.binary() for ref in refs], timeout)
 
 
 def put(value: T) -> ObjectRef[T]:
@@ -196,6 +197,7 @@ def wait(
     for ref in refs:
         if type(ref) is not ObjectRef:
             raise TypeError(f"wait() expected a list of ObjectRef, got a list that contains {type(ref)}")
+        ref.check_job()
     ids = [ref.binary() for ref in refs]
     if len(set(ids)) != len(ids):
         raise ValueError("Wait requires a list of unique object refs.")
@@ -223,8 +225,9 @@ def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
     """
     if not isinstance(actor, ActorHandle):
         raise ValueError(f"kill() only supports actors. For tasks, let them end. Got: {type(actor)}.")
+    actor._mpi_runtime_ref.check_job()
     client = running.client()
-    client.outbox.post(Killed(actor._mpi_runtime_id, no_restart))
+    client.outbox.post(Killed(actor._mpi_runtime_ref.binary(), no_restart))
     client.outbox.flush()
 
 

@@ -35,6 +35,7 @@ def pack(client: Client, args: tuple[Any, ...], kwargs: dict[str, Any], name: st
 
     def slot(value: Any) -> Any:
         if type(value) is ObjectRef:
+            value.check_job()
             ids.append(value.binary())
             return serialize.Slot(len(ids) - 1)
         return value

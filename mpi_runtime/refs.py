@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mpi_runtime import current
+from mpi_runtime.errors import ActorDiedError, ObjectLostError
 
 if TYPE_CHECKING:
     from mpi_runtime.processes.client import Client
@@ -52,14 +53,53 @@ class ObjectRef(Generic[T]):
     def __del__(self) -> None:
         self._client.drop(self._id)
 
+    def __copy__(self) -> ObjectRef[T]:
+        return self
+
+    def __deepcopy__(self, _: object) -> ObjectRef[T]:
+        return self
+
     def __reduce__(self) -> tuple[Any, ...]:
+        self.check_job()
         note(self._id, self._client)
         return adopt, (self._id,)
+
+    def check_job(self) -> None:
+        """Raise `ObjectLostError` if the job that this belongs to has ended."""
+        if self._client.has_ended:
+            raise ObjectLostError(_ENDED.format(self))
+
+
+_ENDED = "{} belongs to a job that has ended: shutdown() was called since, and everything in that job went with it."
+
+
+class ActorRef(ObjectRef[Any]):
+    """Counts as a handle of an actor. Its end is told at once: a process and its resources may depend on it."""
+
+    __slots__ = ()
+
+    def check_job(self) -> None:
+        """Raise `ActorDiedError` if the job that this belongs to has ended."""
+        if self._client.has_ended:
+            raise ActorDiedError(_ENDED.format(f"Actor {self.hex()}"))
+
+    def __del__(self) -> None:
+        self._client.drop(self._id, urgent=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.check_job()
+        note(self._id, self._client)
+        return adopt_actor, (self._id,)
 
 
 def adopt(id: bytes) -> ObjectRef[Any]:
     """A reference to an object that this process learnt of by reading a value."""
     return ObjectRef(id, current.client().adopt(id))
+
+
+def adopt_actor(id: bytes) -> ActorRef:
+    """The same for an actor."""
+    return ActorRef(id, current.client().adopt(id))
 
 
 def note(id: bytes, client: Client) -> None:

@@ -18,6 +18,7 @@ from mpi_runtime.scheduler.events import ACTOR, Value
 from mpi_runtime.scheduler.limits import ACTOR_CALLS_MAX
 from mpi_runtime.scheduler.nodes import STOPPING, Executor
 from mpi_runtime.scheduler.placement import stage
+from mpi_runtime.scheduler.queues import withdraw
 from mpi_runtime.scheduler.tasks import ENDED, FAIL, READY, SEND, WAITING, Task
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ def fail_call(state: State, actor: Actor, task: Task) -> None:
     queue = actor.callers.get(task.client)
     if queue is not None and task in queue:
         queue.remove(task)
+        if not queue:
+            del actor.callers[task.client]
     if actor.error is not None:
         endings.conclude(state, task, [actor.error], FAIL)
     else:
@@ -108,25 +111,42 @@ def pump(state: State, actor: Actor) -> None:
     if actor.state != ALIVE or executor is None:
         return
     for client in list(actor.callers):
-        queue = actor.callers[client]
+        if len(executor.in_hand) >= ACTOR_CALLS_MAX:
+            return
+        queue = actor.callers.pop(client)
         while queue and queue[0].state == READY and len(executor.in_hand) < ACTOR_CALLS_MAX:
-            send(state, executor, queue.popleft())
-        if not queue:
-            del actor.callers[client]
+            if send(state, executor, queue[0]):
+                queue.popleft()
+        if queue:
+            actor.callers[client] = queue  # at the end: next time others come first
 
 
-def send(state: State, executor: Executor, task: Task) -> None:
-    """Give a method call to its actor. Arguments that lie on another host are brought first, and later calls wait."""
+def send(state: State, executor: Executor, task: Task) -> bool:
+    """Give a method call to its actor. Whether it was sent: arguments that lie on another host are brought first.
+
+    Meanwhile the call stays at the head of its caller's queue, so that none overtakes it.
+    """
     task.executor = executor
     executor.in_hand[task.id] = task
     if task.call.arguments and not stage(state, executor, task):
-        return
+        return False
     task.state = SEND[task.state]
     function = task.function
     if function.spec.id not in executor.known:
         executor.known.add(function.spec.id)
         state.to_client(executor.id, function.spec)
     state.to_client(executor.id, task.call)
+    return True
+
+
+def staged(state: State, actor: Actor, task: Task) -> None:
+    """A method call whose arguments had to be brought was sent, or has failed: its caller's next ones may follow."""
+    queue = actor.callers.get(task.client)
+    if queue and queue[0] is task:
+        queue.popleft()
+        if not queue:
+            del actor.callers[task.client]
+    pump(state, actor)
 
 
 def ended(state: State, task: Task) -> None:
@@ -159,12 +179,12 @@ def reduce_grant(state: State, executor: Executor, held_cpu: int) -> None:
     state.freed = True
 
 
-def creation_failed(state: State, task: Task, error: Value) -> None:
-    """The constructor raised: every call gets that error, and the process ends."""
+def creation_failed(state: State, task: Task, error: Value | None, cause: str) -> None:
+    """There will be no actor: every call gets the error, if there is one, or else the cause; the process ends."""
     actor = task.actor
     assert actor is not None
     actor.error = error
-    end(state, actor, "could not be created", force=False)
+    end(state, actor, cause, force=False)
 
 
 def unreferenced(state: State, actor: Actor) -> None:
@@ -182,7 +202,7 @@ def unreferenced(state: State, actor: Actor) -> None:
 def end(state: State, actor: Actor, cause: str, force: bool) -> None:
     """Stop an actor for good: its process when it has one, its creation when not; pending calls get the reason."""
     if actor.state in (ENDING, DEAD):
-        if force and actor.executor is not None:
+        if force and actor.executor is not None and actor.state == ENDING:
             state.to_rank(actor.executor.rank.number, StopExecutor(actor.executor.id, force=True))
         return
     actor.cause = actor.cause or cause
@@ -196,6 +216,8 @@ def end(state: State, actor: Actor, cause: str, force: bool) -> None:
         return
     die(state, actor)
     creation = actor.creation
+    if creation.state == READY:
+        withdraw(state, creation)
     if creation.state not in ENDED:
         endings.fail(state, creation, "ActorDiedError", f"{describe(actor)} {cause}")
 

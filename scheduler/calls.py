@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import actors, objects
-from mpi_runtime.scheduler.endings import conclude, fail, release_arguments
+from mpi_runtime.scheduler import actors, endings, objects
 from mpi_runtime.scheduler.events import METHOD, TASK, Call, Done, Returned, Spec, Value
 from mpi_runtime.scheduler.nodes import Executor, Node
 from mpi_runtime.scheduler.objects import PENDING, Object
@@ -35,9 +34,9 @@ def register(state: State, spec: Spec) -> None:
 
 def why_infeasible(state: State, function: Function) -> str:
     """Why no node can ever serve the function's request; empty if one can."""
-    nodes = [node for node in state.nodes.values() if any(rank.hosts_executors for rank in node.ranks)]
-    if any(fits(function.request, node.total) for node in nodes):
+    if any(fits(function.request, node.total) and node.hosts_executors for node in state.nodes.values()):
         return ""
+    nodes = [node for node in state.nodes.values() if node.hosts_executors]
     return (
         f"{function.spec.name} asks for {function.request} on one node, and no node owns that much. "
         f"Largest of {len(nodes)} node(s): {largest(nodes)}. Ask for less, start the job with more, "
@@ -108,17 +107,29 @@ def hold_arguments(state: State, task: Task) -> bytes | None:
     return lost
 
 
+def fail(state: State, task: Task, code: str, message: str) -> None:
+    """The call cannot be run, for a reason of the runtime. If it was to create an actor, there will be none."""
+    endings.fail(state, task, code, message)
+    if task.function.is_actor:
+        actors.creation_failed(state, task, None, f"could not be created: {message}")
+
+
 def arguments_ready(state: State, task: Task) -> None:
     """Nothing is missing any more: on to the queue, unless an argument is an error, which then is the call's result."""
     if task.state != WAITING:
         return  # failed meanwhile
     for id in task.call.arguments:
         found = state.objects[id]
+        if found.is_error:
+            break  # it is large: the executor reads it and raises it; errors behind it do not count
         if found.state == objects.RUNTIME_ERROR:
             fail(state, task, found.code, found.data.decode())
             return
         if found.state == objects.ERROR:
-            conclude(state, task, [Value(found.data, is_error=True)], FAIL)
+            error = Value(found.data, holds=found.holds or [], is_error=True)
+            endings.conclude(state, task, [error], FAIL)
+            if task.function.is_actor:
+                actors.creation_failed(state, task, error, "could not be created")
             return
     advance(task, ARGUMENTS_READY)
     if task.function.spec.kind == METHOD:
@@ -148,7 +159,7 @@ def done(state: State, executor: Executor, event: Done) -> None:
         objects.announce(state, found)
     call = task.call
     if call.arguments or call.holds or call.actor:
-        release_arguments(state, task)
+        endings.release_arguments(state, task)
     if function.spec.kind != TASK:
         actors.ended(state, task)
     state.finished += 1
@@ -166,13 +177,16 @@ def returned(state: State, executor: Executor, event: Returned) -> None:
     function = task.function
     known = function.duration_us
     function.duration_us = event.duration_us if known < 0 else (7 * known + event.duration_us) >> 3
-    if event.raised and function.spec.retry_exceptions and task.retries and not function.is_method:
+    if event.raised and function.spec.retry_exceptions and task.retries and function.spec.kind == TASK:
+        for value in event.values:
+            if value.stored is not None:
+                objects.free_extent(state, value.stored)
         advance(task, LOSE)
         retry(state, task)
         return
     if event.raised and function.is_actor:
-        actors.creation_failed(state, task, event.values[0])
-    conclude(state, task, event.values, FINISH)
+        actors.creation_failed(state, task, event.values[0], "could not be created")
+    endings.conclude(state, task, event.values, FINISH)
     if function.spec.kind != TASK:
         actors.ended(state, task)
 

@@ -75,7 +75,7 @@ class Scheduler:
                 objects.on_released(state, client, event.ids)  # type: ignore[union-attr]
             else:
                 ended |= kind is Returned
-                self._handlers[kind](client, event)  # type: ignore[operator]
+                self._handlers[kind](client, event, now)  # type: ignore[operator]
         if ended:
             assert executor is not None
             settle(state, executor, now)
@@ -86,7 +86,7 @@ class Scheduler:
         if isinstance(event, RankJoined):
             join(state, event)
         elif isinstance(event, TakenBack):
-            recovery.taken_back(state, event)
+            recovery.taken_back(state, event, now)
         elif isinstance(event, ExecutorDied):
             recovery.executor_died(state, event)
         elif isinstance(event, ExecutorStarted):
@@ -96,7 +96,7 @@ class Scheduler:
                 if executor.state == STARTING:
                     executor.state = RUNNING
         elif isinstance(event, Fetched):
-            recovery.fetched(state, event)
+            recovery.fetched(state, event, now)
         else:
             raise NotImplementedError(f"{event}: the loss of a rank ends the job")
 
@@ -129,9 +129,6 @@ class Scheduler:
             queues.extend(queue for queue in state.waiting if not queue.dirty)
             state.freed = False
         if len(queues) > 1:
-            for queue in queues:
-                queue.dirty = queue.dirty and bool(queue.ready)
-            queues = [queue for queue in queues if queue.ready]
             queues.sort(key=Queue.precedence)
         for queue in queues:
             serve(state, queue, now)
@@ -140,38 +137,38 @@ class Scheduler:
         """When `decide` wants to be called even if nothing has happened."""
         return self.state.alarms.next_us()
 
-    def _spec(self, client: Client, event: Spec) -> None:
+    def _spec(self, client: Client, event: Spec, now: int) -> None:
         calls.register(self.state, event)
 
-    def _returned(self, client: Client, event: Returned) -> None:
+    def _returned(self, client: Client, event: Returned, now: int) -> None:
         assert client.executor is not None
         calls.returned(self.state, client.executor, event)
 
-    def _put(self, client: Client, event: Put) -> None:
+    def _put(self, client: Client, event: Put, now: int) -> None:
         objects.on_put(self.state, client, event)
 
-    def _subscribed(self, client: Client, event: Subscribed) -> None:
+    def _subscribed(self, client: Client, event: Subscribed, now: int) -> None:
         objects.on_subscribed(self.state, client, event.ids, event.fetch)
 
-    def _held(self, client: Client, event: Held) -> None:
+    def _held(self, client: Client, event: Held, now: int) -> None:
         objects.on_held(self.state, client, event.ids)
 
-    def _blocked(self, client: Client, event: Blocked) -> None:
+    def _blocked(self, client: Client, event: Blocked, now: int) -> None:
         if client.executor is not None:
             client.executor.waits_for = event.ids
             recovery.blocked(self.state, client.executor)
 
-    def _unblocked(self, client: Client, event: Unblocked) -> None:
+    def _unblocked(self, client: Client, event: Unblocked, now: int) -> None:
         if client.executor is not None:
             client.executor.waits_for = []
-            recovery.unblocked(self.state, client.executor)
+            recovery.unblocked(self.state, client.executor, now)
 
-    def _killed(self, client: Client, event: Killed) -> None:
+    def _killed(self, client: Client, event: Killed, now: int) -> None:
         actor = self.state.actors.get(event.actor)
         if actor is not None:
             actors.end(self.state, actor, "was killed by kill()", force=True)
 
-    def _query(self, client: Client, event: Query) -> None:
+    def _query(self, client: Client, event: Query, now: int) -> None:
         self.state.to_client(client.id, explain.answer(self.state, event))
 
 
@@ -196,7 +193,7 @@ def join(state: State, event: RankJoined) -> None:
         pool.devices.extend([UNIT] * (event.gpu // UNIT))
         for name, units in event.custom.items():
             pool.custom[name] = pool.custom.get(name, 0) + units
-    if rank.hosts_executors:
+    if node.hosts_executors:
         state.index.update(node)
     if event.rank == 0:
         state.add_client(DRIVER, node, None)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mpi_runtime.scheduler import objects
+from mpi_runtime.scheduler.events import Value
 from mpi_runtime.scheduler.tasks import FAIL, FINISHED, Task, advance, return_ids
 
 if TYPE_CHECKING:
-    from mpi_runtime.scheduler.events import Value
     from mpi_runtime.scheduler.state import State
 
 
@@ -31,7 +31,7 @@ def conclude(state: State, task: Task, values: list[Value], table: dict[int, int
     advance(task, table)
     ids = return_ids(task)
     if len(values) != len(ids):
-        values = values[:1] * len(ids)
+        values = shared(state, ids, values[0])
     for id, value in zip(ids, values, strict=True):
         found = state.objects[id]
         found.task = None
@@ -45,6 +45,18 @@ def conclude(state: State, task: Task, values: list[Value], table: dict[int, int
         state.finished += 1
     else:
         state.failed += 1
+
+
+def shared(state: State, ids: list[bytes], error: Value) -> list[Value]:
+    """One error for several return values. If it is stored, the first that is wanted has the memory and the others hold it."""
+    if error.stored is None:
+        return [error] * len(ids)
+    wanted = [id for id in ids if state.objects[id].references > 1]
+    if not wanted:
+        objects.free_extent(state, error.stored)
+    other = Value(b"", error.stored, [*error.holds, *wanted[:1]], is_error=True)
+    unwanted = Value(b"", is_error=True)
+    return [error if id in wanted[:1] else other if id in wanted else unwanted for id in ids]
 
 
 def release_arguments(state: State, task: Task) -> None:

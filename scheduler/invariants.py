@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from mpi_runtime.scheduler.actors import ALIVE, CREATING, DEAD
-from mpi_runtime.scheduler.limits import DEPTH_MAX, UNIT
+from mpi_runtime.scheduler.limits import ACTOR_CALLS_MAX, DEPTH_MAX
 from mpi_runtime.scheduler.nodes import STOPPING, Executor, Node
 from mpi_runtime.scheduler.objects import ERROR, INLINE, PENDING, RUNTIME_ERROR, STORED, Object
 from mpi_runtime.scheduler.queues import Queue
@@ -31,6 +31,7 @@ def check(state: State) -> None:
     holds(not state.dirty, "a queue is dirty after a decision")
     holds(not (state.freed and state.waiting), "something came free and nobody was served")
     live = tasks_under_way(state)
+    queued = Counter(task.id for queue in state.queues.values() for task in queue.ready)
     for node in state.nodes.values():
         check_node(state, node)
     for executor in state.executors.values():
@@ -41,6 +42,9 @@ def check(state: State) -> None:
         check_object(state, found)
     for task in live.values():
         check_task(state, task)
+        in_queues = int(task.state == READY and not task.function.is_method)
+        holds(queued[task.id] == in_queues, f"call {task.id.hex()} is queued {queued[task.id]} times")
+    holds(queued.keys() <= live.keys(), "a call that has ended is queued")
     check_references(state, live)
     check_extents(state)
     check_actors(state, live)
@@ -95,7 +99,6 @@ def check_node(state: State, node: Node) -> None:
         holds(node.reserved_for.reserved is node, f"{name} is kept for a queue that does not know")
         holds(node.reserved_for.ready, f"{name} is kept for a queue without calls")
     for key, group in node.idle.items():
-        holds(group, f"{name}: an empty group of idle executors")
         for executor in group.values():
             holds(executor.key == key and executor.rank.node is node, f"executor {executor.id} idles in the wrong place")
             holds(executor.grant is None, f"executor {executor.id} idles with a grant")
@@ -131,13 +134,12 @@ def check_executor(state: State, executor: Executor) -> None:
             holds((task.state == BLOCKED) == is_blocked, f"{name}: the wrong call is blocked")
     queue = executor.queue
     if queue is None:
-        holds(not executor.hungry, f"{name} has room for no queue")
         return
     usable = not executor.blocked and not executor.stuck
     holds((executor.id in queue.executors) == usable, f"{name}: usable {usable}, but its queue thinks otherwise")
     loaded = len(executor.in_hand) > 1 and not executor.blocked
     holds((executor.id in queue.loaded) == loaded, f"{name}: loaded {loaded}, but its queue thinks otherwise")
-    holds(executor.hungry == (executor.id in queue.hungry), f"{name}: hungry {executor.hungry}, its queue disagrees")
+    holds(usable or executor.id not in queue.hungry, f"{name} is not usable, but its queue thinks it has room")
 
 
 def check_queue(state: State, queue: Queue) -> None:
@@ -152,18 +154,18 @@ def check_queue(state: State, queue: Queue) -> None:
     for executor in queue.executors.values():
         holds(executor.queue is queue, f"executor {executor.id} serves another queue")
     for executor in queue.hungry.values():
-        holds(executor.queue is queue and executor.hungry, f"executor {executor.id} is not hungry here")
+        holds(executor.queue is queue, f"executor {executor.id} is not hungry here")
     for executor in queue.loaded.values():
         holds(executor.queue is queue, f"executor {executor.id} is not loaded here")
     if queue.loaded:
-        holds(state.alarms.is_set(queue), "nobody will look for stuck executors of a queue")
+        holds(queue in state.alarms, "nobody will look for stuck executors of a queue")
     if queue.reserved is not None:
         holds(queue.reserved.reserved_for is queue, "a queue's reservation is not known to the node")
     if queue.ready and not queue.executors:
         waits = any(
             fits(queue.request, node.free) and node.reserved_for in (None, queue)
             for node in state.nodes.values()
-            if any(rank.hosts_executors for rank in node.ranks)
+            if node.hosts_executors
         )
         holds(not waits, f"{len(queue.ready)} call(s) wait for {queue.request} although a node has room")
 
@@ -205,9 +207,6 @@ def check_task(state: State, task: Task) -> None:
                 waiting = state.fetching.get((id, host), [])
                 known = any(not isinstance(one, int) and one[0] is task for one in waiting)
                 holds(known, f"{name} waits for a copy that nobody fetches")
-    if task.state == READY and not task.function.is_method:
-        queued = sum(one is task for queue in state.queues.values() for one in queue.ready)
-        holds(queued == 1, f"{name} is queued {queued} times")
 
 
 def check_references(state: State, live: dict[bytes, Task]) -> None:
@@ -233,10 +232,11 @@ def check_references(state: State, live: dict[bytes, Task]) -> None:
 
 def check_extents(state: State) -> None:
     """Extents and the copies of objects are the same; nothing of them is about to be freed."""
-    places = {
-        (copy.rank, copy.offset): found.id for found in state.objects.values() for copy in (found.copies or {}).values()
-    }
-    holds(places == state.extents, "extents and copies differ")
+    places = {(copy.rank, copy.offset) for found in state.objects.values() for copy in (found.copies or {}).values()}
+    holds(places == state.extents.keys(), "extents and copies differ")
+    for (rank, offset), id in state.extents.items():
+        copies = state.objects[id].copies or {}
+        holds(any((one.rank, one.offset) == (rank, offset) for one in copies.values()), "an extent is of another object")
     holds(not state.frees, "extents are to be freed after a decision")
     for found in state.objects.values():
         for host, copy in (found.copies or {}).items():
@@ -262,7 +262,7 @@ def check_actors(state: State, live: dict[bytes, Task]) -> None:
                 holds(task.state in (WAITING, READY, STAGING), f"{name}: a call in state {task.state} is queued")
             orders = [task.order for task in queue]
             holds(orders == sorted(orders), f"{name}: calls of client {client} are out of order")
-        if actor.state == ALIVE and not actor.executor_is_full():
+        if actor.state == ALIVE and actor.executor is not None and len(actor.executor.in_hand) < ACTOR_CALLS_MAX:
             for queue in actor.callers.values():
                 holds(queue[0].state != READY, f"{name}: a call that could be sent is not")
 
@@ -278,4 +278,4 @@ def check_fetches(state: State) -> None:
         holds(waiting, f"object {id.hex()} is fetched for nobody")
 
 
-__all__ = ["UNIT", "BrokenInvariantError", "check"]
+__all__ = ["BrokenInvariantError", "check"]

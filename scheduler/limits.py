@@ -11,7 +11,7 @@ PUSH_BYTES_MAX: Final = 4096
 LOCAL_QUEUE_US: Final = 4_000
 """Work sent ahead to one executor: several round trips to a head that shares two cores with it."""
 
-LOCAL_QUEUE_CALLS_MAX: Final = 128
+LOCAL_QUEUE_CALLS_MAX: Final = 256
 """Calls in hand of one executor at most, whatever their duration: bounds what has to be taken back."""
 
 ACTOR_CALLS_MAX: Final = 256

@@ -53,8 +53,6 @@ class Executor(Struct, eq=False, gc=False):
     """It has shown no progress for long: nothing more is sent to it until it does."""
     asked_back: bool = False
     """A `TakeBack` is on its way."""
-    hungry: bool = False
-    """Whether it stands in its queue's list of those with room."""
     waits_for: list[bytes] = []
     """While blocked: some of the objects."""
     idle_since_us: int = 0
@@ -98,6 +96,11 @@ class Node(Struct, eq=False, gc=False):
     reserved_for: Queue | None = None
     reserved_until_us: int = 0
     arena: int = 0
+
+    @property
+    def hosts_executors(self) -> bool:
+        """Whether calls can run on it: the head's node may hold data only."""
+        return any(rank.hosts_executors for rank in self.ranks)
 
 
 class Index:

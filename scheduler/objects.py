@@ -90,7 +90,8 @@ def release(state: State, id: bytes) -> None:
         del state.objects[found.id]
         if found.copies is not None:
             for copy in found.copies.values():
-                free_extent(state, copy)
+                if state.extents[copy.rank, copy.offset] == found.id:
+                    free_extent(state, copy)
         if found.holds:
             pending.extend(found.holds)
 
@@ -109,7 +110,7 @@ def set_value(state: State, found: Object, value: Value) -> None:
         found.state = STORED
         found.is_error = value.is_error
         found.copies = {state.ranks[place.rank].node.host: place}
-        state.extents[place.rank, place.offset] = found.id
+        state.extents.setdefault((place.rank, place.offset), found.id)
     else:
         found.state = ERROR if value.is_error else INLINE
         found.data = value.data

@@ -24,9 +24,9 @@ from mpi_runtime.scheduler.limits import (
     UNIT,
 )
 from mpi_runtime.scheduler.nodes import STOPPING, Executor, Key, Node
-from mpi_runtime.scheduler.queues import Queue, mark_dirty
+from mpi_runtime.scheduler.queues import Queue, mark_dirty, requeue
 from mpi_runtime.scheduler.resources import Pool, fits, give_back, take
-from mpi_runtime.scheduler.tasks import SEND, STAGED, Function, Task, advance
+from mpi_runtime.scheduler.tasks import SEND, STAGED, STAGING, TAKE_BACK, Function, Task, advance
 
 if TYPE_CHECKING:
     from mpi_runtime.scheduler.state import State
@@ -34,20 +34,12 @@ if TYPE_CHECKING:
 
 def serve(state: State, queue: Queue, now: int) -> None:
     """Give the queue's calls to executors: to those with nothing in hand, to further ones as far as resources allow, and
-    then ahead of time to busy ones. Those that are left with nothing in hand give up their grant."""
+    then ahead of time to busy ones."""
     queue.dirty = False
     state.waiting.pop(queue, None)
     better = first_waiting(state, queue) if state.waiting and queue.ready else None
-    vacant, queue.vacant = queue.vacant, []
-    for executor in vacant:
-        if executor.queue is not queue or executor.in_hand or executor.blocked:
-            continue
-        if queue.ready and (better is None or not could_serve(executor, better)):
-            give(state, executor, 1, now)
-            mark_hungry(queue, executor)
-        else:
-            give_up(state, executor, now)
-    while queue.ready:
+    may_grow = reuse(state, queue, better, now)
+    while may_grow and queue.ready:
         new = acquire(state, queue, now)
         if new is None:
             break
@@ -61,8 +53,32 @@ def serve(state: State, queue: Queue, now: int) -> None:
     if queue.ready:
         state.waiting[queue] = None
         reserve(state, queue, now)
-    elif queue.loaded and queue.executors:
+    elif queue.reserved is not None:
+        end_reservation(state, queue.reserved)
+    if queue.loaded:
         state.alarms.set(queue, now + STUCK_US)
+
+
+def reuse(state: State, queue: Queue, better: Queue | None, now: int) -> bool:
+    """Give each of the queue's executors with nothing in hand a call, or take its grant back.
+
+    Returns whether the queue may take more: not if it has just given something up for others.
+    """
+    hungry = queue.hungry
+    may_grow = True
+    while hungry:
+        executor = next(iter(hungry.values()))
+        if executor.in_hand:
+            break
+        if not queue.ready:
+            give_up(state, executor, now)
+        elif must_yield(executor, queue, better):
+            give_up(state, executor, now)
+            may_grow = False
+        else:
+            give(state, executor, 1, now)
+            hungry.move_to_end(executor.id)
+    return may_grow
 
 
 def acquire(state: State, queue: Queue, now: int) -> Executor | None:
@@ -85,7 +101,7 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
         executor = start_executor(state, node, key)
     state.index.update(node)
     if queue.reserved is not None:
-        end_reservation(queue.reserved)
+        end_reservation(state, queue.reserved)
     executor.grant = grant
     executor.queue = queue
     executor.progress_us = now
@@ -147,8 +163,15 @@ def give(state: State, executor: Executor, count: int, now: int) -> None:
             known.add(call.spec)
             messages.append(function.spec)
         messages.append(call)
-    if len(in_hand) > 1:
+    note_load(queue, executor)
+
+
+def note_load(queue: Queue, executor: Executor) -> None:
+    """Keep the queue's list of executors from which calls can be taken back."""
+    if len(executor.in_hand) > 1 and not executor.blocked:
         queue.loaded[executor.id] = executor
+    else:
+        queue.loaded.pop(executor.id, None)
 
 
 def estimate_us(function: Function) -> int:
@@ -159,35 +182,50 @@ def estimate_us(function: Function) -> int:
 def stage(state: State, executor: Executor, task: Task) -> bool:
     """See to the call's arguments on the executor's host: send the values, or have them fetched first. Whether all are there."""
     host = executor.rank.node.host
-    remote = [
+    missing = elsewhere(state, task, host)
+    if missing:
+        advance(task, STAGED)
+        task.missing = len(missing)
+        for id in missing:
+            objects.start_fetch(state, state.objects[id], host, (task, executor))
+        return False
+    send_values(state, executor, task)
+    return True
+
+
+def elsewhere(state: State, task: Task, host: int) -> list[bytes]:
+    """The call's arguments that are stored, but not on this host."""
+    return [
         id
         for id in dict.fromkeys(task.call.arguments)
         if (copies := state.objects[id].copies) is not None and host not in copies
     ]
-    if remote:
-        advance(task, STAGED)
-        task.missing = len(remote)
-        for id in remote:
-            objects.start_fetch(state, state.objects[id], host, (task, executor))
-        return False
+
+
+def send_values(state: State, executor: Executor, task: Task) -> None:
+    """Tell an executor what the arguments of its next call are."""
+    host = executor.rank.node.host
     for id in task.call.arguments:
         message = objects.value_message(state.objects[id], host)
         assert message is not None
         state.to_client(executor.id, message)
-    return True
 
 
-def staged(state: State, task: Task) -> None:
-    """The last argument has arrived on the host: send the call."""
+def staged(state: State, task: Task) -> bool:
+    """An argument has arrived on the host: send the call, if that was the last. Whether it was sent."""
     executor = task.executor
     assert executor is not None
-    there = stage(state, executor, task)
-    assert there, "an argument that was fetched is gone again"
+    task.missing = len(elsewhere(state, task, executor.rank.node.host))
+    if task.missing:
+        return False
+    send_values(state, executor, task)
+    executor.in_hand[task.id] = executor.in_hand.pop(task.id)  # the order in hand is the order of sending
     task.state = SEND[task.state]
     if task.call.spec not in executor.known:
         executor.known.add(task.call.spec)
         state.to_client(executor.id, task.function.spec)
     state.to_client(executor.id, task.call)
+    return True
 
 
 def dedicate(executor: Executor) -> None:
@@ -205,9 +243,9 @@ def dedicate(executor: Executor) -> None:
 
 def mark_hungry(queue: Queue, executor: Executor) -> None:
     """Note that the executor has room for more calls of its queue."""
-    if not executor.hungry:
-        executor.hungry = True
-        queue.hungry.append(executor)
+    queue.hungry[executor.id] = executor
+    if not executor.in_hand:
+        queue.hungry.move_to_end(executor.id, last=False)
 
 
 def room_for(executor: Executor, function: Function) -> int:
@@ -227,11 +265,8 @@ def fill(state: State, queue: Queue, better: Queue | None, now: int) -> None:
     """Send calls ahead of time to executors that have room, in equal parts while there are few."""
     ready, hungry = queue.ready, queue.hungry
     while ready and hungry:
-        executor = hungry.popleft()
-        executor.hungry = False
-        if executor.queue is not queue or executor.blocked or executor.stuck or executor.asked_back:
-            continue
-        if not executor.in_hand or (better is not None and could_serve(executor, better)):
+        executor = hungry.popitem(last=False)[1]
+        if executor.asked_back or must_yield(executor, queue, better):
             continue
         room = room_for(executor, ready[0].function)
         if room > 0:
@@ -244,12 +279,22 @@ def first_waiting(state: State, queue: Queue) -> Queue | None:
     return best if best is not None and best is not queue and best.precedence() < queue.precedence() else None
 
 
+def must_yield(executor: Executor, queue: Queue, better: Queue | None) -> bool:
+    """Whether an executor gets nothing more from its queue: its node is overdrawn, or kept for others, or others go first."""
+    node = executor.rank.node
+    if node.free.cpu < 0 and queue.request.cpu:
+        return True
+    kept_for = node.reserved_for
+    if kept_for is not None and kept_for is not queue and kept_for.ready[0].order < queue.ready[0].order:
+        return True
+    return better is not None and could_serve(executor, better)
+
+
 def could_serve(executor: Executor, queue: Queue) -> bool:
     """Whether what the executor holds would help the queue, now or once more comes free."""
     node = executor.rank.node
     return node.reserved_for is queue or (
-        executor.grant is not None
-        and fits(queue.request, with_grant(node.free, executor))
+        node.reserved_for is None and fits(queue.request, with_grant(node.free, executor))
     )
 
 
@@ -270,8 +315,6 @@ def settle(state: State, executor: Executor, now: int) -> None:
     if executor.stuck:
         executor.stuck = False
         queue.executors[executor.id] = executor
-    if len(executor.in_hand) <= 1:
-        queue.loaded.pop(executor.id, None)
     offer(state, executor, now)
 
 
@@ -279,15 +322,15 @@ def offer(state: State, executor: Executor, now: int) -> None:
     """The executor has room: have its queue served, or take its grant back if there is nothing to do."""
     queue = executor.queue
     assert queue is not None
-    if executor.in_hand:
+    note_load(queue, executor)
+    if queue.ready:
         mark_hungry(queue, executor)
-    elif queue.ready:
-        queue.vacant.append(executor)
+        mark_dirty(state, queue)
+    elif executor.in_hand:
+        mark_hungry(queue, executor)
     else:
         give_up(state, executor, now)
         rebalance(state, queue, now)
-    if queue.ready:
-        mark_dirty(state, queue)
 
 
 def give_up(state: State, executor: Executor, now: int) -> None:
@@ -302,13 +345,19 @@ def give_up(state: State, executor: Executor, now: int) -> None:
     state.freed = True
     executor.grant = None
     executor.queue = None
-    queue.executors.pop(executor.id, None)
-    queue.loaded.pop(executor.id, None)
+    leave(queue, executor)
     idle = node.idle.setdefault(executor.key, {})
     idle[executor.id] = executor
     executor.idle_since_us = now
     if len(node.idle) > 1 or len(idle) * UNIT > node.total.cpu:
         state.alarms.set(node, now + IDLE_US_MAX)
+
+
+def leave(queue: Queue, executor: Executor) -> None:
+    """The queue can no longer use the executor."""
+    queue.executors.pop(executor.id, None)
+    queue.hungry.pop(executor.id, None)
+    note_load(queue, executor)
 
 
 def rebalance(state: State, queue: Queue, now: int) -> None:
@@ -323,14 +372,16 @@ def rebalance(state: State, queue: Queue, now: int) -> None:
 
 def look_for_stuck(state: State, queue: Queue, now: int) -> None:
     """An alarm of a queue: take back everything behind calls that take longer than thought, if there is room elsewhere."""
-    if queue.ready or not queue.loaded:
+    if not queue.loaded:
         return
     if state.index.find(queue.request, queue) is not None:
         for executor in list(queue.loaded.values()):
             if now - executor.progress_us >= STUCK_US and not executor.asked_back and not executor.blocked:
                 executor.stuck = True
-                queue.executors.pop(executor.id, None)
-                ask_back(state, executor, len(executor.in_hand) - 1)
+                ask_for_the_rest(state, executor)
+                leave(queue, executor)
+        if queue.ready:
+            mark_dirty(state, queue)
     state.alarms.set(queue, now + STUCK_US)
 
 
@@ -339,6 +390,18 @@ def ask_back(state: State, executor: Executor, count: int) -> None:
     if count > 0 and not executor.asked_back:
         executor.asked_back = True
         state.to_rank(executor.rank.number, TakeBack(executor.id, count))
+
+
+def ask_for_the_rest(state: State, executor: Executor) -> None:
+    """Ask for everything behind the running call; what is not yet sent is taken at once."""
+    staging = [task for task in executor.in_hand.values() if task.state == STAGING]
+    for task in staging:
+        del executor.in_hand[task.id]
+        executor.load_us -= task.estimate_us
+        advance(task, TAKE_BACK)
+        task.executor = None
+    requeue(state, staging)
+    ask_back(state, executor, len(executor.in_hand) - 1)
 
 
 def reserve(state: State, queue: Queue, now: int) -> None:
@@ -361,20 +424,20 @@ def reserve(state: State, queue: Queue, now: int) -> None:
             return
 
 
-def end_reservation(node: Node) -> None:
+def end_reservation(state: State, node: Node) -> None:
     """The node is for everybody again."""
     assert node.reserved_for is not None
     node.reserved_for.reserved = None
     node.reserved_for = None
+    state.freed = True
 
 
 def look_after_node(state: State, node: Node, now: int) -> None:
     """An alarm of a node: end a reservation that has lapsed, stop executors that have idled for long."""
     queue = node.reserved_for
     if queue is not None and (now >= node.reserved_until_us or not queue.ready):
-        end_reservation(node)
+        end_reservation(state, node)
         queue.no_reservation_until_us = now + RESERVATION_US_MAX
-        state.freed = True
     idle = [executor for group in node.idle.values() for executor in group.values()]
     idle.sort(key=lambda executor: (executor.idle_since_us, executor.id))
     surplus = len(idle) - max(1, node.total.cpu // UNIT)

@@ -7,7 +7,7 @@ of its own before the first child runs.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -35,12 +35,10 @@ class Queue(Struct, eq=False, gc=False):
     ready: deque[Task]
     executors: dict[int, Executor] = {}
     """Executors with a grant for this queue."""
-    hungry: deque[Executor] = field(default_factory=deque)
-    """Those with room for more."""
-    vacant: list[Executor] = []
-    """Those with nothing in hand, until the queue is served."""
+    hungry: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
+    """Those with room for more; those with nothing in hand come first. Not a dict: they get slow at their front."""
     loaded: dict[int, Executor] = {}
-    """Those with calls behind the one they run."""
+    """Those with calls behind the one they run, and not blocked."""
     dirty: bool = False
     reserved: Node | None = None
     """The node that is kept for it."""
@@ -49,7 +47,7 @@ class Queue(Struct, eq=False, gc=False):
 
     def precedence(self) -> tuple[int, int]:
         """Lower is served first."""
-        return (-self.depth, self.ready[0].order)
+        return (-self.depth, self.ready[0].order if self.ready else 0)
 
 
 def queue_for(state: State, task: Task) -> Queue:
@@ -88,6 +86,8 @@ def nearest(state: State, task: Task) -> int:
         copies = state.objects[id].copies
         if copies is not None:
             for host, place in copies.items():
+                if not state.nodes[host].hosts_executors:
+                    continue
                 bytes_on[host] = bytes_on.get(host, 0) + place.size
     best = max(bytes_on, key=lambda host: (bytes_on[host], -host), default=-1)
     return best if best >= 0 and bytes_on[best] >= NEAR_WORTH_BYTES else -1
@@ -110,6 +110,14 @@ def requeue(state: State, tasks: list[Task]) -> None:
         queue = queue_for(state, task)
         queue.ready.appendleft(task)
         mark_dirty(state, queue)
+
+
+def withdraw(state: State, task: Task) -> None:
+    """A ready call will not run: take it out of its queue."""
+    for queue in state.queues.values():
+        if queue.request == task.function.request and task in queue.ready:
+            queue.ready.remove(task)
+            mark_dirty(state, queue)
 
 
 def mark_dirty(state: State, queue: Queue) -> None:

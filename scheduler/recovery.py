@@ -3,9 +3,11 @@
 An executor's death, in steps, each closing a race:
 1. Its agent has read everything that it sent before it died, so results that had been sent have been handled.
 2. Calls that it had not started go back to the front of their queues; this is not a retry.
-3. The call that it ran is run again while it has retries left, else it fails with the cause of death.
+3. The call that it ran, and those that it had run before and not told the results of, are run again while they have
+   retries left, else they fail with the cause of death.
 4. If it was an actor, the calls in hand and those pending get the cause.
-5. Arena extents that it was given and that no object lies in are freed.
+5. Arena extents that it was given and that no object lies in are freed, by an effect that names the executor: a `Free`
+   may be on its way, and its agent may have given the memory to somebody else by then.
 6. All references that its process held are released.
 7. Its grant goes back to the node: only now, since only now its process is known to be gone.
 """
@@ -13,9 +15,10 @@ An executor's death, in steps, each closing a race:
 from __future__ import annotations
 
 from mpi_runtime.scheduler import actors, calls, endings, objects
+from mpi_runtime.scheduler.effects import Free
 from mpi_runtime.scheduler.events import ExecutorDied, Fetched, TakenBack
 from mpi_runtime.scheduler.nodes import Executor
-from mpi_runtime.scheduler.placement import ask_back, offer, settle, staged
+from mpi_runtime.scheduler.placement import ask_for_the_rest, leave, note_load, offer, settle, staged
 from mpi_runtime.scheduler.queues import mark_dirty, requeue
 from mpi_runtime.scheduler.resources import give_back
 from mpi_runtime.scheduler.state import State
@@ -34,16 +37,15 @@ def blocked(state: State, executor: Executor) -> None:
         state.freed = True
     if executor.actor is not None:
         return
-    queue = executor.queue
-    if queue is not None:
-        queue.executors.pop(executor.id, None)
     running = executor.running()
     if running is not None:
         advance(running, BLOCK)
     ask_for_the_rest(state, executor)
+    if executor.queue is not None:
+        leave(executor.queue, executor)
 
 
-def unblocked(state: State, executor: Executor) -> None:
+def unblocked(state: State, executor: Executor, now: int) -> None:
     """The call goes on. Its CPU may be overdrawn for a moment: nothing new starts until it is not."""
     if not executor.blocked:
         return
@@ -59,11 +61,14 @@ def unblocked(state: State, executor: Executor) -> None:
         advance(running, UNBLOCK)
     queue = executor.queue
     if queue is not None:
+        if executor.stuck:
+            note_load(queue, executor)
+            return
         queue.executors[executor.id] = executor
-        offer(state, executor, executor.progress_us)
+        offer(state, executor, now)
 
 
-def taken_back(state: State, event: TakenBack) -> None:
+def taken_back(state: State, event: TakenBack, now: int) -> None:
     """Calls that an executor had not started are ours again."""
     executor = state.executors.get(event.executor)
     if executor is None:
@@ -78,27 +83,14 @@ def taken_back(state: State, event: TakenBack) -> None:
     queue = executor.queue
     if queue is None:
         return
-    if len(executor.in_hand) <= 1:
-        queue.loaded.pop(executor.id, None)
     if executor.blocked or (executor.stuck and executor.in_hand):
+        note_load(queue, executor)
         if tasks:
             ask_for_the_rest(state, executor)  # it may have blocked while fewer calls were being taken back
     else:
         executor.stuck = False
         queue.executors[executor.id] = executor
-        offer(state, executor, executor.progress_us)
-
-
-def ask_for_the_rest(state: State, executor: Executor) -> None:
-    """Ask for everything behind the running call; what is not yet sent is taken at once."""
-    staging = [task for task in executor.in_hand.values() if task.state == STAGING]
-    for task in staging:
-        del executor.in_hand[task.id]
-        executor.load_us -= task.estimate_us
-        advance(task, TAKE_BACK)
-        task.executor = None
-    requeue(state, staging)
-    ask_back(state, executor, len(executor.in_hand) - 1)
+        offer(state, executor, now)
 
 
 def executor_died(state: State, event: ExecutorDied) -> None:
@@ -112,9 +104,11 @@ def executor_died(state: State, event: ExecutorDied) -> None:
         actors.executor_died(state, executor.actor, executor, in_hand, event.cause)
     else:
         redo(state, executor, in_hand, event)
-    for offset in event.extents:
-        if (executor.rank.number, offset) not in state.extents:
-            state.frees.setdefault(executor.rank.number, []).append(offset)
+    if event.extents:
+        rank = executor.rank.number
+        free = [offset for offset in event.extents if (rank, offset) not in state.extents]
+        state.send_frees(rank)  # strictly before
+        state.to_rank(rank, Free(free, executor.id))
     client = state.clients.pop(executor.id)
     state.effects.clients.pop(executor.id, None)
     for id in client.held:
@@ -124,14 +118,14 @@ def executor_died(state: State, event: ExecutorDied) -> None:
 
 def redo(state: State, executor: Executor, in_hand: list[Task], event: ExecutorDied) -> None:
     """Steps 2 and 3."""
-    unstarted = [task for task in in_hand if task.id != event.running]
+    sent = [task for task in in_hand if task.state != STAGING]
+    started = 1 + next((index for index, task in enumerate(sent) if task.id == event.running), -1)
+    unstarted = sent[started:] + [task for task in in_hand if task.state == STAGING]
     for task in unstarted:
         advance(task, TAKE_BACK)
         task.executor = None
     requeue(state, unstarted)
-    for task in in_hand:
-        if task.id != event.running:
-            continue
+    for task in sent[:started]:
         advance(task, LOSE)
         if task.retries:
             calls.retry(state, task)
@@ -157,8 +151,7 @@ def forget(state: State, executor: Executor) -> None:
     del rank.executors[executor.id]
     queue = executor.queue
     if queue is not None:
-        queue.executors.pop(executor.id, None)
-        queue.loaded.pop(executor.id, None)
+        leave(queue, executor)
         if queue.ready:
             mark_dirty(state, queue)
         executor.queue = None
@@ -180,16 +173,17 @@ def forget(state: State, executor: Executor) -> None:
     state.freed = True
 
 
-def fetched(state: State, event: Fetched) -> None:
+def fetched(state: State, event: Fetched, now: int) -> None:
     """A copy of an argument has arrived, or could not be had: calls with all arguments on their host are sent."""
     for task, executor in objects.on_fetched(state, event):
         if task.executor is not executor or task.state != STAGING:
             continue  # it was given up or goes elsewhere
-        task.missing -= 1
         if event.offset < 0:
-            executor.in_hand.pop(task.id, None)
+            del executor.in_hand[task.id]
             executor.load_us -= task.estimate_us
-            endings.fail(state, task, "ObjectStoreFullError", event.reason)
-            settle(state, executor, executor.progress_us)
-        elif not task.missing:
-            staged(state, task)
+            calls.fail(state, task, "ObjectStoreFullError", event.reason)
+            settle(state, executor, now)
+        elif not staged(state, task):
+            continue
+        if task.actor is not None and task.function.is_method:
+            actors.staged(state, task.actor, task)

@@ -49,7 +49,7 @@ class State:
         self.dirty: list[Queue] = []
         """Queues with new calls or with executors that have room: to be served by the next decision."""
         self.waiting: dict[Queue, None] = {}
-        """Queues whose calls found no room, longest first: to be served when something comes free."""
+        """Queues whose calls found no room: to be served when something comes free."""
         self.freed: bool = False
         """Whether anything came free since the last decision."""
         self.woken: list[Task] = []
@@ -57,7 +57,7 @@ class State:
         self.unreferenced_actors: list[Actor] = []
         """Actors whose last handle is gone."""
         self.extents: dict[tuple[int, int], bytes] = {}
-        """Which object lies at (rank, offset)."""
+        """Which object lies at (rank, offset). An error of several return values lies there once: the others hold this one."""
         self.frees: dict[int, list[int]] = {}
         """Extents to be freed, by rank."""
         self.alarms = Alarms()
@@ -87,10 +87,15 @@ class State:
         """Add an effect for a rank."""
         self.effects.ranks.setdefault(rank, []).append(effect)
 
+    def send_frees(self, rank: int) -> None:
+        """Add the effect that frees what a rank may free."""
+        offsets = self.frees.pop(rank, None)
+        if offsets:
+            self.to_rank(rank, Free(offsets))
+
     def take_effects(self) -> Effects:
         """All effects since the last call."""
-        for rank, offsets in self.frees.items():
-            self.to_rank(rank, Free(offsets))
-        self.frees.clear()
+        for rank in list(self.frees):
+            self.send_frees(rank)
         effects, self.effects = self.effects, Effects()
         return effects

@@ -59,7 +59,7 @@ TABLES = {
 """For diagrams and tests."""
 
 
-class Function(Struct, gc=False):
+class Function(Struct, eq=False, gc=False):
     """A spec and what has been learnt about its calls."""
 
     spec: Spec
@@ -82,7 +82,7 @@ class Function(Struct, gc=False):
         return self.spec.kind == METHOD
 
 
-class Task(Struct, gc=False):
+class Task(Struct, eq=False, gc=False):
     """One call under way."""
 
     call: Call

@@ -22,6 +22,9 @@ class Alarms:
         self._count += 1
         heappush(self._heap, (at_us, self._count, subject))
 
+    def __contains__(self, subject: object) -> bool:
+        return subject in self._at
+
     def due(self, now: int) -> list[object]:
         """Subjects whose time has come, earliest first; their alarms are over."""
         subjects = []

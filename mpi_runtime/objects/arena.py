@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, fcntl
-from pathlib import Path
 
 from mpi_runtime.objects.allocator import PAGE, Allocator, Statistics, round_down, round_up
 from mpi_runtime.transport.base import Buffer
@@ -104,35 +103,6 @@ def create(capacity: int, regions: int) -> int:
 def default_capacity(memory_limit: int) -> int:
     """How large the arena of a host is by default, in bytes: a fixed share of the memory it may use."""
     return round_down(memory_limit * DEFAULT_SHARE_PERCENT // 100, PAGE)
-
-
-def memory_limit(root: Path = Path("/")) -> int:
-    """How many bytes of memory this process may use: those of the machine, or fewer if its cgroups say so.
-
-    Args:
-        root: where `proc` and `sys` are; for tests.
-    """
-    limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        memberships = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return limit
-    for membership in memberships:
-        _, controllers, path = membership.split(":", 2)
-        if not controllers:
-            mount, name = root / "sys/fs/cgroup", "memory.max"
-        elif "memory" in controllers.split(","):
-            mount, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
-        else:
-            continue
-        # Every ancestor limits too. In a container the path may be the host's and not exist; the mount itself does.
-        group = mount / path.lstrip("/")
-        for directory in (group, *group.parents):
-            with suppress(OSError, ValueError):  # no such file, or the word "max"
-                limit = min(limit, int((directory / name).read_text()))
-            if directory == mount:
-                break
-    return limit
 
 
 # Access to the memory.

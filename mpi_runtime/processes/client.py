@@ -14,6 +14,7 @@ import select
 import socket
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
@@ -25,7 +26,7 @@ from mpi_runtime import errors
 from mpi_runtime.objects import serialize
 from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.processes.outbox import LOST, Outbox
-from mpi_runtime.refs import ObjectRef
+from mpi_runtime.refs import ActorRef, ObjectRef
 from mpi_runtime.scheduler.effects import (
     Answer,
     Ready,
@@ -56,7 +57,34 @@ BLOCKED_IDS_MAX = 20
 DROPPED_MAX = 1000
 """References to small values that may be gone without being told while nothing else is said."""
 
+SUBSCRIBED_MAX = 100
+"""How many objects that are ready elsewhere are asked for at a time, while one waits for many."""
+
 _Entry = Ready | ReadyStored | ReadyError | ReadyFailed | ReadyElsewhere
+
+
+class _Naming:
+    """What ids derive from: the running call, and counters of what it has made."""
+
+    __slots__ = ("parent", "prefix", "several", "single")
+
+    def __init__(self, parent: bytes) -> None:
+        self.parent = parent
+        self.prefix = b""
+        """Hash of the parent, once it is needed."""
+        self.single = itertools.count(1)
+        self.several = 1 << 47
+        """Next index for calls with several return values, whose ids are consecutive; other threads must not come between."""
+
+
+class _Watch:
+    """What a thread waits for in `get`, and what of that has turned out to be an error."""
+
+    __slots__ = ("failed", "wanted")
+
+    def __init__(self, wanted: set[bytes]) -> None:
+        self.wanted = wanted
+        self.failed: list[bytes] = []
 
 
 class Client:
@@ -83,8 +111,8 @@ class Client:
         self.values: dict[bytes, _Entry] = {}
         self._borrowed: dict[bytes, bool] = {}
         """Objects that others made: whether they have been subscribed to."""
-        self._failed: list[bytes] = []
-        """Objects that turned out to be errors while somebody waits."""
+        self._watches: list[_Watch] = []
+        """One for each thread in `get`."""
         self._registered: set[int] = set()
         self._replies: dict[int, Allocated | Answer] = {}
         self._requests = itertools.count(1)
@@ -92,9 +120,9 @@ class Client:
         self._changed = threading.Condition()
         self._leading = False
         self._closed = ""
-        self._parent = b"driver"
-        self._prefix = b""
-        self._indices = itertools.count(1)
+        self.has_ended = False
+        """Whether the job was shut down: its references are worth nothing any more."""
+        self._naming = _Naming(b"driver")
         self._kept: list[ObjectRef[Any]] = []
         self.calls: deque[tuple[Call, list[_Entry]]] = deque()
         """For executors: calls to run, each with the values of its arguments."""
@@ -107,33 +135,41 @@ class Client:
         self.executor: Any = None
         """In an executor: the `Executor`, for questions about the running call."""
         self.waiting_threads = 0
-        os.register_at_fork(after_in_child=self._forked)
+        _clients.add(self)
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
+        """This is a forked child of the process that the client was made for: say nothing, run nothing."""
         self._closed = "this is a forked child of a process of mpi_runtime, which cannot use its parent's connection"
         self.outbox.mute()
+        self.calls.clear()
+        self._changed = threading.Condition()  # another thread of the parent may have held it
+        self._leading = False
+        self._socket.close()  # or the head would not notice the parent's end while the child lives
 
     # Ids and references
 
     def set_parent(self, parent: bytes, attempt: int = 0) -> None:
         """From now on ids derive from this call: the same program makes the same ids."""
-        self._parent = parent + attempt.to_bytes(4, "big")
-        self._prefix = b""
+        self._naming = _Naming(parent + attempt.to_bytes(4, "big"))
 
     def next_ids(self, count: int) -> bytes:
         """The first of `count` consecutive new ids: ten bytes of the parent's hash, six of its call counter."""
-        if not self._prefix:
-            self._prefix = blake2b(self._parent, digest_size=10).digest()
-            self._indices = itertools.count(1)
-        index = next(self._indices)
-        for _ in range(count - 1):
-            next(self._indices)
-        return self._prefix + index.to_bytes(6, "big")
+        naming = self._naming
+        if not naming.prefix:
+            naming.prefix = blake2b(naming.parent, digest_size=10).digest()
+        if count <= 1:
+            index = next(naming.single)
+        else:
+            with self.outbox.lock:
+                index, naming.several = naming.several, naming.several + count
+        return naming.prefix + index.to_bytes(6, "big")
 
-    def drop(self, id: bytes) -> None:
+    def drop(self, id: bytes, urgent: bool = False) -> None:
         """A reference or a view is gone. Runs in `__del__`: takes no lock, raises nothing."""
         self._dropped.append(id)
-        if not self.outbox.ticking and (len(self._dropped) > DROPPED_MAX or type(self.values.get(id)) is not Ready):
+        if not self.outbox.ticking and (
+            urgent or len(self._dropped) > DROPPED_MAX or type(self.values.get(id)) is not Ready
+        ):
             self.outbox.tick()  # it may hold much memory, here or elsewhere
 
     def _settle(self) -> list[bytes]:
@@ -157,20 +193,20 @@ class Client:
                 self._borrowed.pop(id, None)
         return gone
 
-    def adopt(self, id: bytes, borrowed: bool = True) -> Client:
+    def adopt(self, id: bytes) -> Client:
         """A reference came to this process inside a value, or a view of an object was made."""
         with self.outbox.lock:
             count = self.counts.get(id, 0)
             self.counts[id] = count + 1
             if not count:
-                if borrowed:
-                    self._borrowed[id] = False
+                self._borrowed[id] = False
                 self.outbox.post_after_releases(Held([id]))
         return self
 
     def keep_for_ever(self, id: bytes) -> None:
         """A reference left the runtime's sight: nobody can count it any more."""
-        self.counts[id] = self.counts.get(id, 0) + 1
+        with self.outbox.lock:
+            self.counts[id] = self.counts.get(id, 0) + 1
         self._kept.append(ObjectRef(id, self))
 
     # Calls
@@ -200,10 +236,11 @@ class Client:
         self.outbox.post(call)
         return [ObjectRef(id, self) for id in ids]
 
-    def submit_creation(self, call: Call) -> None:
-        """Send the creation of an actor; its handle counts as a reference to the call's id."""
+    def submit_creation(self, call: Call) -> ActorRef:
+        """Send the creation of an actor; handles count as references to the call's id."""
         self.counts[call.id] = 1
         self.outbox.post(call)
+        return ActorRef(call.id, self)
 
     # Values
 
@@ -277,7 +314,7 @@ class Client:
     def _view(self, entry: ReadyStored) -> memoryview:
         """The bytes of a stored object. The view counts as a reference."""
         id = entry.id
-        self.adopt(id, borrowed=False)
+        self.adopt(id)
         return self._arena.read(self._regions[entry.rank], entry.offset, entry.size, lambda: self.drop(id))
 
     def get(self, ids: Sequence[bytes], timeout_s: float | None) -> list[Any]:
@@ -290,11 +327,16 @@ class Client:
         values = self.values
         missing = [id for id in ids if (entry := values.get(id)) is None or type(entry) is ReadyElsewhere]
         if missing:
-            self._wait_for_values(missing, timeout_s)
+            watch = _Watch(set(ids))
+            self._watches.append(watch)
+            try:
+                watch.failed += [id for id in ids if _is_error(values.get(id))]
+                self._wait_for_values(missing, watch, timeout_s)
+            finally:
+                self._watches.remove(watch)
         return [self.load(values[id]) for id in ids]
 
-    def _wait_for_values(self, missing: list[bytes], timeout_s: float | None) -> None:
-        wanted = set(missing)
+    def _wait_for_values(self, missing: list[bytes], watch: _Watch, timeout_s: float | None) -> None:
         at = 0
 
         def complete() -> bool:
@@ -305,23 +347,15 @@ class Client:
                 if entry is None:
                     break
                 if type(entry) is ReadyElsewhere:
-                    self._subscribe([missing[at]], fetch=True)
+                    self._subscribe_elsewhere(missing[at : at + SUBSCRIBED_MAX])
                     break
                 at += 1
-            if at == len(missing):
-                return True
-            while self._failed:
-                id = self._failed.pop()
-                if id in wanted and (entry := values.get(id)) is not None:
-                    self.load(entry)
-            return False
+            for id in watch.failed:
+                if _is_error(values.get(id)):
+                    self.load(values[id])
+            return at == len(missing)
 
-        self._failed.clear()
-        for id in missing:
-            entry = self.values.get(id)
-            if isinstance(entry, (ReadyError, ReadyFailed)):
-                self.load(entry)
-        self._subscribe([id for id in missing if type(self.values.get(id)) is ReadyElsewhere], fetch=True)
+        self._subscribe_elsewhere(missing)
         self._subscribe_borrowed(missing, fetch=True)
         if not self._wait(complete, timeout_s, missing):
             raise errors.GetTimeoutError(
@@ -329,12 +363,13 @@ class Client:
                 f"mpi_runtime.explain(ref) tells why; the first is {missing[at].hex()}."
             )
 
-    def _subscribe(self, ids: list[bytes], fetch: bool) -> None:
-        """Ask for objects that are ready elsewhere."""
+    def _subscribe_elsewhere(self, ids: list[bytes]) -> None:
+        """Ask for those of the objects that are ready elsewhere."""
+        ids = [id for id in ids if type(self.values.get(id)) is ReadyElsewhere]
+        for id in ids:
+            self.values.pop(id, None)
         if ids:
-            for id in ids:
-                self.values.pop(id, None)
-            self.outbox.post(Subscribed(ids, fetch))
+            self.outbox.post(Subscribed(ids, True))
 
     def _subscribe_borrowed(self, ids: Sequence[bytes], fetch: bool) -> None:
         borrowed = [id for id in ids if self._borrowed.get(id) is False and id not in self.values]
@@ -462,8 +497,10 @@ class Client:
                 self.exiting = True
             elif message.id in counts:
                 values[message.id] = message
-                if kind in (ReadyError, ReadyFailed) or (kind is ReadyStored and message.is_error):
-                    self._failed.append(message.id)
+                if self._watches and _is_error(message):
+                    for watch in tuple(self._watches):
+                        if message.id in watch.wanted:
+                            watch.failed.append(message.id)
             else:
                 arguments[message.id] = message
 
@@ -482,7 +519,24 @@ class Client:
     def close(self) -> None:
         """Use the connection no more; the socket itself is its owner's."""
         self._closed = self._closed or "mpi_runtime was shut down"
+        self.has_ended = True
         self.outbox.mute()
         self._arena.close()
         with self._changed:
             self._changed.notify_all()
+
+
+def _is_error(entry: object) -> bool:
+    kind = type(entry)
+    return kind is ReadyError or kind is ReadyFailed or (kind is ReadyStored and entry.is_error)  # type: ignore[attr-defined]
+
+
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for client in list(_clients):
+        client.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

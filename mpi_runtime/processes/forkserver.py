@@ -4,7 +4,8 @@ It is the parent of all executors of its agent, and their guardian:
 1. It reaps them, and tells the agent how each ended.
 2. Before it reaps one, it kills what is left of the executor's process group, so that programs that user code started do
    not outlive it; until it is reaped its number cannot belong to anybody else.
-3. When the agent is gone, however it ended, the socket says so: it kills all and ends.
+3. Programs that have left the group become the forkserver's children when their parents end (`adopt_orphans`).
+   When the agent is gone, however it ended, the socket says so: the forkserver kills all its children and ends.
 4. If it is itself killed, the kernel kills the executors (`die_with_parent`).
 It is single-threaded, or forking would not be safe, and runs no user code.
 """
@@ -19,12 +20,16 @@ import select
 import signal
 import socket
 import sys
+import time
+from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 from msgspec import Struct
 
 MESSAGE_BYTES_MAX = 1 << 18
+END_LIMIT_S = 5.0
+"""How long to wait for what was killed: to give back much memory takes its time, and what hangs in the system never ends."""
 
 
 class Setup(Struct, array_like=True, tag=1):
@@ -104,8 +109,12 @@ class Forkserver:
                 self._reap()
             if self._end.fileno() in ready:
                 alive = self._serve()
-        for pid in self._executors:
-            _kill_group(pid)
+        deadline = time.monotonic() + END_LIMIT_S
+        while (children := _children() or list(self._executors)) and time.monotonic() < deadline:
+            for pid in children:
+                _kill_group(pid)
+            self._reap()
+            time.sleep(1e-3)
 
     def _serve(self) -> bool:
         """Read one request; whether there may be more."""
@@ -171,13 +180,17 @@ class Forkserver:
 
     def _reap(self) -> None:
         """Tell how executors ended that have ended."""
-        while self._executors:
-            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
             if ended is None:
                 return
-            _kill_group(ended.si_pid)
-            pid, status = os.waitpid(ended.si_pid, 0)
-            number = self._executors.pop(pid, None)
+            number = self._executors.pop(ended.si_pid, None)
+            if number is not None:
+                _kill_group(ended.si_pid)
+            _, status = os.waitpid(ended.si_pid, 0)
             if number is not None:
                 del self._pids[number]
                 self._send(Exited(number, status))
@@ -221,8 +234,26 @@ def leave() -> NoReturn:
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent dies, so that nothing outlives even kill -9."""
     PR_SET_PDEATHSIG = 1
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Have the kernel give this process the descendants whose parents end, instead of giving them to init."""
+    PR_SET_CHILD_SUBREAPER = 36
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(option, value)
+
+
+def _children() -> list[int]:
+    """All children of this single-threaded process; none where the kernel was built without telling."""
+    try:
+        return [int(word) for word in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def _kill_group(pid: int) -> None:
@@ -247,5 +278,6 @@ def main(descriptor: int) -> None:
     gc.disable()
     gc.collect()
     gc.freeze()
+    adopt_orphans()
     Forkserver(socket.socket(fileno=descriptor)).run()
     os._exit(0)

@@ -118,7 +118,7 @@ class Head:
         busy_s = time.monotonic()
         limit: float | None = 0.0
         while not self._ending:
-            active = poller.poll(limit)
+            active = poller.gather(limit)
             transport.wake()
             for source, frame in transport.receive():
                 active = True

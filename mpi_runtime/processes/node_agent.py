@@ -43,6 +43,7 @@ from mpi_runtime.transport.messages import (
 
 ALLOCATE_WAIT_S = 5.0
 """How long an allocation may wait for others to be freed: references that are gone may not have been told yet."""
+ALLOCATE_RETRY_S = 0.01
 
 
 class Hand:
@@ -79,6 +80,7 @@ class NodeAgent:
         self._neighbours: list[int] = []
         """The ranks of this host, in the order of their regions."""
         self._arena: AgentArena
+        self._is_set_up = False
         self._transfers: Transfers
         self._hands: dict[int, Hand] = {}
         self._waiting: deque[tuple[float, int, Channel, Allocate]] = deque()
@@ -96,6 +98,7 @@ class NodeAgent:
     def set_up(self, arena: AgentArena, setup: forkserver.Setup, descriptor: int) -> None:
         """Use this arena, and tell the forkserver what executors have in common."""
         self._arena = arena
+        self._is_set_up = True
         self._transfers = Transfers(self._transport, arena)
         if self._forkserver is not None:
             socket.send_fds(self._forkserver, [msgspec.msgpack.encode(setup)], [descriptor])
@@ -306,6 +309,8 @@ class NodeAgent:
 
     def turn(self) -> float | None:
         """What has to be done in each turn; how soon the next must come, in seconds."""
+        if not self._is_set_up:
+            return None
         for fetched in self._transfers.poll():
             self._report(fetched)
         for region in self._arena.settle():
@@ -314,7 +319,7 @@ class NodeAgent:
             self._serve_waiting()
         if self._transfers.busy or self._arena.busy:
             return 0.0
-        return max(0.0, self._waiting[0][0] - self._now_s()) if self._waiting else None
+        return ALLOCATE_RETRY_S if self._waiting else None  # another rank of the host may free: nobody tells us
 
     # Ends
 
@@ -327,12 +332,7 @@ class NodeAgent:
         ids = [*hand.ids, *(id for ids, _, _ in hand.held_back for id in ids)]
         claimed = len(hand.ids) - unclaimed
         running = ids[claimed - 1] if claimed > 0 else b""
-        self._poller.remove(hand.channel)
-        hand.channel.close()
-        os.close(hand.tokens)
-        for lines in hand.outputs:
-            lines.drain()
-        del self._hands[hand.number]
+        self._forget(hand)
         self._report(
             ExecutorDied(
                 hand.number, running, [id for id in ids if id != running], describe_status(status), False, list(hand.extents)
@@ -348,9 +348,21 @@ class NodeAgent:
         self._forkserver = None
         assert self._forkserver_process is not None
         self._forkserver_process.wait()
-        for hand in self._hands.values():
-            for lines in hand.outputs:
-                lines.drain()
+        for hand in list(self._hands.values()):
+            self._forget(hand)
+        self._waiting.clear()
+        if self._is_set_up:
+            self._is_set_up = False
+            self._arena.close()
+
+    def _forget(self, hand: Hand) -> None:
+        """An executor's process is gone: pass on what it still wrote, and close everything of it."""
+        self._poller.remove(hand.channel)
+        hand.channel.close()
+        os.close(hand.tokens)
+        for lines in hand.outputs:
+            lines.drain()
+        del self._hands[hand.number]
 
 
 _from_forkserver = msgspec.msgpack.Decoder(forkserver.Forked | forkserver.Exited)

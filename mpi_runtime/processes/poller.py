@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import select
+import time
 from collections.abc import Callable
 from typing import Protocol
 
 from mpi_runtime.transport.channel import Channel
 
 _MANY = 256
+GATHER_S = 500e-6
+"""How long a rank goes on reading before it answers, while there is always more to read."""
 
 
 class HasFileno(Protocol):
@@ -67,6 +70,19 @@ class Poller:
             if callback is not None and event & ~select.EPOLLOUT:
                 callback()
         return bool(ready)
+
+    def gather(self, timeout_s: float | None) -> bool:
+        """Like `poll`, but go on as long as there is more, for a moment: one turn then handles, decides and sends for all.
+
+        When little happens this costs one look; when much happens it saves most of the sends, and with them most of
+        the wake-ups of other processes, which are the larger part of the cost of a short call.
+        """
+        if not self.poll(timeout_s):
+            return False
+        until = time.monotonic() + GATHER_S
+        while self.poll(0) and time.monotonic() < until:
+            pass
+        return True
 
     def close(self) -> None:
         """Close the epoll."""

@@ -53,7 +53,7 @@ class Worker:
         busy_s = time.monotonic()
         limit: float | None = 0.0
         while not self._stopping:
-            active = poller.poll(limit)
+            active = poller.gather(limit)
             transport.wake()
             for source, frame in transport.receive():
                 active = True

@@ -57,10 +57,7 @@ class Transport(Protocol):
         """Say that this rank is awake again; empties the doorbell."""
 
     def share_descriptor(self, descriptor: int | None) -> int:
-        """Collective over the ranks of a host: the lowest rank gives a descriptor, the others get a copy of it.
-
-        Before any of them has gone to sleep for the first time.
-        """
+        """Collective over the ranks of a host: the lowest rank gives a descriptor, the others get a copy of it."""
 
     def broadcast(self, data: bytes | None) -> bytes:
         """Collective over all ranks: what rank 0 gave."""

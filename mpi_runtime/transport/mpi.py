@@ -13,7 +13,9 @@ figures below were measured by `benchmarks/transport.py`.
 of any length possible. A probe may look first and only then fetch what has come (Open MPI's does), so "nothing there"
 is believed only when said twice in a row. Messages from another host come unannounced, so a rank that has peers
 there, or whose sends MPI has not finished (it moves them only when called), sleeps in pauses: a tenth of the time it
-has been idle, from 50 µs to 1 ms. It spins only while the last traffic is fresh or a transfer flows.
+has been idle, from 50 µs to 1 ms; after a second of idleness a thousandth of it, to 10 ms, because every pause that
+ends takes time from user code, and a rank is idle for as long as its executors compute. It spins only while a
+transfer flows, or, where cores abound, while the last traffic is fresh.
 
 **Closing** (`close(clean=True)`), when all ranks close at about the same time:
 
@@ -28,6 +30,7 @@ has been idle, from 50 µs to 1 ms. It spins only while the last traffic is fres
 
 from __future__ import annotations
 
+import os
 import struct
 import sys
 import time
@@ -44,8 +47,8 @@ if TYPE_CHECKING:
 
 FRAME_BYTES_MAX = 1 << 30
 """Far below the 2**31 at which Open MPI fails; whatever is that large should have travelled as bulk data."""
-CHUNK_BYTES = 4 << 20
-WINDOW = 4
+CHUNK_BYTES = 16 << 20
+WINDOW = 2
 """Chunks in flight for each transfer."""
 BACKGROUND_BYTES = 4096
 """Frames above this size may need their sender's help to arrive (MPI's rendezvous): received in the background."""
@@ -53,6 +56,9 @@ FRAMES_PER_RECEIVE = 256
 """So that a flood of frames does not keep a rank from its sockets."""
 FLOW_S = 0.01
 """A bulk transfer that has moved within this time is worth spinning for."""
+LONG_PAUSE_S_MAX = 0.01
+SPIN_S = 50e-6
+"""About what waking a sleeper takes; beyond that, spinning does not pay."""
 BACKSTOP_S = 0.2
 CLOSE_LIMIT_S = 10.0
 
@@ -155,7 +161,7 @@ class MpiTransport:
         expected_size: int | None = None,
         cure: str = "",
         beside_user_mpi: bool = False,
-        spin_s: float = 50e-6,
+        spin_s: float | None = None,
         pause_s_min: float = 50e-6,
         pause_s_max: float = 1e-3,
     ) -> None:
@@ -165,9 +171,10 @@ class MpiTransport:
             expected_size: how many ranks the launcher has announced, if it has.
             cure: what the user should do when MPI finds another number of ranks than that.
             beside_user_mpi: whether this is a thread of a program that goes on using MPI itself.
-            spin_s: how long after the last event to look again at once instead of sleeping, in seconds.
+            spin_s: how long after the last event to look again at once instead of sleeping, in seconds; by default
+                `SPIN_S`, or not at all where the ranks of this host and their executors have fewer cores than they are.
             pause_s_min: shortest pause while something can come that does not ring, in seconds.
-            pause_s_max: longest such pause.
+            pause_s_max: longest such pause in the first second of idleness.
 
         Raises:
             TransportError: MPI cannot be had, or not as it is needed, or its world is not the launcher's.
@@ -184,7 +191,7 @@ class MpiTransport:
         self._any = mpi.ANY_SOURCE
         self._status = mpi.Status()
         self._finalise = not beside_user_mpi
-        self._spin_s, self._pause_s_min, self._pause_s_max = spin_s, pause_s_min, pause_s_max
+        self._pause_s_min, self._pause_s_max = pause_s_min, pause_s_max
         self._sending: dict[int, deque[tuple[MPI.Request, Buffer]]] = {}
         self._arriving: dict[int, deque[tuple[MPI.Request, bytearray]]] = {}
         self.transfers_active = 0
@@ -195,6 +202,8 @@ class MpiTransport:
             self.rank: int = self._comm.rank
             self.size: int = self._comm.size
             self._meet()
+            crowded = 2 * self.hosts.count(self.hosts[self.rank]) > len(os.sched_getaffinity(0))
+            self._spin_s = spin_s if spin_s is not None else 0.0 if crowded else SPIN_S
         except self.mpi_error as error:
             raise self.translate(error, "start") from error
 
@@ -318,13 +327,13 @@ class MpiTransport:
             for rank in self._sending:
                 self._bell.ring(rank)
             self._bell.sleep()
+        if self._has_remote_peers or self.busy:
+            return max(self._pause_s_min, min(self._pause_s_max, idle_s / 10), min(LONG_PAUSE_S_MAX, idle_s / 1000))
         try:
             if self._comm.Iprobe(self._any, 0) or self._comm.Iprobe(self._any, 0):
                 return 0.0
         except self.mpi_error as error:
             raise self.translate(error, "receive") from error
-        if self.busy or self._has_remote_peers:
-            return min(self._pause_s_max, max(self._pause_s_min, idle_s / 10))
         return None if self._bell is None else BACKSTOP_S
 
     def wake(self) -> None:

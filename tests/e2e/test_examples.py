@@ -7,6 +7,8 @@ import pytest
 from tests.helpers import ROOT, run_program
 
 EXAMPLES = ROOT / "examples"
+HANGS_S = 150.0
+"""They take seconds; a machine that does much else is given minutes."""
 
 LINES = {
     "timer": [
@@ -83,17 +85,19 @@ def test_every_example_is_known() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} == LINES.keys()
 
 
+@pytest.mark.timeout(HANGS_S + 30)
 @pytest.mark.parametrize("name", LINES)
 def test_plainly(name: str) -> None:
-    completed = run_program(EXAMPLES / f"{name}.py").expect(0)
+    completed = run_program(EXAMPLES / f"{name}.py", timeout=HANGS_S).expect(0)
     check(name, completed.stdout)
     assert completed.stderr == ""
 
 
 @pytest.mark.mpi
+@pytest.mark.timeout(HANGS_S + 30)
 @pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
 @pytest.mark.parametrize("name", LINES)
 def test_on_four_ranks(name: str, mpi: str) -> None:
-    completed = run_program(EXAMPLES / f"{name}.py", ranks=4, mpi=mpi).expect(0)
+    completed = run_program(EXAMPLES / f"{name}.py", ranks=4, mpi=mpi, timeout=HANGS_S).expect(0)
     check(name, completed.stdout)
     assert completed.stderr == ""

@@ -80,11 +80,11 @@ def test_network_in_one_thread() -> None:
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_mpi(mpi: str, ranks: int) -> None:
-    completed = run_program(HERE / "contract.py", str(ranks), ranks=ranks, mpi=mpi).expect(0)
+@pytest.mark.parametrize(("ranks", "megabytes"), [(1, 20), (2, 100), (4, 20)])
+def test_mpi(mpi: str, ranks: int, megabytes: int) -> None:
+    completed = run_program(HERE / "contract.py", str(ranks), str(megabytes), ranks=ranks, mpi=mpi).expect(0)
     for rank in range(ranks):
-        assert f"rank {rank} is content\n" in completed.stdout
+        assert f"rank {rank} is content" in completed.stdout
 
 
 @pytest.mark.mpi
@@ -145,9 +145,9 @@ for number in range(50):
 thread.join()
 world.Barrier()
 assert not MPI.Is_finalized()
-print("both are content")
+print("is content")
 """
-    assert run_program(program, ranks=2, mpi=mpi).expect(0).stdout == "both are content\n" * 2
+    assert run_program(program, ranks=2, mpi=mpi).expect(0).stdout.count("is content") == 2
 
 
 @pytest.mark.mpi

@@ -55,7 +55,7 @@ def simulate(options: Options) -> Result:
     try:
         _play(world, head)
     except Exception as error:
-        last = "\n  ".join(text[:400] for text in list(world.last)[-25:])
+        last = "\n  ".join(f"{at_us:>9} {sender}: {messages}"[:400] for at_us, sender, messages in world.last)
         raise FailedError(
             f"{type(error).__name__}: {error}\nat {world.now} us; the last messages:\n  {last}\n"
             f"repeat with: python -m tests.simulation.run --seed {options.seed} -v"
@@ -77,7 +77,7 @@ def _play(world: World, head: Head) -> None:
     if not world.run(lambda: driver.finished, LIMIT_US):
         raise WrongError(why_stuck(head, driver))
     for _ in range(2):  # nothing is left, and nothing comes back once executors that idle have gone
-        world.run(lambda: not left_over(head, agents), world.now + SETTLE_US)
+        world.run(lambda: not head.scheduler.state.objects and not left_over(head, agents), world.now + SETTLE_US)
         problems = left_over(head, agents)
         if problems:
             raise WrongError("left when all had ended: " + "; ".join(problems))

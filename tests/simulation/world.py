@@ -35,8 +35,8 @@ class World:
         """How often what was explored."""
         self.trace = 0
         """Hash of every frame with its time and sender."""
-        self.last: deque[str] = deque(maxlen=60)
-        """The last messages, for reports."""
+        self.last: deque[tuple[int, str, list[object]]] = deque(maxlen=25)
+        """The last messages: when, whose, what. For reports."""
         self.checker: Checker
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
@@ -68,7 +68,7 @@ class World:
     def note(self, sender: str, frame: bytes, messages: list[object]) -> None:
         """Remember a frame."""
         self.trace = crc32(frame, crc32(b"%d %s" % (self.now, sender.encode()), self.trace))
-        self.last.append(f"{self.now:>9} {sender}: {messages}")
+        self.last.append((self.now, sender, messages))
 
 
 class Line:

@@ -114,7 +114,7 @@ class Walk(RuleBasedStateMachine):
 
 
 TestWalk = Walk.TestCase
-TestWalk.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestWalk.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
 
 
 def test_a_freed_extent_is_the_next_one_of_its_size() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from mpi_runtime.objects.allocator import PAGE, Allocator
+from mpi_runtime.objects.allocator import PAGE
 from mpi_runtime.objects.arena import (
     COPY_STEP,
     TRIM_STEP,
@@ -26,7 +26,6 @@ from mpi_runtime.objects.arena import (
     Layout,
     create,
     default_capacity,
-    memory_limit,
 )
 
 MIB = 1 << 20
@@ -465,56 +464,6 @@ sys.late = Late()
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
-# How much memory there is.
-
-
 def test_default_capacity() -> None:
     assert default_capacity(10 << 30) == (3 << 30)
     assert default_capacity(123_457) % PAGE == 0
-
-
-def physical() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * PAGE
-
-
-def make_tree(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root
-
-
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({}, None),
-        ({"proc/self/cgroup": "0::/job/step\n"}, None),
-        ({"proc/self/cgroup": "0::/job/step\n", "sys/fs/cgroup/job/step/memory.max": "max\n"}, None),
-        ({"proc/self/cgroup": "0::/job/step\n", "sys/fs/cgroup/job/step/memory.max": "1048576\n"}, MIB),
-        (
-            {
-                "proc/self/cgroup": "0::/job/step\n",
-                "sys/fs/cgroup/job/step/memory.max": "max\n",
-                "sys/fs/cgroup/job/memory.max": "2097152\n",
-            },
-            2 * MIB,
-        ),
-        ({"proc/self/cgroup": "0::/not/ours\n", "sys/fs/cgroup/memory.max": "3145728\n"}, 3 * MIB),
-        (
-            {
-                "proc/self/cgroup": "5:cpu,memory:/slurm/job\n0::/\n",
-                "sys/fs/cgroup/memory/slurm/job/memory.limit_in_bytes": "4194304\n",
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
-            },
-            4 * MIB,
-        ),
-        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "9223372036854771712\n"}, None),
-    ],
-)
-def test_memory_limit(tmp_path: Path, files: dict[str, str], expected: int | None) -> None:
-    assert memory_limit(make_tree(tmp_path, files)) == (expected or physical())
-
-
-def test_memory_limit_of_this_machine() -> None:
-    assert 0 < memory_limit() <= physical()
-    assert Allocator(default_capacity(memory_limit())).capacity > 0

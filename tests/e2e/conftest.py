@@ -1,0 +1,73 @@
+"""A job in the test process itself, for tests of the API.
+
+A module asks for one with `pytestmark = pytest.mark.usefixtures("job")`, and may say with INIT how it is to be started.
+After each of its tests nothing may be left in it: no object, no actor, no call, and all resources free.
+"""
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy
+import pytest
+
+import mpi_runtime
+from mpi_runtime import current
+
+SETTLE_S = 10.0
+"""How long what was released may take to be gone: actors' processes have to end."""
+
+
+def statistics() -> dict[str, int]:
+    """What there is in the job."""
+    found: dict[str, int] = current.client().query("statistics")
+    return found
+
+
+def left() -> dict[str, Any]:
+    """What is there and would not be in a job at rest."""
+    counts = statistics()
+    found: dict[str, Any] = {name: counts[name] for name in ("objects", "actors", "ready", "stored_extents") if counts[name]}
+    total, free = mpi_runtime.cluster_resources(), mpi_runtime.available_resources()
+    for name in total.keys() - {"object_store_memory"}:
+        if free.get(name) != total[name]:
+            found[name] = f"{free.get(name)} of {total[name]} free"
+    return found
+
+
+def wait_until_at_rest() -> None:
+    """Fail if anything is left in the job."""
+    end = time.monotonic() + SETTLE_S
+    while found := left():
+        gc.collect()
+        if time.monotonic() > end:
+            pytest.fail(f"left in the job: {found}")
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def _job(request: pytest.FixtureRequest) -> Iterator[None]:
+    with mpi_runtime.init(**getattr(request.module, "INIT", {"num_cpus": 4})):
+        # The arena is mapped with the first large object, which opens descriptors.
+        assert mpi_runtime.get(mpi_runtime.put(numpy.ones(100_000))).sum() == 100_000
+        yield
+
+
+@pytest.fixture
+def job(_job: None) -> Iterator[None]:
+    """A job that is at rest before and after."""
+    yield
+    wait_until_at_rest()
+
+
+@pytest.fixture
+def at_rest() -> Callable[[], None]:
+    """A function that waits until nothing is left in the job."""
+    return wait_until_at_rest
+
+
+@pytest.fixture
+def counts() -> Callable[[], dict[str, int]]:
+    """A function that tells what there is in the job."""
+    return statistics

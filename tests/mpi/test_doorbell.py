@@ -1,0 +1,118 @@
+"""Doorbells, without MPI: several in this process, as if each were a rank of its own."""
+
+import os
+import select
+import socket
+import struct
+import threading
+
+import pytest
+
+from mpi_runtime.transport import doorbell
+from mpi_runtime.transport.base import TransportError
+from mpi_runtime.transport.doorbell import Doorbell
+
+
+def joined(ranks: list[int], size: int) -> dict[int, Doorbell]:
+    """The doorbells of the ranks of one host; close them."""
+    bells = {rank: Doorbell() for rank in ranks}
+    names = {rank: bell.name for rank, bell in bells.items()}
+    threads = [threading.Thread(target=bell.join, args=(rank, size, names)) for rank, bell in bells.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return bells
+
+
+def rings(bell: Doorbell) -> bool:
+    return bool(select.select([bell.fileno()], [], [], 0)[0])
+
+
+def test_only_sleepers_are_rung_and_only_once() -> None:
+    bells = joined([2, 3, 5], size=7)
+    bells[2].ring(3)
+    assert not rings(bells[3])
+    bells[3].sleep()
+    bells[2].ring(0)  # on another host: nothing to do
+    bells[2].ring(3)
+    bells[5].ring(3)
+    assert rings(bells[3])
+    assert not rings(bells[5])
+    assert os.eventfd_read(bells[3].fileno()) == 1
+    bells[3].wake()
+    bells[5].ring(3)
+    assert not rings(bells[3])
+    for bell in bells.values():
+        bell.close()
+
+
+def test_late_rings_do_not_keep_a_rank_awake() -> None:
+    bells = joined([0, 1], size=2)
+    # As if rank 0 had cleared the flag, then slept for a while, then rung.
+    os.eventfd_write(bells[1].fileno(), 1)
+    turns = 0
+    while rings(bells[1]):
+        bells[1].sleep()
+        bells[1].wake()
+        turns += 1
+        assert turns < 100
+    for bell in bells.values():
+        bell.close()
+
+
+def test_share_descriptor() -> None:
+    bells = joined([0, 1], size=2)
+    inner, outer = os.pipe()
+    assert bells[0].share_descriptor(outer) == outer
+    copy = bells[1].share_descriptor(None)
+    assert not os.get_inheritable(copy)
+    os.write(copy, b"through the copy")
+    assert os.read(inner, 100) == b"through the copy"
+    with pytest.raises(TransportError, match="must give the descriptor"):
+        bells[0].share_descriptor(None)
+    for descriptor in (inner, outer, copy):
+        os.close(descriptor)
+    for bell in bells.values():
+        bell.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_descriptors_of_strangers_are_not_taken() -> None:
+    bells = joined([0, 1], size=2)
+    before = set(os.listdir("/proc/self/fd"))
+    child = os.fork()
+    if child == 0:
+        os.setuid(65534)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", 2))
+            stranger.sendmsg([struct.pack("<i", 0)], [rights], 0, b"\0mpi_runtime-" + bells[1].name)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    inner, outer = os.pipe()
+    bells[0].share_descriptor(outer)
+    copy = bells[1].share_descriptor(None)
+    assert os.fstat(copy) == os.fstat(outer)
+    for descriptor in (inner, outer, copy):
+        os.close(descriptor)
+    assert set(os.listdir("/proc/self/fd")) == before
+    for bell in bells.values():
+        bell.close()
+
+
+def test_a_peer_that_is_gone_is_named() -> None:
+    bell, peer = Doorbell(), Doorbell()
+    names = {0: bell.name, 1: peer.name}
+    bell.close()
+    with pytest.raises(TransportError, match="rank 1 cannot reach rank 0 over a Unix socket"):
+        peer.join(1, 2, names)
+    peer.close()
+
+
+def test_a_peer_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doorbell, "START_LIMIT_S", 0.1)
+    bell, peer = Doorbell(), Doorbell()
+    with pytest.raises(TransportError, match="for descriptors from other ranks of its host"):
+        bell.join(0, 2, {0: bell.name, 1: peer.name})
+    bell.close()
+    peer.close()

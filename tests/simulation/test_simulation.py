@@ -1,0 +1,63 @@
+"""Fixed seeds, and a floor on what they explore: a simulation that meets no faults finds none."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from tests.helpers import ROOT
+from tests.simulation.options import large_options, random_options
+from tests.simulation.run import Result, simulate
+
+SEEDS = range(60)
+FLOORS = {
+    "runs": 2000, "forks": 500, "deaths": 60, "blocks": 400, "take backs": 50, "calls taken back": 100, "fetches": 60,
+    "batched results": 40, "stops": 150, "kills": 3, "refused": 4, "spoilt": 15,
+}  # fmt: skip
+
+
+@cache
+def result(seed: int) -> Result:
+    return simulate(random_options(seed))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_small_world_goes_well(seed: int) -> None:
+    assert result(seed).counters["runs"] > 0
+
+
+@pytest.mark.timeout(300)
+def test_the_seeds_explore_enough() -> None:
+    counters: Counter[str] = Counter()
+    for seed in SEEDS:
+        counters.update(result(seed).counters)
+    assert {name: counters[name] for name, floor in FLOORS.items() if counters[name] < floor} == {}
+
+
+def test_the_same_seed_makes_the_same_run() -> None:
+    assert simulate(random_options(3)) == simulate(random_options(3))
+    assert simulate(random_options(3)).trace != simulate(random_options(4)).trace
+
+
+def test_no_decision_hangs_on_the_order_of_a_set() -> None:
+    command = [sys.executable, "-m", "tests.simulation.run", "--seeds", "0:5", "-v"]
+    printed = {
+        subprocess.run(
+            command, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        ).stdout
+        for seed in ("0", "1", "4242")
+    }
+    assert len(printed) == 1
+    assert "trace" in printed.pop()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_large_world_goes_well(seed: int) -> None:
+    counters = simulate(large_options(seed)).counters
+    assert counters["runs"] > 20_000
+    assert counters["deaths"] > 5
