@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NoReturn, TypeVar
 
-from mpi_runtime import running
 from mpi_runtime import options as option_rules
+from mpi_runtime import running
 from mpi_runtime.arguments import pack
 from mpi_runtime.processes.client import Client
 from mpi_runtime.refs import ActorRef, ObjectRef
@@ -38,14 +38,19 @@ class ActorClass(Generic[T]):
         self._options = dict(options)
         self._name = cls.__name__
         self._spec: Spec | None = None
-        self._methods = {
-            name: getattr(function, "__mpi_runtime_num_returns__", 1)
-            for name, function in inspect.getmembers(cls, callable)
-            if not (name.startswith("__") and name.endswith("__")) or name == "__call__"
-        }
         functools.update_wrapper(self, cls, updated=())
 
+    @functools.cached_property
+    def _methods(self) -> dict[str, int]:
+        # Not at once: a class that refers to its own actor class arrives in an executor before it is complete.
+        return {
+            name: getattr(function, "__mpi_runtime_num_returns__", 1)
+            for name, function in inspect.getmembers(self._class, callable)
+            if not (name.startswith("__") and name.endswith("__")) or name == "__call__"
+        }
+
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: tells what to write instead."""
         raise TypeError(
             f"Actors cannot be instantiated directly. Instead of '{self._name}()', use '{self._name}.remote()'."
         )
@@ -56,7 +61,10 @@ class ActorClass(Generic[T]):
         Raises:
             ValueError: there is no such option, or its value is out of bounds.
         """
-        return ActorClass(self._class, {**self._options, **options})
+        changed = ActorClass(self._class, {**self._options, **options})
+        if "_pickled" in self.__dict__:
+            changed._pickled = self._pickled
+        return changed
 
     def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
         """Make an actor. The handle can be used at once; if the constructor raises, every call gets that error.
@@ -66,11 +74,15 @@ class ActorClass(Generic[T]):
         """
         client = running.client()
         if self._spec is None:
-            self._spec = option_rules.actor_spec(self._name, dump_code(self._class, self._name), self._options)
+            self._spec = option_rules.actor_spec(self._name, self._pickled, self._options)
         client.register(self._spec)
         packed = pack(client, args, kwargs, self._name)
         call = Call(client.next_ids(1), self._spec.id, packed.payload, packed.arguments, packed.holds)
         return ActorHandle(client.submit_creation(call), self._name, self._methods)
+
+    @functools.cached_property
+    def _pickled(self) -> bytes:
+        return dump_code(self._class, self._name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ActorClass, (self._class, self._options)
@@ -93,8 +105,8 @@ class ActorHandle:
         num_returns = self._mpi_runtime_methods.get(name)
         if num_returns is None:
             raise AttributeError(
-                f"actor class {self._mpi_runtime_class} has no method {name!r}. Attributes of an actor cannot be read through "
-                "a handle: write a method that returns them."
+                f"actor class {self._mpi_runtime_class} has no method {name!r}. Attributes of an actor cannot "
+                "be read through a handle: write a method that returns them."
             )
         found = ActorMethod(self._mpi_runtime_ref, self._mpi_runtime_class, name, num_returns)
         self.__dict__[name] = found
@@ -124,6 +136,7 @@ class ActorMethod:
         self._client: Client | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: tells what to write instead."""
         raise TypeError(
             f"Actor methods cannot be called directly. Instead of running 'object.{self._name}()', "
             f"try 'object.{self._name}.remote()'."

@@ -72,7 +72,8 @@ def init(address: str | None = None, *, ignore_reinit_error: bool = False, **arg
         running_session = session.start(config)
     elif not ignore_reinit_error:
         raise RuntimeError(
-            "init() was called, but the job is running already. Call shutdown() first, or pass ignore_reinit_error=True."
+            "init() was called, but the job is running already. Call shutdown() first, or pass "
+            "ignore_reinit_error=True."
         )
     return Context({"address": "local", "ranks": running_session.size if running_session is not None else 0})
 
@@ -114,7 +115,7 @@ def remote(*targets: Any, **options: Any) -> Any:
 
 def _make_remote(target: Any, options: dict[str, Any]) -> Any:
     if isinstance(target, (RemoteFunction, ActorClass)):
-        raise TypeError(f"{target.__name__} is remote already; use .options() to change its options")  # type: ignore[union-attr]
+        raise TypeError(f"{target!r} is remote already; use .options() to change its options")
     if inspect.isclass(target):
         return ActorClass(target, options)
     if not callable(target):
@@ -146,7 +147,8 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
         return running.client().get((refs.binary(),), timeout)[0]
     if not isinstance(refs, (list, tuple)):
         raise ValueError(
-            f"Invalid type of object refs, {type(refs)}, is given. 'refs' must either be an ObjectRef or a list of ObjectRefs."
+            f"Invalid type of object refs, {type(refs)}, is given. 'refs' must either be an ObjectRef or a list of "
+            "ObjectRefs."
         )
     for ref in refs:
         if type(ref) is not ObjectRef:
@@ -166,8 +168,8 @@ def put(value: T) -> ObjectRef[T]:
     """
     if isinstance(value, ObjectRef):
         raise TypeError(
-            "Calling 'put' on an ObjectRef is not allowed: it names a stored value already. To store the reference itself, put "
-            "it into a list and store that."
+            "Calling 'put' on an ObjectRef is not allowed: it names a stored value already. To store the reference "
+            "itself, put it into a list and store that."
         )
     return running.client().put(value)
 

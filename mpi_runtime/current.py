@@ -1,4 +1,4 @@
-"""The one global of the package: the client of this process, set by `init()` in a driver and by an executor in itself."""
+"""The one global of the package: the client of this process, set by `init()` or by an executor in itself."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def client_or_none() -> Client | None:
 
 def set_client(client: Client | None) -> None:
     """Make this the client of the process."""
-    global _client  # noqa: PLW0603  (this module exists for it)
+    global _client
     _client = client

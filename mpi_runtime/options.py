@@ -14,7 +14,8 @@ from mpi_runtime.scheduler.events import ACTOR, METHOD, TASK, Spec
 from mpi_runtime.scheduler.limits import UNIT
 
 TASK_OPTIONS = (
-    "num_cpus", "num_gpus", "memory", "resources", "num_returns", "max_retries", "retry_exceptions", "name", "runtime_env",
+    "num_cpus", "num_gpus", "memory", "resources", "num_returns", "max_retries", "retry_exceptions", "name",
+    "runtime_env",
 )  # fmt: skip
 ACTOR_OPTIONS = ("num_cpus", "num_gpus", "memory", "resources", "name", "runtime_env")
 DEFAULT_MAX_RETRIES = 3
@@ -53,8 +54,10 @@ def _gpus(name: str, value: Any) -> None:
 def _count(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
-    if value < (-1 if name == "max_retries" else 0):
-        raise ValueError(f"{name} must be {'-1 (without limit), ' if name == 'max_retries' else ''}0 or more, not {value}")
+    if name == "max_retries" and value < -1:
+        raise ValueError(f"{name} must be 0 or more, or -1 for no limit, not {value}")
+    if name != "max_retries" and value < 0:
+        raise ValueError(f"{name} must be 0 or more, not {value}")
 
 
 def _bool(name: str, value: Any) -> None:

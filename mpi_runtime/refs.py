@@ -1,7 +1,7 @@
 """`ObjectRef`: the name of a value that exists or will exist.
 
-Each process counts its own references (`Client.counts`): a new `ObjectRef` or a view into the arena adds one, its end takes
-one off. Only the first and the last are told to the scheduler.
+Each process counts its own references (`Client.counts`): a new `ObjectRef` or a view into the arena adds one, its end
+takes one off. Only the first and the last are told to the scheduler.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _serialising = threading.local()
 class ObjectRef(Generic[T]):
     """A reference to a value in the global store. Values are fetched with `get`.
 
-    As an argument of a remote call it stands for the value; inside a container it stays a reference. The value is kept as
-    long as a reference to it exists anywhere.
+    As an argument of a remote call it stands for the value; inside a container it stays a reference. The value is
+    kept as long as a reference to it exists anywhere.
     """
 
     __slots__ = ("__weakref__", "_client", "_id")

@@ -30,6 +30,7 @@ class RemoteFunction(Generic[P, R]):
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> NoReturn:
+        """Refused: tells what to write instead."""
         raise TypeError(
             f"Remote functions cannot be called directly. Instead of running '{self._name}()', "
             f"write '{self._name}.remote()'."
@@ -42,7 +43,7 @@ class RemoteFunction(Generic[P, R]):
             ValueError: there is no such option, or its value is out of bounds.
         """
         changed = RemoteFunction(self._function, {**self._options, **options})
-        if not options.keys() - {"num_returns"} and self._spec is not None:
+        if "_pickled" in self.__dict__:
             changed._pickled = self._pickled
         return changed
 
@@ -97,7 +98,7 @@ def dump_code(code: object, name: str) -> bytes:
         pickled: bytes = cloudpickle.dumps(code, protocol=5)
     except Exception as error:
         raise TypeError(
-            f"cannot serialise {name}: {error}. It refers to something that belongs to this process (a lock, an open file, a "
-            "connection); make it inside, or pass it as an argument in a form that can be serialised."
+            f"cannot serialise {name}: {error}. It refers to something that belongs to this process (a lock, an open "
+            "file, a connection); make it inside, or pass it as an argument in a form that can be serialised."
         ) from error
     return pickled

@@ -107,9 +107,9 @@ class HeadHandle:
     def _read_welcome(self, timeout_s: float) -> tuple[Welcome, int]:
         if not select.select([self.socket], [], [], timeout_s)[0]:
             raise LaunchError(
-                f"The job was not up after {timeout_s:g} s. The launcher started {self.launch.size or 'several'} ranks, and "
-                "all of them must call init() (or be started by `python -m mpi_runtime app.py`): a rank that failed "
-                "before that says so above. A slow file system may need init(start_timeout_s=...)."
+                f"The job was not up after {timeout_s:g} s. The launcher started {self.launch.size or 'several'} "
+                "ranks, and all of them must call init() (or be started by `python -m mpi_runtime app.py`): a rank that "
+                "failed before that says so above. A slow file system may need init(start_timeout_s=...)."
             )
         data, descriptors, _, _ = socket.recv_fds(self.socket, 4, 1)
         while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):
@@ -175,7 +175,7 @@ def start(config: Config) -> Session:
     Raises:
         LaunchError: the ranks were started in a way that cannot work, or did not come up.
     """
-    global _session, _head, _jobs  # noqa: PLW0603
+    global _session, _head, _jobs
     head = _head
     if head is None:
         launch = launching.detect(configuration.environment())
@@ -204,7 +204,7 @@ def session() -> Session | None:
 
 def stop() -> None:
     """End the running session, if there is one."""
-    global _session  # noqa: PLW0603
+    global _session
     if _session is not None and current.client_or_none() is _session.client:
         ending, _session = _session, None
         current.set_client(None)
@@ -228,7 +228,7 @@ def _transport_mpi_is_initialised() -> bool:
 
 @atexit.register
 def _at_exit() -> None:
-    global _head  # noqa: PLW0603
+    global _head
     stop()
     if _head is not None:
         _head.end()
@@ -237,7 +237,7 @@ def _at_exit() -> None:
 
 def _after_fork_in_child() -> None:
     """A forked child has no session: the head belongs to its parent."""
-    global _session, _head  # noqa: PLW0603
+    global _session, _head
     _session = _head = None
     current.set_client(None)
 

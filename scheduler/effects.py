@@ -89,8 +89,10 @@ class Free(Struct, array_like=True, tag=83, gc=False):
 
     offsets: list[int]
     executor: int = 0
-    """Not 0: the answer to the death of this executor. Those of the offsets that were given to it and have not been freed
-    meanwhile are meant: a `Free` may have been on its way when the executor died, and the memory may have a new owner."""
+    """Not 0: the answer to the death of this executor, for those of the offsets that it still has.
+
+    A `Free` may have been on its way when it died, and the memory may have a new owner.
+    """
 
 
 class Fetch(Struct, array_like=True, tag=84, gc=False):

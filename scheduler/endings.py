@@ -48,7 +48,7 @@ def conclude(state: State, task: Task, values: list[Value], table: dict[int, int
 
 
 def shared(state: State, ids: list[bytes], error: Value) -> list[Value]:
-    """One error for several return values. If it is stored, the first that is wanted has the memory and the others hold it."""
+    """One error for several return values. A stored one belongs to the first that is wanted; the others hold that."""
     if error.stored is None:
         return [error] * len(ids)
     wanted = [id for id in ids if state.objects[id].references > 1]

@@ -96,7 +96,8 @@ def _why(state: State, task: Task) -> str:
         more = f" and {len(missing) - EXPLAINED_MAX} more" if len(missing) > EXPLAINED_MAX else ""
         return f"It waits for {len(missing)} argument(s): {', '.join(missing[:EXPLAINED_MAX])}{more}."
     if executor is not None:
-        where = f"executor {executor.id} (pid {executor.pid}) on rank {executor.rank.number} of {executor.rank.node.hostname}"
+        rank = executor.rank
+        where = f"executor {executor.id} (pid {executor.pid}) on rank {rank.number} of {rank.node.hostname}"
         if task.state == tasks.BLOCKED:
             return f"It runs in {where} and waits for {', '.join(id.hex() for id in executor.waits_for)}."
         if task.state == tasks.STAGING:

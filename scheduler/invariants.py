@@ -90,17 +90,17 @@ def check_node(state: State, node: Node) -> None:
     holds(free.memory + granted.memory == total.memory and free.memory >= 0, f"{name}: memory does not add up")
     for device, units in enumerate(total.devices):
         holds(free.devices[device] + granted.devices[device] == units, f"{name}: GPU {device} does not add up")
-        holds(0 <= free.devices[device], f"{name}: GPU {device} is oversold")
+        holds(free.devices[device] >= 0, f"{name}: GPU {device} is oversold")
     for resource, units in total.custom.items():
         holds(free.custom[resource] + granted.custom[resource] == units, f"{name}: {resource} does not add up")
-        holds(0 <= free.custom[resource], f"{name}: {resource} is oversold")
+        holds(free.custom[resource] >= 0, f"{name}: {resource} is oversold")
     holds(node.actor_cpu == actor_cpu, f"{name}: actors hold {actor_cpu} CPU units, not {node.actor_cpu}")
     if node.reserved_for is not None:
         holds(node.reserved_for.reserved is node, f"{name} is kept for a queue that does not know")
         holds(node.reserved_for.ready, f"{name} is kept for a queue without calls")
     for key, group in node.idle.items():
         for executor in group.values():
-            holds(executor.key == key and executor.rank.node is node, f"executor {executor.id} idles in the wrong place")
+            holds(executor.key == key and executor.rank.node is node, f"executor {executor.id} idles elsewhere")
             holds(executor.grant is None, f"executor {executor.id} idles with a grant")
     places = state.index._places.get(node.host)
     if places is not None:
@@ -236,7 +236,7 @@ def check_extents(state: State) -> None:
     holds(places == state.extents.keys(), "extents and copies differ")
     for (rank, offset), id in state.extents.items():
         copies = state.objects[id].copies or {}
-        holds(any((one.rank, one.offset) == (rank, offset) for one in copies.values()), "an extent is of another object")
+        holds(any((one.rank, one.offset) == (rank, offset) for one in copies.values()), "an extent of another object")
     holds(not state.frees, "extents are to be freed after a decision")
     for found in state.objects.values():
         for host, copy in (found.copies or {}).items():

@@ -1,8 +1,8 @@
 """The directory of objects: values or their places, who waits for them, and how many references keep them.
 
-A reference is held by a process that has at least one `ObjectRef` or view of the object (each process counts for itself and
-reports its first and last), by a call that has it as an argument or inside one, by a call that will produce it, and by
-an object whose value has it inside. At zero the object goes, and what it held is released in turn.
+A reference is held by a process that has at least one `ObjectRef` or view of the object (each process counts for
+itself and reports its first and last), by a call that has it as an argument or inside one, by a call that will
+produce it, and by an object whose value has it inside. At zero the object goes, and what it held is released in turn.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ def on_subscribed(state: State, client: Client, ids: list[bytes], fetch: bool) -
 
 
 _LOST = (
-    "Object {} no longer exists: its last counted reference is gone. A reference that was serialised outside the runtime "
+    "Object {} no longer exists: its last counted reference is gone. One that was serialised outside the runtime "
     "(pickled to a file, say) does not keep its object alive; keep an ObjectRef somewhere."
 )
 

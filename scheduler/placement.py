@@ -1,9 +1,9 @@
 """Which executor runs which call: growing, filling, taking back, giving up.
 
-An executor is granted resources for one queue and keeps them while it has calls of that queue in hand, so that the cost of
-finding a node is paid once for many short calls. It is sent some milliseconds of work ahead, by the measured duration
-of the functions. What was sent ahead is taken back when the executor blocks, or when it stands behind a call that takes
-longer than thought while there is room elsewhere.
+An executor is granted resources for one queue and keeps them while it has calls of that queue in hand, so that the
+cost of finding a node is paid once for many short calls. It is sent some milliseconds of work ahead, by the measured
+duration of the functions. What was sent ahead is taken back when the executor blocks, or when it stands behind a call
+that takes longer than thought while there is room elsewhere.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 
 
 def serve(state: State, queue: Queue, now: int) -> None:
-    """Give the queue's calls to executors: to those with nothing in hand, to further ones as far as resources allow, and
-    then ahead of time to busy ones."""
+    """Give the queue's calls to executors.
+
+    First to those with nothing in hand, then to further ones as far as resources allow, then ahead of time to busy
+    ones.
+    """
     queue.dirty = False
     state.waiting.pop(queue, None)
     better = first_waiting(state, queue) if state.waiting and queue.ready else None
@@ -127,7 +130,8 @@ def backlog_us(queue: Queue) -> int:
 
 def start_executor(state: State, node: Node, key: Key) -> Executor:
     """Fork an executor on the rank of the node that has fewest."""
-    rank = min((rank for rank in node.ranks if rank.hosts_executors), key=lambda rank: (len(rank.executors), rank.number))
+    ranks = [rank for rank in node.ranks if rank.hosts_executors]
+    rank = min(ranks, key=lambda rank: (len(rank.executors), rank.number))
     executor = Executor(state.next_executor, rank, key)
     state.next_executor += 1
     rank.executors[executor.id] = executor
@@ -180,7 +184,7 @@ def estimate_us(function: Function) -> int:
 
 
 def stage(state: State, executor: Executor, task: Task) -> bool:
-    """See to the call's arguments on the executor's host: send the values, or have them fetched first. Whether all are there."""
+    """Send the values of the call's arguments, or have them brought to the executor's host first: False."""
     host = executor.rank.node.host
     missing = elsewhere(state, task, host)
     if missing:
@@ -252,7 +256,9 @@ def room_for(executor: Executor, function: Function) -> int:
     """How many more calls of the function may be sent to the executor."""
     in_hand = len(executor.in_hand)
     if not in_hand:
-        return 1 if function.duration_us < 0 else max(1, min(LOCAL_QUEUE_CALLS_MAX, LOCAL_QUEUE_US // estimate_us(function)))
+        if function.duration_us < 0:
+            return 1
+        return max(1, min(LOCAL_QUEUE_CALLS_MAX, LOCAL_QUEUE_US // estimate_us(function)))
     if function.duration_us < 0:
         return 0
     ahead = (LOCAL_QUEUE_US - executor.load_us) // estimate_us(function)
@@ -280,7 +286,7 @@ def first_waiting(state: State, queue: Queue) -> Queue | None:
 
 
 def must_yield(executor: Executor, queue: Queue, better: Queue | None) -> bool:
-    """Whether an executor gets nothing more from its queue: its node is overdrawn, or kept for others, or others go first."""
+    """Whether an executor gets nothing more: its node is overdrawn, or kept for another queue, or others go first."""
     node = executor.rank.node
     if node.free.cpu < 0 and queue.request.cpu:
         return True
@@ -361,7 +367,7 @@ def leave(queue: Queue, executor: Executor) -> None:
 
 
 def rebalance(state: State, queue: Queue, now: int) -> None:
-    """There is room and nothing ready: take back from an executor with enough behind its running call, or look again soon."""
+    """There is room and nothing ready: take back from an executor with enough in hand, or look again soon."""
     if queue.ready or not queue.loaded:
         return
     victim = max(queue.loaded.values(), key=lambda executor: executor.load_us)
@@ -371,7 +377,7 @@ def rebalance(state: State, queue: Queue, now: int) -> None:
 
 
 def look_for_stuck(state: State, queue: Queue, now: int) -> None:
-    """An alarm of a queue: take back everything behind calls that take longer than thought, if there is room elsewhere."""
+    """An alarm of a queue: take back what stands behind calls that take longer than thought, if there is room."""
     if not queue.loaded:
         return
     if state.index.find(queue.request, queue) is not None:
@@ -405,7 +411,7 @@ def ask_for_the_rest(state: State, executor: Executor) -> None:
 
 
 def reserve(state: State, queue: Queue, now: int) -> None:
-    """A large request could wait for ever while small ones take whatever comes free: keep one node for it, for a time."""
+    """A large request could wait for ever while small ones take what comes free: keep one node for it, for a time."""
     request = queue.request
     small = request.cpu <= UNIT and request.gpu <= UNIT and not request.memory and not request.custom
     if small or now < queue.no_reservation_until_us:

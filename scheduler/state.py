@@ -57,7 +57,7 @@ class State:
         self.unreferenced_actors: list[Actor] = []
         """Actors whose last handle is gone."""
         self.extents: dict[tuple[int, int], bytes] = {}
-        """Which object lies at (rank, offset). An error of several return values lies there once: the others hold this one."""
+        """Which object lies at (rank, offset). An error of several return values lies there once."""
         self.frees: dict[int, list[int]] = {}
         """Extents to be freed, by rank."""
         self.alarms = Alarms()

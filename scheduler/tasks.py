@@ -1,8 +1,8 @@
 """Calls and their life.
 
-The life cycle is a table: for each event the states in which it may happen and the state that follows. Cancelled and lost
-are states like any other. `advance` is the only way to change a state; what is not in the table is a bug of ours and
-raises with the call's story.
+The life cycle is a table: for each event the states in which it may happen and the state that follows. Cancelled and
+lost are states like any other. `advance` is the only way to change a state; what is not in the table is a bug of ours
+and raises with the call's story.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LOSE = {SENT: LOST, BLOCKED: LOST}
 RETRY = {LOST: READY}
 FAIL = {WAITING: FAILED, READY: FAILED, STAGING: FAILED, SENT: FAILED, BLOCKED: FAILED, LOST: FAILED}
 """The runtime gives it an error."""
-CANCEL = {WAITING: CANCELLED, READY: CANCELLED, STAGING: CANCELLED, SENT: CANCELLED, BLOCKED: CANCELLED, LOST: CANCELLED}
+CANCEL = dict.fromkeys((WAITING, READY, STAGING, SENT, BLOCKED, LOST), CANCELLED)
 
 TABLES = {
     "arguments ready": ARGUMENTS_READY,

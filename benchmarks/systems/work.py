@@ -60,7 +60,7 @@ def repeated(action: Callable[[], object]) -> Work:
 
 
 def run(works: Mapping[str, Work]) -> None:
-    """Do each work, a tenth of it first as warm-up, and print seconds for one operation of each.
+    """Do each work, up to a tenth of it first as warm-up, and print seconds for one operation of each.
 
     Arguments of the program: how many empty tasks, and which share of the other counts. Work that turns out slow in
     its warm-up is cut short, so that no system takes minutes.
@@ -70,9 +70,12 @@ def run(works: Mapping[str, Work]) -> None:
         if name not in works:
             continue
         count = tasks if name == "tasks" else max(2, round(full_count * share))
-        warm_up = max(2, count // 10)
+        limit_s = LONGEST_S.get(name, 2.0)
+        first = max(2, count // 100)
+        expected_s = works[name](first) / first
+        warm_up = max(2, min(count // 10, int(0.2 * limit_s / expected_s)))
         expected_s = works[name](warm_up) / warm_up
-        count = max(2, min(count, int(LONGEST_S.get(name, 2.0) / expected_s)))
+        count = max(2, min(count, int(limit_s / expected_s)))
         emit(work=name, count=count, seconds=works[name](count) / count)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import pickle
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from mpi_runtime.refs import Collecting
@@ -24,6 +24,7 @@ _BUFFERS = 0x01
 _PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
 """Types that plain pickle carries without looking at any module."""
 _PLAIN_ITEMS_MAX = 16
+_REFUSALS = (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError, NotImplementedError)
 
 Buffer = bytes | bytearray | memoryview
 
@@ -89,14 +90,18 @@ def dumps(value: object, what: str = "the value") -> Serialized:
     kind = type(value)
     if kind in _PLAIN:
         return Serialized(pickle.dumps(value, 5), [], [])
-    if kind in (tuple, list) and len(value) <= _PLAIN_ITEMS_MAX and all(type(item) in _PLAIN for item in value):  # type: ignore[arg-type, attr-defined]
+    if (kind is tuple or kind is list) and _are_plain(value):  # type: ignore[arg-type]
         return Serialized(pickle.dumps(value, 5), [], [])
     return _dumps_any(value, what)
 
 
+def _are_plain(items: Sequence[object]) -> bool:
+    return len(items) <= _PLAIN_ITEMS_MAX and all(type(item) in _PLAIN for item in items)
+
+
 def dumps_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Serialized:
     """Serialise the arguments of a call; see `dumps`."""
-    if not kwargs and len(args) <= _PLAIN_ITEMS_MAX and all(type(item) in _PLAIN for item in args):
+    if not kwargs and _are_plain(args):
         return Serialized(pickle.dumps((args, kwargs), 5), [], [])
     return _dumps_any((args, kwargs), what)
 
@@ -118,10 +123,10 @@ def _dumps_any(value: object, what: str) -> Serialized:
     with Collecting() as refs:
         try:
             cloudpickle.Pickler(file, protocol=5, buffer_callback=beside).dump(value)
-        except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError, NotImplementedError) as error:
+        except _REFUSALS as error:
             raise TypeError(
-                f"cannot serialise {what} of type {type(value).__name__}: {error}. Locks, open files, sockets and the like "
-                "belong to one process; make them inside the task or actor that uses them."
+                f"cannot serialise {what} of type {type(value).__name__}: {error}. Locks, open files, sockets and the "
+                "like belong to one process; make them inside the task or actor that uses them."
             ) from error
     return Serialized(file.getvalue(), buffers, list(dict.fromkeys(refs)))
 

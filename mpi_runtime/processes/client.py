@@ -1,8 +1,9 @@
 """The client: what driver and executors have in common. Submits calls, puts and gets values, counts references.
 
-Values that this process knows are in `values`, by id, as the messages that brought them. A value that this client made or
-asked to be made is announced by the scheduler without being asked for; others are subscribed to. Any thread may use
-the client: one of those that wait reads the socket for all (the leader), the others sleep until it has read something.
+Values that this process knows are in `values`, by id, as the messages that brought them. A value that this client
+made or asked to be made is announced by the scheduler without being asked for; others are subscribed to. Any thread
+may use the client: one of those that wait reads the socket for all (the leader), the others sleep until it has read
+something.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ from mpi_runtime.transport.messages import Abandon, Allocate, Allocated, Exit
 BLOCKED_IDS_MAX = 20
 """How many ids a `Blocked` names, for explanations."""
 
+SHUT_DOWN = "mpi_runtime was shut down"
+
 DROPPED_MAX = 1000
 """References to small values that may be gone without being told while nothing else is said."""
 
@@ -74,7 +77,7 @@ class _Naming:
         """Hash of the parent, once it is needed."""
         self.single = itertools.count(1)
         self.several = 1 << 47
-        """Next index for calls with several return values, whose ids are consecutive; other threads must not come between."""
+        """Next index for calls with several return values, whose ids are consecutive: counted apart, under a lock."""
 
 
 class _Watch:
@@ -467,8 +470,11 @@ class Client:
         if not data:
             self._lost()
             return True
-        for _, frame in self._splitter.feed(data):
-            self._take(codec.to_client.decode(frame))
+        for count, frame in self._splitter.feed(data):
+            if count == LOCAL:
+                self._closed = self._closed or SHUT_DOWN
+            else:
+                self._take(codec.to_client.decode(frame))
         return True
 
     def read_calls(self) -> None:
@@ -509,16 +515,12 @@ class Client:
         return found if found is not None else self.values[id]
 
     def read_to_end(self, timeout_s: float) -> None:
-        """Read and drop what still comes, until the head says that the job is over."""
-        deadline = time.monotonic() + timeout_s
-        while select.select([self._socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            data = self._socket.recv(READ_BYTES)
-            if not data or any(count == LOCAL for count, _ in self._splitter.feed(data)):
-                return
+        """Read what still comes, until the head says that the job is over."""
+        self._wait(lambda: bool(self._closed), timeout_s, None)
 
     def close(self) -> None:
         """Use the connection no more; the socket itself is its owner's."""
-        self._closed = self._closed or "mpi_runtime was shut down"
+        self._closed = self._closed or SHUT_DOWN
         self.has_ended = True
         self.outbox.mute()
         self._arena.close()
@@ -527,8 +529,9 @@ class Client:
 
 
 def _is_error(entry: object) -> bool:
-    kind = type(entry)
-    return kind is ReadyError or kind is ReadyFailed or (kind is ReadyStored and entry.is_error)  # type: ignore[attr-defined]
+    if isinstance(entry, ReadyStored):
+        return entry.is_error
+    return isinstance(entry, (ReadyError, ReadyFailed))
 
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""The executor: runs calls, or is one actor. Forked from a forkserver; user code runs here and nowhere else but in the driver.
+"""The executor: runs calls, or is one actor. User code runs here, and nowhere else but in the driver.
 
 Calls come in frames and are run in order. Before each the executor claims a token: the agent takes calls back by taking
 tokens, so when a claim fails, all calls that were received and not started are somebody else's.
@@ -132,7 +132,7 @@ class Executor:
             method = spec.name.rpartition(".")[2]
             result = getattr(self.actor, method)(*positional, **named)
             if inspect.isawaitable(result):
-                raise NotImplementedError(f"{spec.name} is a coroutine function; async actors come with a later version")
+                raise NotImplementedError(f"{spec.name} is a coroutine function: async actors are not there yet")
             return result
         function = self._functions.get(spec.id)
         if function is None:
@@ -147,8 +147,9 @@ class Executor:
         client = self._client
         count = spec.num_returns
         if count == 1:
-            serialized = serialize.dumps(result, f"the result of {spec.name}")
-            value = client.store(serialized)
+            if result is None:
+                return Done(call.id, _NONE, duration_us)
+            value = client.store(serialize.dumps(result, "the result"))
             if value.stored is None and not value.holds:
                 return Done(call.id, value.data, duration_us)
             return Returned(call.id, [value], duration_us)
@@ -159,7 +160,7 @@ class Executor:
         except TypeError:
             results = [result]
         if len(results) != count:
-            raise ValueError(f"{spec.name} was to return {count} values (num_returns={count}), but returned {len(results)}")
+            raise ValueError(f"{spec.name} returned {len(results)} values, but num_returns is {count}")
         values = [client.store(serialize.dumps(one, f"a result of {spec.name}")) for one in results]
         return Returned(call.id, values, duration_us)
 
@@ -188,7 +189,7 @@ def _flush_output() -> None:
 
 
 def limit_threads(count: int) -> None:
-    """Have numerical libraries use this many threads. Those that the forkserver has loaded read the variable then: 1."""
+    """Have numerical libraries use this many threads. Those that the forkserver has loaded use one until told."""
     if count > 1:
         import threadpoolctl
 

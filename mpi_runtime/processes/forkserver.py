@@ -2,8 +2,8 @@
 
 It is the parent of all executors of its agent, and their guardian:
 1. It reaps them, and tells the agent how each ended.
-2. Before it reaps one, it kills what is left of the executor's process group, so that programs that user code started do
-   not outlive it; until it is reaped its number cannot belong to anybody else.
+2. Before it reaps one, it kills what is left of the executor's process group, so that programs that user code started
+   do not outlive it; until it is reaped its number cannot belong to anybody else.
 3. Programs that have left the group become the forkserver's children when their parents end (`adopt_orphans`).
    When the agent is gone, however it ended, the socket says so: the forkserver kills all its children and ends.
 4. If it is itself killed, the kernel kills the executors (`die_with_parent`).
@@ -29,7 +29,7 @@ from msgspec import Struct
 
 MESSAGE_BYTES_MAX = 1 << 18
 END_LIMIT_S = 5.0
-"""How long to wait for what was killed: to give back much memory takes its time, and what hangs in the system never ends."""
+"""How long to wait for what was killed: much memory takes its time, and what hangs in the system never ends."""
 
 
 class Setup(Struct, array_like=True, tag=1):

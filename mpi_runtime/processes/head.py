@@ -6,14 +6,13 @@ How a job ends, in steps:
 1. The driver says `Shutdown`, or its end of the socket closes, however it ended.
 2. The head says `EndJob` to all workers and stops its own agent: all executors are killed and reaped.
 3. Each worker says `Idle`; nothing of the job can arrive after that.
-4. After `Shutdown` under MPI all ranks wait for the next job, since MPI cannot be started twice. Otherwise, and when the
-   driver's end closes, the head says `Stop`, the transports of all ranks close together, and the head ends.
+4. After `Shutdown` under MPI all ranks wait for the next job, since MPI cannot be started twice. Otherwise, and when
+   the driver's end closes, the head says `Stop`, the transports of all ranks close together, and the head ends.
 """
 
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import socket
 import sys
@@ -27,7 +26,7 @@ from mpi_runtime.processes.launch import Launch, singleton_message
 from mpi_runtime.processes.node_agent import NodeAgent
 from mpi_runtime.processes.poller import Poller
 from mpi_runtime.processes.printer import Printer
-from mpi_runtime.processes.rank import Host, Rank, now_us, raise_descriptor_limit
+from mpi_runtime.processes.rank import Host, Rank, end_process, now_us, raise_descriptor_limit
 from mpi_runtime.processes.worker import new_agent, shorter
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.effects import RankEffect
@@ -50,7 +49,6 @@ from mpi_runtime.transport.messages import (
     Welcome,
     WorkerToHead,
 )
-
 
 END_LIMIT_S = 10.0
 
@@ -79,7 +77,8 @@ class Head:
         kind = type(message)
         now = now_us()
         if kind is FromExecutor:
-            self._scheduler.handle(message.executor, codec.from_client.decode(message.frame), now)  # type: ignore[union-attr]
+            events = codec.from_client.decode(message.frame)  # type: ignore[union-attr]
+            self._scheduler.handle(message.executor, events, now)  # type: ignore[union-attr]
         elif kind is Log:
             self._print(message)  # type: ignore[arg-type]
         else:
@@ -330,6 +329,4 @@ def main(descriptor: int) -> None:
     except BaseException:
         traceback.print_exc()
         code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # no Finalize after a failure: it could wait for ever
+    end_process(code)

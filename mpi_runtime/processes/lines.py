@@ -16,7 +16,9 @@ LINE_BYTES_MAX = 1 << 20
 class Lines:
     """One standard stream of one executor."""
 
-    def __init__(self, descriptor: int, executor: int, stream: int, report: Callable[[Log], None], poller: Poller) -> None:
+    def __init__(
+        self, descriptor: int, executor: int, stream: int, report: Callable[[Log], None], poller: Poller
+    ) -> None:
         self._descriptor = descriptor
         self._executor = executor
         self._stream = stream

@@ -1,9 +1,9 @@
 """What head and worker share: the executors of this rank, its part of the arena, and the wires between.
 
 The agent obeys the scheduler and keeps only what it needs for that. Of each executor it knows which calls it has in
-hand, in order; frames for it and from it are passed on unread. One token for each call lies in an event counter that both
-can reach: the executor claims one before it starts a call, and the agent takes calls back by taking tokens from the
-other end. So exactly one of the two has each call, even while user code holds the interpreter.
+hand, in order; frames for it and from it are passed on unread. One token for each call lies in an event counter that
+both can reach: the executor claims one before it starts a call, and the agent takes calls back by taking tokens from
+the other end. So exactly one of the two has each call, even while user code holds the interpreter.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from mpi_runtime.transport.messages import (
     Drained,
     Exit,
     FromExecutor,
-    Log,
     Pull,
     Shutdown,
     WorkerToHead,
@@ -335,7 +334,11 @@ class NodeAgent:
         self._forget(hand)
         self._report(
             ExecutorDied(
-                hand.number, running, [id for id in ids if id != running], describe_status(status), False, list(hand.extents)
+                executor=hand.number,
+                running=running,
+                unstarted=[id for id in ids if id != running],
+                cause=describe_status(status),
+                extents=list(hand.extents),
             )
         )
 

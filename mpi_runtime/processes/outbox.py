@@ -1,8 +1,8 @@
 """What a client has to say: sent at once when the line is quiet, together with others when it is busy.
 
-While the line is busy messages wait until there are enough for a frame, until the client waits for an answer, or at most
-about a millisecond: then a thread sends them that exists only while there is something to look after. Without it the last
-calls of a burst would wait for as long as the program computes.
+While the line is busy messages wait until there are enough for a frame, until the client waits for an answer, or at
+most about a millisecond: then a thread sends them that exists only while there is something to look after. Without it
+the last calls of a burst would wait for as long as the program computes.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Poller:
         return bool(ready)
 
     def gather(self, timeout_s: float | None) -> bool:
-        """Like `poll`, but go on as long as there is more, for a moment: one turn then handles, decides and sends for all.
+        """Like `poll`, but go on as long as there is more, for a moment: one turn then decides and sends for all.
 
         When little happens this costs one look; when much happens it saves most of the sends, and with them most of
         the wake-ups of other processes, which are the larger part of the cost of a short call.

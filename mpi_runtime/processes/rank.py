@@ -1,9 +1,13 @@
-"""How a rank process comes up and what it tells about itself: the same for head and workers."""
+"""How a rank process comes up, what it tells about itself, and how it ends: the same for head and workers."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
+import sys
 import time
+from typing import NoReturn
 
 from mpi_runtime import config as configuration
 from mpi_runtime.config import Config
@@ -82,6 +86,20 @@ def raise_descriptor_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def end_process(code: int) -> NoReturn:
+    """End a rank process as it is: what the user's program has imported on a worker has no business any more.
+
+    After success the exit handlers of C libraries run, for in one of them MPICH tells its launcher that this rank has
+    ended as it should; without that the launcher kills all other ranks of the host. After a failure they could hang.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # nobody reads any more
+            stream.flush()
+    if not code:
+        ctypes.CDLL(None).exit(0)
+    os._exit(code)
 
 
 def now_us() -> int:

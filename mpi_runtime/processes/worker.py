@@ -1,15 +1,15 @@
 """The worker: a rank above 0. A node agent, and the wire to the head; it runs no user code and unpickles nothing.
 
 How it ends, in steps:
-1. The head says `EndJob` at `shutdown()` and `Stop` when the program ends (or MPI says that the head is gone: then the process ends at once, see 4).
+1. The head says `EndJob` at `shutdown()` and `Stop` when the program ends (or MPI says that the head is gone: then
+   the process ends at once, see 4).
 2. The agent closes its forkserver's socket; that kills all executors and ends, and the agent waits for it.
 3. The transport closes together with the head's and the other workers'.
-4. The process ends by os._exit: whatever the user's program has imported on this rank has no business any more.
+4. The process ends without what Python does at its end (`end_process`).
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
@@ -21,7 +21,7 @@ from mpi_runtime import config as configuration
 from mpi_runtime.processes.launch import Launch, singleton_message
 from mpi_runtime.processes.node_agent import NodeAgent
 from mpi_runtime.processes.poller import Poller
-from mpi_runtime.processes.rank import Host, Rank, raise_descriptor_limit
+from mpi_runtime.processes.rank import Host, Rank, end_process, raise_descriptor_limit
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Transport, TransportError
 from mpi_runtime.transport.messages import EndJob, Idle, Job, PauseLogs, Pull, Stop, ToExecutor, WorkerToHead
@@ -101,7 +101,7 @@ class Worker:
 
 
 def new_agent(poller: Poller, report: Callable[[WorkerToHead], None]) -> NodeAgent:
-    """An agent whose forkserver is starting, in an environment in which programs do not take themselves for our rank."""
+    """An agent whose forkserver is starting, in an environment without the variables that make a process our rank."""
     agent = NodeAgent(poller, report, time.monotonic)
     agent.start_forkserver(configuration.child_environment(configuration.environment()))
     return agent
@@ -125,9 +125,7 @@ def work(launch: Launch) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        end_process(code)
 
 
 def _work(launch: Launch) -> None:

@@ -1,7 +1,7 @@
 """Frames on a socketpair between a client and its rank process.
 
-Each frame has a header: its length and a count. From an executor the count says how many of the calls it has in hand end
-in this frame, so that its agent can keep the books without decoding; LOCAL means that the frame is for the agent
+Each frame has a header: its length and a count. From an executor the count says how many of the calls it has in hand
+end in this frame, so that its agent can keep the books without decoding; LOCAL means that the frame is for the agent
 itself. Both ends are inherited: there is no name, no port, no listening.
 """
 

@@ -1,4 +1,4 @@
-"""Frames: lists of messages as msgpack. One decoder for each direction, so that a peer can only say what its role allows."""
+"""Frames: lists of messages as msgpack. One decoder for each direction: a peer can only say what its role allows."""
 
 from collections.abc import Sequence
 from typing import Generic, TypeVar
@@ -19,7 +19,8 @@ class Codec(Generic[Message]):
     """Decodes the frames of one direction."""
 
     def __init__(self, union: object) -> None:
-        self._decoder: msgspec.msgpack.Decoder[list[Message]] = msgspec.msgpack.Decoder(list[union])  # type: ignore[valid-type]
+        frame = list[union]  # type: ignore[valid-type]
+        self._decoder: msgspec.msgpack.Decoder[list[Message]] = msgspec.msgpack.Decoder(frame)
 
     def decode(self, frame: Buffer) -> list[Message]:
         """Decode one frame.
@@ -30,7 +31,8 @@ class Codec(Generic[Message]):
         try:
             return self._decoder.decode(frame)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise BadFrameError(f"{error}; the frame of {len(frame)} bytes starts with {bytes(frame[:40])!r}") from error
+            start = bytes(frame[:40])
+            raise BadFrameError(f"{error}; the frame of {len(frame)} bytes starts with {start!r}") from error
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import cloudpickle
 import numpy
 import pytest
 
@@ -48,10 +49,13 @@ def wait_until_at_rest() -> None:
 
 @pytest.fixture(scope="module")
 def _job(request: pytest.FixtureRequest) -> Iterator[None]:
+    # By value, as functions of a program's main module travel: executors need not import the test module.
+    cloudpickle.register_pickle_by_value(request.module)
     with mpi_runtime.init(**getattr(request.module, "INIT", {"num_cpus": 4})):
         # The arena is mapped with the first large object, which opens descriptors.
         assert mpi_runtime.get(mpi_runtime.put(numpy.ones(100_000))).sum() == 100_000
         yield
+    cloudpickle.unregister_pickle_by_value(request.module)
 
 
 @pytest.fixture

@@ -433,7 +433,7 @@ def test_large_arguments_with_refs_inside() -> None:
 
 def test_refs_are_values_of_their_own() -> None:
     ref = put(1)
-    assert ref == ref  # noqa: PLR0124
+    assert ref == ref
     assert ref != put(1)
     assert len({ref, ref}) == 1
     assert ref.hex() == ref.binary().hex()

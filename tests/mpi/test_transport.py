@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from mpi_runtime.transport.base import TransportError
 from mpi_runtime.transport.memory import Alone, MemoryTransport, network
+from mpi_runtime.transport.mpi import MpiTransport
 from tests.helpers import run_program
 from tests.mpi import contract
 
@@ -103,6 +105,13 @@ except TransportError as error:
     completed = run_program(program, mpi="openmpi").expect(0)
     assert "refused: the launcher started 4 ranks, but MPI finds 1" in completed.stdout
     assert "use the launcher of your MPI" in completed.stdout
+
+
+def test_without_mpi4py_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)
+    with pytest.raises(TransportError, match=r"mpi4py cannot be loaded .* install mpi4py"):
+        MpiTransport()
 
 
 @pytest.mark.mpi

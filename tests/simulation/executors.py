@@ -94,7 +94,7 @@ class Executor(Process):
             if not self.calls:
                 self.flush()
                 if self.exiting:
-                    self.die("exited with code 0")
+                    self.world.at(self.world.between(self.world.options.exit_us), lambda: self.die("exited with code 0"))
                 return
             call, entries = self.calls.popleft()
             if self.tokens:

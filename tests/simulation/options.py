@@ -43,6 +43,8 @@ class Options:
     """Now and then a message, and all behind it from the same sender, takes up to this much longer: so messages of different
     senders overtake each other. Those of one sender never do."""
     fork_us: tuple[int, int] = (1000, 8000)
+    exit_us: tuple[int, int] = (100, 5000)
+    """From the end of an executor's last call until its process is gone."""
     batch_us: int = 500
     """How long an executor keeps results back, to send several at once."""
     transfer_us: tuple[int, int] = (100, 3000)
@@ -84,6 +86,7 @@ def random_options(seed: int) -> Options:
         network_us=rng.choice(((1, 1), (5, 50), (100, 3000))),
         socket_us=rng.choice(((1, 1), (5, 30), (5, 500))),
         fork_us=rng.choice(((500, 500), (1000, 8000), (10_000, 60_000))),
+        exit_us=rng.choice(((1, 1), (100, 5000), (50_000, 50_000))),
         batch_us=rng.choice((0, 300, 3000)),
     )
     if rng.random() < 0.25:

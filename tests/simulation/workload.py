@@ -152,7 +152,7 @@ class Author:
         self.left = options.calls
         self.keys = 1_000_000
         self.actors_left = options.actors
-        self.holding = self.rng.random() < 0.3
+        self.holding = self.rng.random() < 0.5
         """Whether actors keep CPUs and GPUs. Then no call asks for so much that it could wait for an actor to end."""
         self.plain: dict[tuple[object, ...], int] = {}
 
@@ -358,7 +358,7 @@ class Author:
         if doomed and rng.random() < 0.4:
             creation = self.job(self.infeasible_function(ACTOR))
         else:
-            keeps_gpu = self.holding and any(shape.gpus for shape in self.options.hosts) and rng.random() < 0.3
+            keeps_gpu = self.holding and any(shape.gpus for shape in self.options.hosts) and rng.random() < 0.5
             function = self.function(
                 kind=ACTOR, cpu=UNIT, held_cpu=UNIT if self.holding and self.can_hold() else 0,
                 gpu=UNIT // 2 if keeps_gpu and self.can_hold_gpus() else 0, max_retries=0, duration_us=2000,

@@ -154,6 +154,8 @@ class Head:
         effects = self.scheduler.decide(self.world.now)
         if self.world.options.check_inside:
             invariants.check(self.scheduler.state)
+            kept = sum(node.reserved_for is not None for node in self.scheduler.state.nodes.values())
+            self.world.counters["decisions with a reservation"] += kept
         frames: dict[int, list[object]] = {}
         for rank, rank_effects in effects.ranks.items():
             frames[rank] = list(rank_effects)

@@ -1,0 +1,308 @@
+"""A cluster for unit tests of the scheduler, so that a case fits into ten lines.
+
+    with Cluster().node(cpus=1) as cluster:
+        first, second = cluster.submit(count=2)
+        executor = cluster.placed(first)
+        cluster.done(executor, first)
+        assert cluster.placed(second) == executor
+
+Every event and every effect goes through the codec, and the invariants of the state are checked after each decision. Effects
+are recorded until they are taken; what nobody has taken when the `with` ends is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from types import TracebackType
+from typing import Any, TypeVar
+
+import msgspec
+
+from mpi_runtime.scheduler import effects, invariants
+from mpi_runtime.scheduler.core import Scheduler
+from mpi_runtime.scheduler.events import (
+    ACTOR,
+    METHOD,
+    Blocked,
+    Call,
+    Done,
+    ExecutorDied,
+    ExecutorStarted,
+    Held,
+    Put,
+    Query,
+    RankJoined,
+    Released,
+    Returned,
+    Spec,
+    Stored,
+    Subscribed,
+    TakenBack,
+    Unblocked,
+    Value,
+)
+from mpi_runtime.scheduler.state import State
+from mpi_runtime.transport import codec
+from mpi_runtime.transport.messages import ToExecutor
+
+UNIT = 10_000
+LARGE = 2 << 20
+DRIVER = 0
+
+Effect = TypeVar("Effect")
+
+
+class Cluster:
+    """Nodes, a driver, and whatever executors the scheduler starts."""
+
+    def __init__(self) -> None:
+        self.scheduler = Scheduler()
+        self.now = 1_000_000
+        self.recorded: list[tuple[str, int, Any]] = []
+        """Effects that nobody has taken: "rank" or "client", its number, the effect."""
+        self._specs: dict[tuple[object, ...], Spec] = {}
+        self._numbers = count(1)
+        self._ranks = count()
+
+    @property
+    def state(self) -> State:
+        """What the scheduler knows."""
+        return self.scheduler.state
+
+    # The cluster
+
+    def node(self, cpus: int = 1, gpus: int = 0, memory: int = 0, ranks: int = 1, **custom: float) -> Cluster:
+        """Add a host; its ranks share the processors."""
+        host = next(self._ranks)
+        for index in range(ranks):
+            rank = next(self._ranks) if index else host
+            resources = {name: int(amount * UNIT) for name, amount in custom.items()} if not index else {}
+            self.join(
+                RankJoined(
+                    rank, host, f"host{host}", list(range(cpus)), -1, 0 if index else gpus * UNIT, 0 if index else memory,
+                    resources, 1 << 30,
+                )
+            )  # fmt: skip
+        return self
+
+    def head(self) -> Cluster:
+        """Add rank 0 on a host that runs nothing."""
+        return self.join(RankJoined(next(self._ranks), 0, "head", [], 0, 0, 0, {}, 1 << 30))
+
+    def join(self, event: RankJoined) -> Cluster:
+        """Add a rank."""
+        self._rank_says(event)
+        return self
+
+    # Events
+
+    def client_says(self, client: int, *events: Any) -> None:
+        """A client says these in one frame."""
+        frame = codec.encode(events)
+        self.scheduler.handle(client, codec.from_client.decode(frame), self.now)
+        self.decide()
+
+    def _rank_says(self, *events: Any) -> None:
+        for event in codec.between_ranks.decode(codec.encode(events)):
+            self.scheduler.handle_rank(event, self.now)  # type: ignore[arg-type]
+        self.decide()
+
+    def decide(self) -> None:
+        """Have a decision made, and record its effects."""
+        decided = self.scheduler.decide(self.now)
+        invariants.check(self.state)
+        for rank, rank_effects in decided.ranks.items():
+            for effect in codec.between_ranks.decode(codec.encode(rank_effects)):
+                self.recorded.append(("rank", rank, effect))
+        for client, messages in decided.clients.items():
+            frame = codec.encode([ToExecutor(client, [], codec.encode(messages))])
+            (relayed,) = codec.between_ranks.decode(frame)
+            assert isinstance(relayed, ToExecutor)
+            self.recorded.extend(("client", client, message) for message in codec.to_client.decode(relayed.frame))
+
+    def later(self, us: int) -> None:
+        """Time passes; what wants to be looked at meanwhile is looked at when it wants."""
+        end = self.now + us
+        while (deadline := self.scheduler.deadline()) is not None and deadline <= end:
+            self.now = max(self.now, deadline)
+            self.decide()
+        self.now = end
+
+    def id(self) -> bytes:
+        """A new id, with room for several return values behind it."""
+        return (next(self._numbers) * 1000).to_bytes(16, "big")
+
+    def spec(self, name: str = "f", cpu: float = 1, gpu: float = 0, **fields: Any) -> Spec:
+        """The spec with these properties; CPUs and GPUs as people count them."""
+        key = (name, cpu, gpu, *sorted((key, str(value)) for key, value in fields.items()))
+        if key not in self._specs:
+            kind = fields.pop("kind", 0)
+            self._specs[key] = Spec(len(self._specs) + 1, kind, name, b"", int(cpu * UNIT), int(gpu * UNIT), **fields)
+        return self._specs[key]
+
+    def call(
+        self, spec: Spec, *arguments: bytes, holds: Sequence[bytes] = (), actor: bytes = b"", client: int = DRIVER
+    ) -> bytes:
+        """Submit a call of a spec; the id of its first return value."""
+        id = self.id()
+        self.client_says(client, spec, Call(id, spec.id, b"", list(arguments), list(holds), actor))
+        return id
+
+    def submit(
+        self, *arguments: bytes, holds: Sequence[bytes] = (), client: int = DRIVER, **fields: Any
+    ) -> bytes:
+        """Submit a task."""
+        return self.call(self.spec(**fields), *arguments, holds=holds, client=client)
+
+    def submit_many(self, number: int, **fields: Any) -> list[bytes]:
+        """Submit so many tasks in one frame."""
+        spec = self.spec(**fields)
+        ids = [self.id() for _ in range(number)]
+        self.client_says(DRIVER, spec, *(Call(id, spec.id, b"") for id in ids))
+        return ids
+
+    def actor(self, *arguments: bytes, client: int = DRIVER, **fields: Any) -> bytes:
+        """Submit the creation of an actor; its id."""
+        return self.call(self.spec("Actor", kind=ACTOR, **fields), *arguments, client=client)
+
+    def method(self, actor: bytes, *arguments: bytes, client: int = DRIVER) -> bytes:
+        """Call an actor."""
+        return self.call(self.spec("Actor.method", cpu=0, kind=METHOD), *arguments, actor=actor, client=client)
+
+    def put(self, client: int = DRIVER, size: int = 0, rank: int = 0, offset: int = 0, holds: Sequence[bytes] = ()) -> bytes:
+        """Put a value; with a size, one that lies in an arena."""
+        id = self.id()
+        stored = Stored(rank, offset, size) if size else None
+        self.client_says(client, Put(id, Value(b"" if size else b"value", stored, list(holds))))
+        return id
+
+    def done(self, executor: int, *ids: bytes, data: bytes = b"value", us: int = 100) -> None:
+        """Calls end with small values."""
+        self.client_says(executor, *(Done(id, data, us) for id in ids))
+
+    def returned(self, executor: int, id: bytes, *values: Value, raised: bool = False, us: int = 100) -> None:
+        """A call ends with these values."""
+        self.client_says(executor, Returned(id, list(values), us, raised))
+
+    def raised(self, executor: int, id: bytes, error: bytes = b"error") -> None:
+        """A call raises."""
+        self.returned(executor, id, Value(error, is_error=True), raised=True)
+
+    def blocked(self, executor: int, *ids: bytes) -> None:
+        """The running call waits."""
+        self.client_says(executor, Blocked(list(ids)))
+
+    def unblocked(self, executor: int) -> None:
+        """The running call goes on."""
+        self.client_says(executor, Unblocked())
+
+    def released(self, *ids: bytes, client: int = DRIVER) -> None:
+        """A client's last references are gone."""
+        self.client_says(client, Released(list(ids)))
+
+    def held(self, client: int, *ids: bytes) -> None:
+        """A client has found references."""
+        self.client_says(client, Held(list(ids)))
+
+    def subscribed(self, client: int, *ids: bytes, fetch: bool = True) -> None:
+        """A client wants to be told."""
+        self.client_says(client, Subscribed(list(ids), fetch))
+
+    def started(self, *executors: int) -> None:
+        """Executors have been forked."""
+        self._rank_says(*(ExecutorStarted(executor, 4000 + executor) for executor in executors))
+
+    def taken_back(self, executor: int, *ids: bytes) -> None:
+        """An agent took calls back."""
+        self._rank_says(TakenBack(executor, list(ids)))
+
+    def died(self, executor: int, running: bytes = b"", cause: str = "was killed by signal 9", **fields: Any) -> None:
+        """An executor's process is gone."""
+        self._rank_says(ExecutorDied(executor, running, [], cause, **fields))
+
+    def rank_says(self, *events: Any) -> None:
+        """A rank says these."""
+        self._rank_says(*events)
+
+    # Effects
+
+    def take(self, kind: type[Effect], number: int, to: int | None = None) -> list[Effect]:
+        """Take all recorded effects of a kind, to one rank or client or to any; there must be so many."""
+        found = [one for one in self.recorded if type(one[2]) is kind and to in (None, one[1])]
+        assert len(found) == number, f"{number} {kind.__name__} expected, recorded is {self.recorded}"
+        self.recorded = [one for one in self.recorded if one not in found]
+        return [effect for _, _, effect in found]
+
+    def one(self, kind: type[Effect], to: int | None = None) -> Effect:
+        """Take the only effect of a kind."""
+        return self.take(kind, 1, to)[0]
+
+    def placed(self, id: bytes) -> int:
+        """The executor to which a call was sent. Takes the call, and what had to be sent before it: fork, spec, values."""
+        found = [(to, effect) for _, to, effect in self.recorded if type(effect) is Call and effect.id == id]
+        assert len(found) == 1, f"{id.hex()} was sent {len(found)} times; recorded is {self.recorded}"
+        executor, call = found[0]
+        values = (effects.Ready, effects.ReadyStored)
+        self.recorded = [
+            (who, to, effect)
+            for who, to, effect in self.recorded
+            if not (
+                effect is call
+                or (isinstance(effect, effects.StartExecutor) and effect.executor == executor)
+                or (who == "client" and to == executor and isinstance(effect, Spec))
+                or (who == "client" and to == executor and isinstance(effect, values) and effect.id in call.arguments)
+            )
+        ]
+        return executor
+
+    def running(self, *ids: bytes) -> list[int]:
+        """The executors to which calls were sent."""
+        return [self.placed(id) for id in ids]
+
+    def told(self, id: bytes, to: int = DRIVER) -> Any:
+        """Take the one message that tells a client about an object."""
+        found = [
+            one
+            for one in self.recorded
+            if one[:2] == ("client", to) and type(one[2]) in READY and one[2].id == id
+        ]
+        assert len(found) == 1, f"client {to} was told {len(found)} times of {id.hex()}; recorded is {self.recorded}"
+        self.recorded.remove(found[0])
+        return found[0][2]
+
+    def nothing(self) -> None:
+        """Nothing else was to be done."""
+        assert not self.recorded, f"nobody expected {self.recorded}"
+
+    def forget(self) -> None:
+        """Drop all that is recorded: what led here is not what the test is about."""
+        self.recorded.clear()
+
+    def explain(self, id: bytes) -> dict[str, str]:
+        """Ask why a call has not ended."""
+        return self.ask("explain", id)  # type: ignore[no-any-return]
+
+    def ask(self, what: str, id: bytes = b"") -> Any:
+        """Ask about the state."""
+        self.client_says(DRIVER, Query(7, what, id))
+        answer = self.one(effects.Answer)
+        assert answer.request == 7
+        return msgspec.msgpack.decode(answer.data)
+
+    def is_clean(self) -> bool:
+        """Whether nothing is held, used, or remembered."""
+        state = self.state
+        free = all(node.free == node.total for node in state.nodes.values())
+        return free and not (state.objects or state.actors or state.extents or state.waiting or state.fetching)
+
+    def __enter__(self) -> Cluster:
+        self.nothing()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.nothing()
+
+
+READY = (effects.Ready, effects.ReadyStored, effects.ReadyError, effects.ReadyFailed, effects.ReadyElsewhere)

@@ -1,0 +1,173 @@
+"""Bugs that are planted on purpose, and found: by looking from outside alone, without the invariants of the state."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from mpi_runtime.scheduler import actors, objects, placement, recovery
+from mpi_runtime.scheduler.effects import TakeBack
+from mpi_runtime.scheduler.events import ExecutorDied
+from mpi_runtime.scheduler.nodes import Executor
+from mpi_runtime.scheduler.objects import Object
+from mpi_runtime.scheduler.resources import give_back
+from mpi_runtime.scheduler.state import Client, State
+from mpi_runtime.scheduler.tasks import Task
+from tests.simulation.agents import Agent
+from tests.simulation.options import random_options
+from tests.simulation.run import FailedError, simulate
+
+SEEDS = 100
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def freed_twice(patch: pytest.MonkeyPatch) -> None:
+    give_up = placement.give_up
+
+    def planted(state: State, executor: Executor, now: int) -> None:
+        grant, node = executor.grant, executor.rank.node
+        give_up(state, executor, now)
+        assert grant is not None
+        give_back(grant, node.free)
+        state.index.update(node)
+
+    patch.setattr(placement, "give_up", planted)
+
+
+def freed_before_its_process_is_gone(patch: pytest.MonkeyPatch) -> None:
+    end = actors.end
+
+    def planted(state: State, actor: actors.Actor, cause: str, force: bool) -> None:
+        executor = actor.executor
+        end(state, actor, cause, force)
+        if executor is not None and executor.grant is not None:
+            give_back(executor.grant, executor.rank.node.free)
+            executor.grant = None
+            state.freed = True
+
+    patch.setattr(actors, "end", planted)
+
+
+def a_wake_up_is_lost(patch: pytest.MonkeyPatch) -> None:
+    announce = objects.announce
+
+    def planted(state: State, found: Object) -> None:
+        if found.waiters is not None and len(found.waiters) > 1:
+            found.waiters.pop()
+        announce(state, found)
+
+    patch.setattr(objects, "announce", planted)
+
+
+def taken_back_and_run(patch: pytest.MonkeyPatch) -> None:
+    take_back = Agent.take_back
+
+    def planted(self: Agent, effect: TakeBack) -> None:
+        hand = self.hands.get(effect.executor)
+        tokens = 0 if hand is None else hand.executor.tokens
+        take_back(self, effect)
+        if hand is not None:
+            hand.executor.tokens = tokens
+
+    patch.setattr(Agent, "take_back", planted)
+
+
+def released_twice(patch: pytest.MonkeyPatch) -> None:
+    on_released = objects.on_released
+
+    def planted(state: State, client: Client, ids: list[bytes]) -> None:
+        on_released(state, client, ids)
+        for id in ids:
+            objects.release(state, id)
+
+    patch.setattr(objects, "on_released", planted)
+
+
+def never_released(patch: pytest.MonkeyPatch) -> None:
+    def planted(state: State, client: Client, ids: list[bytes]) -> None:
+        del ids[-1:]
+        on_released(state, client, ids)
+
+    on_released = objects.on_released
+    patch.setattr(objects, "on_released", planted)
+
+
+def nobody_served_after_a_release(patch: pytest.MonkeyPatch) -> None:
+    give_up = placement.give_up
+
+    def planted(state: State, executor: Executor, now: int) -> None:
+        give_up(state, executor, now)
+        state.freed = False
+
+    patch.setattr(placement, "give_up", planted)
+
+
+def stays_behind_a_blocked_call(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery, "ask_for_the_rest", lambda state, executor: None)
+
+
+def no_cpu_while_blocked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery, "blocked", lambda state, executor: None)
+
+
+def a_death_is_no_retry(patch: pytest.MonkeyPatch) -> None:
+    redo = recovery.redo
+
+    def planted(state: State, executor: Executor, in_hand: list[Task], event: ExecutorDied) -> None:
+        event.running = b""
+        redo(state, executor, in_hand, event)
+
+    patch.setattr(recovery, "redo", planted)
+
+
+def an_actors_calls_overtake(patch: pytest.MonkeyPatch) -> None:
+    pump = actors.pump
+
+    def planted(state: State, actor: actors.Actor) -> None:
+        for queue in actor.callers.values():
+            queue.reverse()
+        pump(state, actor)
+
+    patch.setattr(actors, "pump", planted)
+
+
+def memory_freed_early(patch: pytest.MonkeyPatch) -> None:
+    on_fetched = objects.on_fetched
+
+    def planted(state: State, event: objects.Fetched) -> list[tuple[Task, Executor]]:
+        found = state.objects[event.id]
+        assert found.copies is not None
+        waiting = on_fetched(state, event)
+        state.frees.setdefault(event.rank, []).append(event.offset)
+        return waiting
+
+    patch.setattr(objects, "on_fetched", planted)
+
+
+BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
+    freed_twice,
+    freed_before_its_process_is_gone,
+    a_wake_up_is_lost,
+    taken_back_and_run,
+    released_twice,
+    never_released,
+    nobody_served_after_a_release,
+    stays_behind_a_blocked_call,
+    no_cpu_while_blocked,
+    a_death_is_no_retry,
+    an_actors_calls_overtake,
+    memory_freed_early,
+]
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_a_planted_bug_is_found(bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+    for seed in range(SEEDS):
+        try:
+            simulate(replace(random_options(seed), check_inside=False))
+        except FailedError as error:
+            assert f"--seed {seed}" in str(error)
+            return
+    pytest.fail(f"{SEEDS} seeds did not find {bug.__name__}")

@@ -1,0 +1,101 @@
+"""Answers to questions: what there is, and why a call does not run."""
+
+from mpi_runtime.scheduler.effects import Fetch, StartExecutor
+from mpi_runtime.scheduler.limits import EXPLAINED_MAX
+from tests.builders import LARGE, UNIT, Cluster
+
+
+def test_resources_are_told_as_people_count_them() -> None:
+    with Cluster().node(cpus=2, gpus=1, memory=1000, disk=0.5) as cluster:
+        total = {"CPU": 2.0, "GPU": 1.0, "memory": 1000.0, "node:host0": 1.0, "disk": 0.5}
+        assert cluster.ask("cluster_resources") == {**total, "object_store_memory": float(1 << 30)}
+        cluster.placed(cluster.submit(cpu=1.5, gpu=1))
+        left = {**total, "CPU": 0.5}
+        del left["GPU"]
+        assert cluster.ask("available_resources") == left
+
+
+def test_nodes_say_what_they_own() -> None:
+    with Cluster().head().node(cpus=2, ranks=2) as cluster:
+        head, host = cluster.ask("nodes")
+        assert (head["NodeName"], head["ranks"], head["Resources"].get("CPU")) == ("head", [0], None)
+        assert (host["NodeName"], host["ranks"], host["Resources"]["CPU"]) == ("host1", [1, 2], 2.0)
+
+
+def test_statistics_count() -> None:
+    with Cluster().node() as cluster:
+        first, _ = cluster.submit_many(2)
+        cluster.done(cluster.placed(first), first)
+        cluster.forget()
+        counts = cluster.ask("statistics")
+        assert (counts["submitted"], counts["finished"], counts["failed"], counts["objects"]) == (2, 1, 0, 2)
+
+
+def test_an_unknown_question_is_answered() -> None:
+    with Cluster().node() as cluster:
+        assert cluster.ask("weather") == {"error": "unknown query 'weather'"}
+
+
+def test_why_nothing_and_why_there_already() -> None:
+    with Cluster().node() as cluster:
+        assert cluster.explain(b"x" * 16)["state"] == "unknown"
+        assert cluster.explain(cluster.put()) == {"state": "inline", "why": "The value is there."}
+
+
+def test_it_runs_or_stands_behind_one_that_runs() -> None:
+    with Cluster().node() as cluster:
+        ids = cluster.submit_many(3, name="fit")
+        executor = cluster.placed(ids[0])
+        cluster.started(executor)
+        cluster.done(executor, ids[0])
+        cluster.forget()
+        where = f"executor {executor} (pid {4000 + executor}) on rank 0 of host0"
+        assert cluster.explain(ids[1]) == {"state": "sent", "name": "fit", "why": f"It runs in {where}."}
+        assert cluster.explain(ids[2])["why"] == f"It is with {where}, behind fit."
+        cluster.blocked(executor, ids[0])
+        cluster.forget()
+        assert cluster.explain(ids[1])["why"] == f"It runs in {where} and waits for {ids[0].hex()}."
+
+
+def test_it_waits_for_arguments() -> None:
+    with Cluster().node() as cluster:
+        ids = cluster.submit_many(EXPLAINED_MAX + 3)
+        waiting = cluster.submit(*ids)
+        cluster.forget()
+        answer = cluster.explain(waiting)
+        assert answer["state"] == "waiting"
+        assert answer["why"].startswith(f"It waits for {EXPLAINED_MAX + 3} argument(s): {ids[0].hex()}, ")
+        assert answer["why"].endswith("and 3 more.")
+
+
+def test_it_waits_for_room() -> None:
+    with Cluster().node(cpus=2, gpus=1).node(cpus=4) as cluster:
+        cluster.placed(cluster.submit(cpu=3))
+        waiting = cluster.submit(name="large", cpu=4)
+        why = cluster.explain(waiting)["why"]
+        assert why == "It needs 4 CPU. host0: 2 CPU, 1 GPU free; host1: 1 CPU, 0 GPU free (kept for a larger request)."
+
+
+def test_its_arguments_are_on_their_way() -> None:
+    with Cluster().head().node() as cluster:
+        id = cluster.submit(cluster.put(size=LARGE, rank=0))
+        cluster.one(Fetch)
+        cluster.one(StartExecutor)
+        answer = cluster.explain(id)
+        assert answer["state"] == "staging"
+        assert answer["why"].startswith("1 argument(s) are on their way to executor 1 ")
+
+
+def test_its_actor_is_not_ready() -> None:
+    with Cluster().node() as cluster:
+        cluster.placed(cluster.submit())
+        actor = cluster.actor()
+        assert cluster.explain(cluster.method(actor))["why"] == "Its actor is being created."
+        assert cluster.explain(actor)["why"] == "It needs 1 CPU. host0: 0 CPU, 0 GPU free."
+
+
+def test_requests_are_told_in_words() -> None:
+    with Cluster().node(cpus=2, gpus=2, memory=10, disk=1) as cluster:
+        cluster.placed(cluster.submit(cpu=2))
+        waiting = cluster.submit(cpu=0.5, gpu=1.5, memory=7, custom={"disk": UNIT})
+        assert "0.5 CPU, 1.5 GPU, 7 bytes of memory, 1 of 'disk'" in cluster.explain(waiting)["why"]
