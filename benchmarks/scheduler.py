@@ -3,8 +3,9 @@
     python -m benchmarks.scheduler                       # 10, 1 000 and 10 000 nodes of 8 CPUs, 100 000 calls
     python -m benchmarks.scheduler --nodes 100 --calls 20000 --profile
 
-Virtual nodes and clients hand records over in memory: no codec, no sockets. Two kinds of calls: long ones that are sent one
-by one (each needs a placement: a decision which executor runs it), and short ones of known duration, sent ahead in batches.
+Virtual nodes and clients hand records over in memory: no codec, no sockets. Two kinds of calls: long ones that are sent
+one by one (each needs a placement: a decision which executor runs it), and short ones of known duration, sent ahead in
+batches.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from dataclasses import dataclass
 
 from benchmarks.launching import machine
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.effects import Effects
 from mpi_runtime.scheduler.events import Call, ClientEvent, Done, RankJoined, Released, Spec
+from mpi_runtime.scheduler.state import Effects
 
 UNIT = 10_000
 CPUS = 8
@@ -32,7 +33,7 @@ FRAME = 100
 
 @dataclass
 class Costs:
-    """Seconds of one run, by what was handled."""
+    """Seconds of CPU time of one run, by what was handled: other programs on the machine disturb it little."""
 
     submit: float = 0.0
     done: float = 0.0
@@ -60,9 +61,9 @@ class Bench:
     @contextmanager
     def timed(self, what: str) -> Iterator[None]:
         """Add the time to one of the costs."""
-        start_s = time.perf_counter()
+        start_s = time.process_time()
         yield
-        setattr(self.costs, what, getattr(self.costs, what) + time.perf_counter() - start_s)
+        setattr(self.costs, what, getattr(self.costs, what) + time.process_time() - start_s)
 
     def _decide(self) -> None:
         self.now += 100
@@ -91,26 +92,29 @@ class Bench:
     def finish(self, most: int, duration_us: int) -> None:
         """Have the executors finish up to so many calls, each decision after 16 frames."""
         while most > 0 and self.in_hand:
+            frames: list[tuple[int, list[ClientEvent]]] = []
             for _ in range(min(16, len(self.in_hand))):
                 client, ids = self.in_hand.popleft()
                 most -= len(ids)
-                frame: list[ClientEvent] = [Done(id, b"value", duration_us) for id in ids]
-                with self.timed("done"):
+                frames.append((client, [Done(id, b"value", duration_us) for id in ids]))
+            with self.timed("done"):
+                for client, frame in frames:
                     self.scheduler.handle(client, frame, self.now)
             self._decide()
 
     def release(self, ids: list[bytes]) -> None:
         """Have the driver drop what it holds."""
-        for start in range(0, len(ids), FRAME):
-            with self.timed("release"):
-                self.scheduler.handle(0, [Released(ids[start : start + FRAME])], self.now)
+        frames = [[Released(ids[start : start + FRAME])] for start in range(0, len(ids), FRAME)]
+        with self.timed("release"):
+            for frame in frames:
+                self.scheduler.handle(0, frame, self.now)
         self._decide()
 
 
 def measure(nodes: int, calls: int, duration_us: int) -> tuple[Costs, int]:
     """Costs of so many calls with every CPU busy, beside as many that wait; how many placements were measured."""
     bench = Bench(nodes)
-    spec = Spec(1, 0, "work", b"")
+    spec = Spec(1, 0, "work", b"", UNIT)
     slots = nodes * CPUS
     bench.submit(spec, slots)  # every CPU is busy, and its executor forked
     bench.finish(1, duration_us)  # the duration is known
@@ -128,7 +132,8 @@ def table(nodes: list[int], calls: int) -> None:
     """Measure and print."""
     print(machine())
     print(f"{calls} calls; microseconds for one call, and placements a second in the time of done and decide")
-    print(f"{'nodes':>7} {'calls':>6} {'submit':>7} {'done':>7} {'release':>7} {'decide':>7} {'all':>7} {'placements/s':>13}")
+    names = "".join(f"{name:>8}" for name in ("calls", "submit", "done", "release", "decide", "all"))
+    print(f"{'nodes':>7}{names} {'placements/s':>13}")
     for name, duration_us in (("long", 1_000_000), ("short", 20)):
         for number in nodes:
             gc.collect()
@@ -137,7 +142,7 @@ def table(nodes: list[int], calls: int) -> None:
             gc.enable()
             parts = [costs.submit, costs.done, costs.release, costs.decide]
             shown = " ".join(f"{part / calls * 1e6:7.2f}" for part in (*parts, sum(parts)))
-            print(f"{number:>7} {name:>6} {shown} {costs.placed / (costs.done + costs.decide):>13,.0f}", flush=True)
+            print(f"{number:>7} {name:>7} {shown} {costs.placed / (costs.done + costs.decide):>13,.0f}", flush=True)
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from mpi_runtime.processes.client import Client
 
 _client: Client | None = None
+_disowned = False
 
 
 def client() -> Client:
@@ -30,5 +31,18 @@ def client_or_none() -> Client | None:
 
 def set_client(client: Client | None) -> None:
     """Make this the client of the process."""
-    global _client
+    global _client, _disowned
     _client = client
+    _disowned = False
+
+
+def disown() -> None:
+    """This is a forked child: what its parent's client was for is none of its business."""
+    global _client, _disowned
+    _disowned = _disowned or _client is not None
+    _client = None
+
+
+def is_disowned() -> bool:
+    """Whether this process was forked from one that has a client, and has none of its own."""
+    return _disowned

@@ -28,6 +28,7 @@ All but `TaskError` are made from one message, so that the scheduler can name th
 
 import builtins
 import functools
+import pickle
 import traceback
 from typing import Any
 
@@ -244,6 +245,26 @@ def portable(error: TaskError) -> TaskError:
         why = f"{type(reason).__name__}: {reason}"
         substitute = SerializationError(f"{said}\n(in words: the exception cannot be pickled and read back: {why})")
         return task_error(substitute, error.traceback_str)
+    return error
+
+
+def to_bytes(error: MpiRuntimeError) -> bytes:
+    """Return the error as bytes that any process can read, if it lacks the class then in words."""
+    import cloudpickle
+
+    if isinstance(error, TaskError):
+        error = portable(error)
+    return pickle.dumps((cloudpickle.dumps(error, protocol=5), str(error)), 5)
+
+
+def from_bytes(data: bytes | memoryview) -> MpiRuntimeError:
+    """Return the error that `to_bytes` packed."""
+    pickled, text = pickle.loads(data)
+    try:
+        error: MpiRuntimeError = pickle.loads(pickled)
+    except Exception as reason:
+        why = f"the exception cannot be read in this process: {type(reason).__name__}: {reason}"
+        return TaskError(SerializationError(why), f"{text}\n(in words: {why})")
     return error
 
 

@@ -31,11 +31,9 @@ from mpi_runtime.config import Config
 from mpi_runtime.errors import HeadDiedError, LaunchError
 from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.processes import launch as launching
-from mpi_runtime.processes import worker
 from mpi_runtime.processes.client import Client
-from mpi_runtime.processes.head import Start, send_start
 from mpi_runtime.processes.launch import Launch
-from mpi_runtime.processes.spawn import start_python
+from mpi_runtime.processes.spawn import Start, send_start, start_python
 from mpi_runtime.transport import channel
 from mpi_runtime.transport.messages import Job, Shutdown, Welcome
 
@@ -108,8 +106,8 @@ class HeadHandle:
         if not select.select([self.socket], [], [], timeout_s)[0]:
             raise LaunchError(
                 f"The job was not up after {timeout_s:g} s. The launcher started {self.launch.size or 'several'} "
-                "ranks, and all of them must call init() (or be started by `python -m mpi_runtime app.py`): a rank that "
-                "failed before that says so above. A slow file system may need init(start_timeout_s=...)."
+                "ranks, and all of them must call init() (or be started by `python -m mpi_runtime app.py`): a rank "
+                "that failed before that says so above. A slow file system may need init(start_timeout_s=...)."
             )
         data, descriptors, _, _ = socket.recv_fds(self.socket, 4, 1)
         while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):
@@ -182,7 +180,7 @@ def start(config: Config) -> Session:
         if launch.problem:
             raise LaunchError(launch.problem)
         if launch.rank:
-            worker.work(launch)
+            _be_worker(launch)
         head = HeadHandle(launch)
         if head.is_reusable:
             _head = head
@@ -213,7 +211,13 @@ def stop() -> None:
 
 def work() -> NoReturn:
     """Be the worker of this rank."""
-    worker.work(launching.detect(configuration.environment()))
+    _be_worker(launching.detect(configuration.environment()))
+
+
+def _be_worker(launch: Launch) -> NoReturn:
+    from mpi_runtime.processes import worker  # with it comes the agent, which a driver and executors never need
+
+    worker.work(launch)
 
 
 def _mpi_is_initialised() -> bool:
@@ -239,7 +243,7 @@ def _after_fork_in_child() -> None:
     """A forked child has no session: the head belongs to its parent."""
     global _session, _head
     _session = _head = None
-    current.set_client(None)
+    current.disown()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -140,9 +140,7 @@ class Query(Struct, array_like=True, tag=12, gc=False):
     id: bytes = b""
 
 
-ClientEvent = (
-    Spec | Call | Done | Returned | Put | Subscribed | Released | Held | Blocked | Unblocked | Killed | Query
-)
+ClientEvent = Spec | Call | Done | Returned | Put | Subscribed | Released | Held | Blocked | Unblocked | Killed | Query
 
 
 class RankJoined(Struct, array_like=True, tag=40, gc=False):

@@ -6,8 +6,8 @@
         cluster.done(executor, first)
         assert cluster.placed(second) == executor
 
-Every event and every effect goes through the codec, and the invariants of the state are checked after each decision. Effects
-are recorded until they are taken; what nobody has taken when the `with` ends is an error.
+Every event and every effect goes through the codec, and the invariants of the state are checked after each decision.
+Effects are recorded until they are taken; what nobody has taken when the `with` ends is an error.
 """
 
 from __future__ import annotations
@@ -78,12 +78,8 @@ class Cluster:
         for index in range(ranks):
             rank = next(self._ranks) if index else host
             resources = {name: int(amount * UNIT) for name, amount in custom.items()} if not index else {}
-            self.join(
-                RankJoined(
-                    rank, host, f"host{host}", list(range(cpus)), -1, 0 if index else gpus * UNIT, 0 if index else memory,
-                    resources, 1 << 30,
-                )
-            )  # fmt: skip
+            own = (0, 0) if index else (gpus * UNIT, memory)
+            self.join(RankJoined(rank, host, f"host{host}", list(range(cpus)), -1, *own, resources, 1 << 30))
         return self
 
     def head(self) -> Cluster:
@@ -149,9 +145,7 @@ class Cluster:
         self.client_says(client, spec, Call(id, spec.id, b"", list(arguments), list(holds), actor))
         return id
 
-    def submit(
-        self, *arguments: bytes, holds: Sequence[bytes] = (), client: int = DRIVER, **fields: Any
-    ) -> bytes:
+    def submit(self, *arguments: bytes, holds: Sequence[bytes] = (), client: int = DRIVER, **fields: Any) -> bytes:
         """Submit a task."""
         return self.call(self.spec(**fields), *arguments, holds=holds, client=client)
 
@@ -170,7 +164,9 @@ class Cluster:
         """Call an actor."""
         return self.call(self.spec("Actor.method", cpu=0, kind=METHOD), *arguments, actor=actor, client=client)
 
-    def put(self, client: int = DRIVER, size: int = 0, rank: int = 0, offset: int = 0, holds: Sequence[bytes] = ()) -> bytes:
+    def put(
+        self, client: int = DRIVER, size: int = 0, rank: int = 0, offset: int = 0, holds: Sequence[bytes] = ()
+    ) -> bytes:
         """Put a value; with a size, one that lies in an arena."""
         id = self.id()
         stored = Stored(rank, offset, size) if size else None
@@ -239,7 +235,7 @@ class Cluster:
         return self.take(kind, 1, to)[0]
 
     def placed(self, id: bytes) -> int:
-        """The executor to which a call was sent. Takes the call, and what had to be sent before it: fork, spec, values."""
+        """The executor to which a call was sent. Takes the call and what went before it: fork, spec, values."""
         found = [(to, effect) for _, to, effect in self.recorded if type(effect) is Call and effect.id == id]
         assert len(found) == 1, f"{id.hex()} was sent {len(found)} times; recorded is {self.recorded}"
         executor, call = found[0]
@@ -263,9 +259,7 @@ class Cluster:
     def told(self, id: bytes, to: int = DRIVER) -> Any:
         """Take the one message that tells a client about an object."""
         found = [
-            one
-            for one in self.recorded
-            if one[:2] == ("client", to) and type(one[2]) in READY and one[2].id == id
+            one for one in self.recorded if one[:2] == ("client", to) and type(one[2]) in READY and one[2].id == id
         ]
         assert len(found) == 1, f"client {to} was told {len(found)} times of {id.hex()}; recorded is {self.recorded}"
         self.recorded.remove(found[0])
@@ -300,7 +294,9 @@ class Cluster:
         self.nothing()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is None:
             self.nothing()
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import pickle
 import select
 import socket
 import threading
@@ -305,12 +304,11 @@ class Client:
         if type(entry) is Ready:
             return serialize.loads(entry.data)
         if isinstance(entry, ReadyStored):
-            value = serialize.loads(self._view(entry))
             if entry.is_error:
-                raise value
-            return value
+                raise errors.from_bytes(self._view(entry))
+            return serialize.loads(self._view(entry))
         if isinstance(entry, ReadyError):
-            raise pickle.loads(entry.data)
+            raise errors.from_bytes(entry.data)
         assert isinstance(entry, ReadyFailed), f"{entry} is no value"
         raise errors.from_code(entry.code, entry.message)
 

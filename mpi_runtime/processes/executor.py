@@ -165,17 +165,16 @@ class Executor:
         return Returned(call.id, values, duration_us)
 
     def _raised(self, call: Call, spec: Spec, error: BaseException, duration_us: int) -> Returned:
-        import cloudpickle
-
-        described = errors.make_task_error(error, spec.name, os.getpid(), self.rank, self.hostname)
-        portable: Exception = errors.portable(described)
+        described: errors.MpiRuntimeError = errors.make_task_error(
+            error, spec.name, os.getpid(), self.rank, self.hostname
+        )
         if spec.kind == ACTOR:
-            portable = errors.ActorDiedError(f"The constructor of actor {spec.name} raised:\n{described}")
+            described = errors.ActorDiedError(f"The constructor of actor {spec.name} raised:\n{described}")
         try:
-            serialized = serialize.Serialized(cloudpickle.dumps(portable, protocol=5), [], [])
+            serialized = serialize.Serialized(errors.to_bytes(described), [], [])
             value = self._client.store(serialized, is_error=True)
         except errors.MpiRuntimeError as full:
-            value = Value(pickle.dumps(errors.TaskError(full, str(described)[:10_000])), None, [], True)
+            value = Value(errors.to_bytes(errors.TaskError(full, str(described)[:10_000])), None, [], True)
         return Returned(call.id, [value], duration_us, raised=True)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import importlib
 import os
 import select
 import signal
@@ -28,6 +29,9 @@ import msgspec
 from msgspec import Struct
 
 MESSAGE_BYTES_MAX = 1 << 18
+
+PRELOADED = ("cloudpickle", "numpy", "mpi_runtime.processes.executor", "mpi_runtime.api", "mpi_runtime.context")
+"""What executors find loaded. The last are what user code calls: only their names, since they stand above this module."""
 END_LIMIT_S = 5.0
 """How long to wait for what was killed: much memory takes its time, and what hangs in the system never ends."""
 
@@ -268,11 +272,8 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole foreground group; the driver decides
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent's end decides
     os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
-    import cloudpickle  # noqa: F401
-    import numpy  # noqa: F401
-
-    import mpi_runtime.processes.executor  # noqa: F401
-
+    for name in PRELOADED:
+        importlib.import_module(name)
     for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         del os.environ[name]
     gc.disable()

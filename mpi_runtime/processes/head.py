@@ -27,6 +27,7 @@ from mpi_runtime.processes.node_agent import NodeAgent
 from mpi_runtime.processes.poller import Poller
 from mpi_runtime.processes.printer import Printer
 from mpi_runtime.processes.rank import Host, Rank, end_process, now_us, raise_descriptor_limit
+from mpi_runtime.processes.spawn import read_start
 from mpi_runtime.processes.worker import new_agent, shorter
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.effects import RankEffect
@@ -282,38 +283,6 @@ def _join(launch: Launch, beside_user_mpi: bool) -> Transport:
     return MpiTransport(
         expected_size=launch.size or None, cure=singleton_message(launch), beside_user_mpi=beside_user_mpi
     )
-
-
-class Start(msgspec.Struct):
-    """From the driver to its head, before each job."""
-
-    job: Job
-    launch: Launch
-
-
-def send_start(end: socket.socket, start: Start) -> None:
-    """Tell the head to begin a job."""
-    data = msgspec.msgpack.encode(start)
-    end.sendall(len(data).to_bytes(4, "little") + data)
-
-
-def read_start(end: socket.socket) -> Start | None:
-    """Wait for the next job; None if the driver is gone."""
-    end.setblocking(True)
-    data = b""
-    length = 4
-    try:
-        while len(data) < length:
-            part = end.recv(length - len(data))
-            if not part:
-                return None
-            data += part
-            if len(data) == length == 4:
-                length += int.from_bytes(data, "little")
-    except OSError:
-        return None
-    end.setblocking(False)
-    return msgspec.msgpack.decode(data[4:], type=Start)
 
 
 def main(descriptor: int) -> None:

@@ -115,9 +115,12 @@ class NodeAgent:
 
     def _on_forkserver(self) -> None:
         assert self._forkserver is not None
-        data = self._forkserver.recv(forkserver.MESSAGE_BYTES_MAX)
+        try:
+            data = self._forkserver.recv(forkserver.MESSAGE_BYTES_MAX)
+        except ConnectionError:
+            data = b""
         if not data:
-            raise ChannelClosedError("the forkserver died")
+            self._fail_without_forkserver()
         message = _from_forkserver.decode(data)
         hand = self._hands.get(message.executor)
         if hand is None:
@@ -127,6 +130,15 @@ class NodeAgent:
             self._report(ExecutorStarted(hand.number, message.pid))
         else:
             self._on_exited(hand, message.status)
+
+    def _fail_without_forkserver(self) -> NoReturn:
+        """The kernel has killed the executors with their parent; what they started in their groups is left to us."""
+        assert self._forkserver_process is not None
+        for hand in self._hands.values():
+            if hand.pid:
+                forkserver.kill_group(hand.pid)
+        how = describe_status(self._forkserver_process.wait())
+        raise AgentError(f"the forkserver of this rank {how}; its executors ended with it, and the job cannot go on")
 
     # Obeying
 

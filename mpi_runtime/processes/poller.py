@@ -10,6 +10,8 @@ from typing import Protocol
 from mpi_runtime.transport.channel import Channel
 
 _MANY = 256
+EPOLL_GRAIN_S = 1e-3
+"""epoll rounds shorter times up to this; select does not."""
 GATHER_S = 500e-6
 """How long a rank goes on reading before it answers, while there is always more to read."""
 
@@ -58,6 +60,9 @@ class Poller:
 
     def poll(self, timeout_s: float | None) -> bool:
         """Wait for something to be ready and call back; whether anything was."""
+        if timeout_s is not None and 0 < timeout_s < EPOLL_GRAIN_S:
+            select.select([self._epoll], [], [], timeout_s)
+            timeout_s = 0
         ready = self._epoll.poll(timeout_s, _MANY)
         for descriptor, event in ready:
             writer = self._writers.get(descriptor)

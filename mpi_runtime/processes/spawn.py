@@ -1,11 +1,17 @@
-"""Starting further Python processes of our own: the head and the forkservers."""
+"""Starting further Python processes of our own: the head and the forkservers; and what the head is told first."""
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from mpi_runtime.processes.launch import Launch
+from mpi_runtime.transport.messages import Job
 
 
 def start_python(
@@ -32,3 +38,35 @@ def start_python(
         close_fds=not keep_all,
         pass_fds=() if keep_all else descriptors,
     )
+
+
+class Start(msgspec.Struct):
+    """From the driver to its head, before each job."""
+
+    job: Job
+    launch: Launch
+
+
+def send_start(end: socket.socket, start: Start) -> None:
+    """Tell the head to begin a job."""
+    data = msgspec.msgpack.encode(start)
+    end.sendall(len(data).to_bytes(4, "little") + data)
+
+
+def read_start(end: socket.socket) -> Start | None:
+    """Wait for the next job; None if the driver is gone."""
+    end.setblocking(True)
+    data = b""
+    length = 4
+    try:
+        while len(data) < length:
+            part = end.recv(length - len(data))
+            if not part:
+                return None
+            data += part
+            if len(data) == length == 4:
+                length += int.from_bytes(data, "little")
+    except OSError:
+        return None
+    end.setblocking(False)
+    return msgspec.msgpack.decode(data[4:], type=Start)

@@ -36,6 +36,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -64,6 +65,26 @@ CLOSE_LIMIT_S = 10.0
 
 _ME = struct.Struct(f"<i256s{NAME_BYTES}s")
 _BULK_TAG = 1
+_SHARED_FILES = ("mpich_shm", "sm_segment")
+"""How MPICH and Open MPI name them, in /dev/shm."""
+
+
+def _unlink_shared_files(local: MPI.Comm) -> None:
+    """Take away the names of the files in which the MPI library shares memory on this host: a killed rank cannot.
+
+    Every pair talks once before, because Open MPI opens a peer's file only then.
+    """
+    if local.size == 1:
+        return
+    requests = [local.Irecv(bytearray(1), peer) for peer in range(local.size) if peer != local.rank]
+    requests += [local.Isend(b"!", peer) for peer in range(local.size) if peer != local.rank]
+    for request in requests:
+        request.Wait()
+    local.Barrier()
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        _, found, name = line.partition("/dev/shm/")
+        if name.startswith(_SHARED_FILES):
+            Path(found + name).unlink(missing_ok=True)
 
 
 def mpi_is_initialised() -> bool:
@@ -217,6 +238,7 @@ class MpiTransport:
         mine = _ME.pack(lowest, name, self._bell.name if self._bell else b"")
         everyone = bytearray(_ME.size * self.size)
         comm.Allgather(mine, everyone)
+        _unlink_shared_files(local)
         local.Free()
         ranks = list(_ME.iter_unpack(everyone))
         self.hosts: Sequence[int] = [host for host, _, _ in ranks]

@@ -151,7 +151,7 @@ def test_an_error_that_cannot_be_read_here() -> None:
             return ValueError(text)
 
         class DistantError(Exception):
-            def __reduce__(self) -> Any:
+            def __reduce__(self):  # type: ignore[no-untyped-def]
                 return load, ("far away",)
 
         raise DistantError("far away")
@@ -421,3 +421,15 @@ def test_what_a_crashed_task_was_writing_is_freed() -> None:
 def test_exceptions_has_the_names() -> None:
     assert mpi_runtime.exceptions.GetTimeoutError is mpi_runtime.errors.GetTimeoutError
     assert mpi_runtime.exceptions.RayActorError is mpi_runtime.errors.ActorError
+
+
+def test_a_large_error_as_an_argument() -> None:
+    @remote
+    def fail() -> None:
+        raise ValueError("large", bytes(1_000_000))
+
+    ref = fail.remote()
+    wait([ref])
+    for bad in (same.remote(ref), same.remote(fail.remote())):
+        with pytest.raises(ValueError, match="large"):
+            get(bad)

@@ -22,6 +22,7 @@ LIMIT_S = 20.0
 BUSY_PROGRAM = """
 import os, signal, subprocess, sys, time
 import mpi_runtime as ray
+from mpi_runtime.errors import GetTimeoutError
 
 ray.init(num_cpus=2)
 
@@ -97,7 +98,6 @@ ENDINGS = {
     "sys.exit(3)": ("sys.exit(3)", 3),
     "exception": ("raise ValueError('as planned')", 1),
     "os._exit(5)": ("os._exit(5)", 5),
-    "os._exit(0)": ("os._exit(0)", 0),
     "exit in thread": ("import threading; threading.Thread(target=ray.get, args=(running,), daemon=True).start()", 0),
 }
 
@@ -112,13 +112,22 @@ def test_a_program_ends_by_itself(way: str, ending: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_exit_without_cleaning_up_leaves_nothing(way: str) -> None:
+    """Open MPI calls it improper when rank 0 ends without MPI_Finalize, as with any MPI program."""
+    with start(way, "os._exit(0)") as program:
+        program.wait_for_line("ready")
+        expect_gone(program, time.monotonic(), f"{way}, os._exit(0)", {0, 1} if way == "openmpi" else {0})
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_the_driver_is_killed(way: str, number: int) -> None:
     with start(way, "time.sleep(1000)") as program:
         cast = Cast(program)
         since = time.monotonic()
         os.kill(cast.driver, number)
-        codes = {-number, 128 + number} if way == "plain" or number != signal.SIGINT else {1, 128 + number, -number}
+        # How launchers tell that a rank was killed is theirs to choose.
+        codes = {-number, 128 + number} if way == "plain" else {-number, 128 + number, number, 1}
         expect_gone(program, since, f"{way}, driver killed by {number}", codes)
 
 
@@ -130,3 +139,102 @@ def test_the_head_is_killed(way: str, waiting: str) -> None:
         since = time.monotonic()
         os.kill(cast.heads[0], signal.SIGKILL)
         expect_gone(program, since, f"{way}, head killed during {waiting}", {*range(1, 256), -signal.SIGINT})
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_forkserver_is_killed(way: str) -> None:
+    """What has left the group of its executor and lost the forkserver too is nobody's any more: not started here."""
+    source = BUSY_PROGRAM.replace("start_new_session=True", "") + "time.sleep(1000)"
+    with start_program(source, ranks=None if way == "plain" else 3, mpi=None if way == "plain" else way) as program:
+        cast = Cast(program)
+        victim = next(pid for pid in cast.forkservers if pid in map(parent, cast.executors))
+        since = time.monotonic()
+        os.kill(victim, signal.SIGKILL)
+        expect_gone(program, since, f"{way}, forkserver killed", {*range(1, 256), -signal.SIGINT})
+        assert "forkserver" in program.stderr
+
+
+@pytest.mark.parametrize("way", WAYS[1:])
+def test_a_worker_is_killed(way: str) -> None:
+    with start(way, "ray.get(running)") as program:
+        cast = Cast(program)
+        assert len(cast.workers) == 2
+        since = time.monotonic()
+        os.kill(cast.workers[0], signal.SIGKILL)
+        expect_gone(program, since, f"{way}, worker killed", set(range(1, 256)))
+
+
+@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_the_launcher_is_killed(way: str, number: int) -> None:
+    with start(way, "ray.get(running)") as program:
+        Cast(program)
+        since = time.monotonic()
+        program.signal(number)
+        expect_gone(program, since, f"{way}, launcher killed by {number}", {*range(1, 256), -number})
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_executors_are_killed_and_the_job_goes_on(way: str) -> None:
+    ending = """
+@ray.remote
+def number():
+    return os.getpid()
+
+input()
+print("again", ray.get([number.remote() for _ in range(10)], timeout=30) != [], flush=True)
+try:
+    ray.get(running, timeout=1)
+except GetTimeoutError:
+    print("it is retried", flush=True)
+"""
+    with start(way, ending) as program:
+        cast = Cast(program)
+        for pid in cast.executors:
+            os.kill(pid, signal.SIGKILL)
+        since = time.monotonic()
+        program.write("\n")
+        program.wait_for_line("it is retried")
+        print(f"{way}, executors killed, and calls done again: {time.monotonic() - since:.2f} s")
+        expect_gone(program, time.monotonic(), f"{way}, end after executors were killed", {0})
+        assert "again True" in program.finish().stdout
+
+
+def test_interrupt_from_the_terminal_ends_a_program() -> None:
+    with start("plain", "ray.get(running)") as program:
+        Cast(program)
+        since = time.monotonic()
+        program.signal(signal.SIGINT, group=True)
+        expect_gone(program, since, "plain, interrupt of the whole group", {130, -signal.SIGINT})
+        assert program.finish().stderr.rstrip().endswith("KeyboardInterrupt")
+        assert program.finish().stderr.count("Traceback") == 1
+
+
+def test_an_interrupt_that_is_caught_leaves_the_job_running() -> None:
+    ending = """
+try:
+    ray.get(running)
+except KeyboardInterrupt:
+    print("caught", ray.get(idle.remote(), timeout=30), flush=True)
+    input()
+"""
+    with start("plain", ending) as program:
+        cast = Cast(program)
+        program.signal(signal.SIGINT, group=True)
+        program.wait_for_line("caught None")
+        assert set(cast.executors) <= set(program.processes())
+        program.write("\n")
+        program.finish().expect()
+
+
+def test_an_exception_leaves_the_with_block_and_the_job() -> None:
+    source = """
+import mpi_runtime as ray
+try:
+    with ray.init(num_cpus=1):
+        raise ValueError("as planned")
+except ValueError:
+    print("job:", ray.is_initialized())
+"""
+    with start_program(source) as program:
+        assert program.finish().expect().stdout == "job: False\n"

@@ -1,4 +1,4 @@
-"""Virtual node agents: they obey the scheduler as `mpi_runtime/processes/node_agent.py` does, with virtual executors."""
+"""Virtual node agents: they obey as `mpi_runtime/processes/node_agent.py` does, with virtual executors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.simulation.world import Head, Line, World
 
 
 class Arena:
-    """The part of a host's memory that one rank deals out. Offsets are reused at once, lowest first, to provoke mix-ups."""
+    """The part of a host's memory that one rank deals out. Offsets are reused at once: that provokes mix-ups."""
 
     def __init__(self, world: World, rank: int) -> None:
         self.world = world

@@ -1,4 +1,4 @@
-"""Looks at everything from outside: knows the program, sees what processes do and are told, trusts no table of the scheduler."""
+"""Looks from outside: knows the program, sees what processes do and are told, trusts no table of the scheduler."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Use:
     devices: tuple[tuple[int, int], ...] = ()
     is_blocked: bool = False
     woke: bool = False
-    """It has been blocked since it last had nothing to do, or, if it is an actor, since all fitted: it may be overdrawn."""
+    """It has been blocked since it last had nothing to do, or, as an actor, since all fitted: it may be overdrawn."""
     woke_us: int = 0
     actor: bytes = b""
 
@@ -126,7 +126,8 @@ class Checker:
             thing = self.oracle.returns[job][index]
         if (thing.kind, thing.digest) == (kind, name):
             return True
-        require(kind == oracle.FAILED, f"object {id.hex()} is {kind} {name!r} and must be {thing.kind} {thing.digest!r}")
+        must_be = f"{thing.kind} {thing.digest!r}"
+        require(kind == oracle.FAILED, f"object {id.hex()} is {kind} {name!r} and must be {must_be}")
         code = name[len(TAINT) :] if name.startswith(TAINT) else name
         while code.startswith(TAINT):
             code = code[len(TAINT) :]

@@ -58,7 +58,7 @@ class Executor(Process):
             self._go_on()
 
     def _take(self, messages: list[object]) -> None:
-        """The values of a call's arguments come before it, in the same frame; its spec in that one or an earlier one."""
+        """The values of a call's arguments come before it in the same frame; its spec in that one or an earlier one."""
         arguments: dict[bytes, Message] = {}
         for message in messages:
             if isinstance(message, Call):
@@ -94,7 +94,8 @@ class Executor(Process):
             if not self.calls:
                 self.flush()
                 if self.exiting:
-                    self.world.at(self.world.between(self.world.options.exit_us), lambda: self.die("exited with code 0"))
+                    exit_us = self.world.between(self.world.options.exit_us)
+                    self.world.at(exit_us, lambda: self.die("exited with code 0"))
                 return
             call, entries = self.calls.popleft()
             if self.tokens:

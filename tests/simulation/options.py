@@ -40,8 +40,8 @@ class Options:
     network_us: tuple[int, int] = (5, 50)
     socket_us: tuple[int, int] = (5, 30)
     stall_us: int = 0
-    """Now and then a message, and all behind it from the same sender, takes up to this much longer: so messages of different
-    senders overtake each other. Those of one sender never do."""
+    """Now and then a message, and all behind it from the same sender, takes up to this much longer: so messages of
+    different senders overtake each other. Those of one sender never do."""
     fork_us: tuple[int, int] = (1000, 8000)
     exit_us: tuple[int, int] = (100, 5000)
     """From the end of an executor's last call until its process is gone."""

@@ -1,6 +1,6 @@
 """What the virtual driver and virtual executors have in common: the client's part of the protocol.
 
-It follows `mpi_runtime/processes/client.py`: own objects are announced unasked, others are subscribed to; references are
+Follows `mpi_runtime/processes/client.py`: own objects are announced unasked, others are subscribed to; references are
 counted for the process, and only the first and the last are told.
 """
 
@@ -173,16 +173,15 @@ class Process:
             elif isinstance(step, Get):
                 ids = [slots[slot] for slot in step.slots if slot in slots]
                 yield from self.get(ids)
-                for id in ids:
-                    seen.append(self.look(id)[0])
+                seen.extend(self.look(id)[0] for id in ids)
             elif isinstance(step, Wait):
                 ids = [slots[slot] for slot in step.slots if slot in slots]
                 yield from self.wait(ids, min(step.count, len(ids)))
             elif isinstance(step, Open):
-                id = slots.get(step.slot)
-                if id is not None:
-                    yield from self.get([id])
-                    name, inner = self.look(id)
+                box = slots.get(step.slot)
+                if box is not None:
+                    yield from self.get([box])
+                    name, inner = self.look(box)
                     seen.append(name)
                     self.adopt(inner)
                     slots.update(zip(range(step.into, step.into + step.count), inner, strict=False))

@@ -1,7 +1,8 @@
 """Run simulations: `python -m tests.simulation.run [--seed N | --seeds A:B | --random N] [--hosts N --calls N] [-v]`.
 
 Each seed makes one cluster, one program and one course of faults; the same seed makes the same run, message by message.
-Prints one line for all, or for each seed with -v; for a seed that fails what was wrong, the last messages, and the command that repeats it.
+Prints one line for all, or for each seed with -v; for a seed that fails what was wrong, the last messages, and the
+command that repeats it.
 """
 
 from __future__ import annotations
@@ -157,7 +158,8 @@ def main(arguments: list[str] | None = None) -> int:
         counters.update(result.counters)
         happened += result.happened
         if chosen.verbose:
-            print(f"seed {seed}: trace {result.trace:08x}, {result.happened} events, {dict(sorted(result.counters.items()))}")
+            explored = dict(sorted(result.counters.items()))
+            print(f"seed {seed}: trace {result.trace:08x}, {result.happened} events, {explored}")
     print(f"{len(seeds)} seeds, {failed} failed; {happened} events; {dict(sorted(counters.items()))}")
     print(f"in {time.perf_counter() - start_s:.1f} s", file=sys.stderr)
     return min(failed, 1)

@@ -7,7 +7,7 @@ import pytest
 
 from mpi_runtime.scheduler import actors, objects, placement, recovery
 from mpi_runtime.scheduler.effects import TakeBack
-from mpi_runtime.scheduler.events import ExecutorDied
+from mpi_runtime.scheduler.events import ExecutorDied, Fetched
 from mpi_runtime.scheduler.nodes import Executor
 from mpi_runtime.scheduler.objects import Object
 from mpi_runtime.scheduler.resources import give_back
@@ -135,7 +135,7 @@ def an_actors_calls_overtake(patch: pytest.MonkeyPatch) -> None:
 def memory_freed_early(patch: pytest.MonkeyPatch) -> None:
     on_fetched = objects.on_fetched
 
-    def planted(state: State, event: objects.Fetched) -> list[tuple[Task, Executor]]:
+    def planted(state: State, event: Fetched) -> list[tuple[Task, Executor]]:
         found = state.objects[event.id]
         assert found.copies is not None
         waiting = on_fetched(state, event)
@@ -164,10 +164,10 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_a_planted_bug_is_found(bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
-    for seed in range(SEEDS):
-        try:
+
+    def look() -> None:
+        for seed in range(SEEDS):
             simulate(replace(random_options(seed), check_inside=False))
-        except FailedError as error:
-            assert f"--seed {seed}" in str(error)
-            return
-    pytest.fail(f"{SEEDS} seeds did not find {bug.__name__}")
+
+    with pytest.raises(FailedError, match=r"repeat with: python -m tests.simulation.run --seed \d+"):
+        look()

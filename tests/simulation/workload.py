@@ -1,12 +1,13 @@
 """Random programs: what the driver does, and what each call does when it runs. Data, made before the simulation starts.
 
-A program is a list of steps over numbered slots; a slot holds a reference. The same steps are interpreted twice: by virtual
-processes that talk to the scheduler (`processes.py`), and by an oracle that knows no scheduler (`oracle.py`).
+A program is a list of steps over numbered slots; a slot holds a reference. The same steps are interpreted twice: by
+virtual processes that talk to the scheduler (`processes.py`), and by an oracle that knows no scheduler (`oracle.py`).
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -209,9 +210,10 @@ class Author:
     def infeasible_function(self, kind: int = TASK) -> int:
         largest = max(shape.cpus for shape in self.options.hosts)
         gpus = max(shape.gpus for shape in self.options.hosts)
-        fields: dict[str, object] = self.rng.choice(
-            ({"cpu": (largest + 1) * UNIT}, {"gpu": (gpus + 1) * UNIT}, {"custom": (("unicorn", UNIT),)})
-        )
+        choices: list[dict[str, object]] = [
+            {"cpu": (largest + 1) * UNIT}, {"gpu": (gpus + 1) * UNIT}, {"custom": (("unicorn", UNIT),)},
+        ]  # fmt: skip
+        fields = self.rng.choice(choices)
         return self.function(kind=kind, feasible=False, **fields)
 
     def compute(self, function: int) -> Compute:
@@ -334,7 +336,7 @@ class Author:
         scope.usable.extend(slots)
 
     def crossing(self, scope: Scope) -> None:
-        """Calls of one function of which the first waits for the last: they must not stand behind each other for ever."""
+        """Calls of one function of which one waits for another: they must not stand behind each other for ever."""
         function = self.function(duration_us=20, max_retries=3)
         last = Scope(0)
         last.steps.append(Compute(20))
@@ -410,7 +412,8 @@ class Author:
     def piece(self, scope: Scope) -> None:
         """One random piece of a program."""
         rng = self.rng
-        choices = [self.leaf, self.leaf, self.put, self.chain, self.fan_in, self.several_returns, self.failing, self.look]
+        choices: list[Callable[[Scope], object]] = [self.leaf, self.leaf]
+        choices += [self.put, self.chain, self.fan_in, self.several_returns, self.failing, self.look]
         if scope.depth < self.options.depth and self.left > 0:
             choices += [self.nested, self.nested]
         if scope.depth == 0:

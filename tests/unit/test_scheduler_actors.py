@@ -1,12 +1,14 @@
 """Actors: created once, called in order for each caller, ended when the last handle goes."""
 
+from typing import Any
+
 from mpi_runtime.scheduler.effects import Fetch, Ready, ReadyError, StartExecutor, StopExecutor
 from mpi_runtime.scheduler.events import Call, Fetched, Killed, Value
 from mpi_runtime.scheduler.limits import ACTOR_CALLS_MAX
 from tests.builders import DRIVER, LARGE, UNIT, Cluster
 
 
-def created(cluster: Cluster, **fields: object) -> tuple[bytes, int]:
+def created(cluster: Cluster, **fields: Any) -> tuple[bytes, int]:
     """An actor that lives, and its executor."""
     actor = cluster.actor(**fields)
     executor = cluster.placed(actor)

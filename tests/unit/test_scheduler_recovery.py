@@ -19,7 +19,9 @@ def test_the_running_call_is_run_again_and_the_others_go_elsewhere() -> None:
     with Cluster().node() as cluster:
         executor, ids = with_calls_in_hand(cluster, 3, max_retries=1)
         cluster.died(executor, ids[0])
-        attempts = {call.id: call.attempt for call in (effect for _, _, effect in cluster.recorded) if type(call) is Call}
+        attempts = {
+            call.id: call.attempt for call in (effect for _, _, effect in cluster.recorded) if type(call) is Call
+        }
         assert attempts == {ids[1]: 0, ids[2]: 0, ids[0]: 1}
         cluster.forget()
 
@@ -49,7 +51,10 @@ def test_a_call_without_retries_left_says_what_happened() -> None:
         cluster.died(executor, id, "was killed by signal 11")
         failed = cluster.told(id)
         assert failed.code == "WorkerCrashedError"
-        assert f"fit did not end: its executor (pid {4000 + executor}, rank 0, host0) was killed by signal 11." in failed.message
+        assert (
+            f"fit did not end: its executor (pid {4000 + executor}, rank 0, host0) was killed by signal 11."
+            in failed.message
+        )
         assert "It was run 1 time(s); max_retries is 0." in failed.message
         cluster.released(id)
         assert cluster.is_clean()
