@@ -3,15 +3,17 @@
     python -m benchmarks.budgets               # plainly, and under mpirun -n 3
     python -m benchmarks.budgets --tasks 20000
 
-A busy machine disturbs CPU time less than a rate, but not little: caches are shared, and batches become smaller.
+A busy machine disturbs CPU time less than a rate, but not little: caches are shared, and batches become smaller. So
+the bare pipeline (`systems/with_bare_pipeline.py`) is measured beside it, to tell a slow moment from slow code.
 """
 
 import argparse
+import os
 import sys
 import time
 
 from benchmarks.launching import emit, json_lines, machine, mpirun
-from benchmarks.processes import cpu_seconds_of, roles
+from benchmarks.processes import cpu_seconds_of, descendants, roles
 
 BUDGETS_US = {"driver": 6.0, "head": 8.0, "worker": 3.0, "executor": 6.0}
 SHOWN = ("driver", "head", "worker", "executor", "forkserver", "launcher", "other")
@@ -43,7 +45,20 @@ def measure(tasks: int, under_mpi: bool) -> None:
     mpi_runtime.shutdown()
 
 
-def report(title: str, command: list[str]) -> None:
+def measure_bare(tasks: int) -> None:
+    """Be the bare pipeline, which is driver, head and two executors too."""
+    from benchmarks.systems import with_bare_pipeline
+
+    run = with_bare_pipeline.works(with_bare_pipeline.start())["tasks"]
+    run(2 * CHUNK)
+    driver, head, *executors = [os.getpid(), *descendants(os.getpid())]
+    job = {"driver": [driver], "head": [head], "executor": executors}
+    before = cpu_seconds_of(job)
+    seconds, after = run(tasks), cpu_seconds_of(job)
+    emit(rate=tasks / seconds, us={role: 1e6 * (after[role] - before[role]) / tasks for role in after})
+
+
+def report(title: str, command: list[str], budgets: dict[str, float]) -> None:
     """Run the measured program and print its table."""
     lines, problem = json_lines(command, timeout_s=180)
     if problem or not lines:
@@ -52,7 +67,7 @@ def report(title: str, command: list[str]) -> None:
     used = lines[-1]["us"]
     print(f"{title}: {lines[-1]['rate']:,.0f} tasks/s")
     for role in SHOWN:
-        budget, cost = BUDGETS_US.get(role), used.get(role)
+        budget, cost = budgets.get(role), used.get(role)
         if cost is None or (budget is None and cost < 0.05):
             continue
         verdict = "" if budget is None else f"  budget {budget:4.1f}, {'kept' if cost <= budget else 'EXCEEDED'}"
@@ -64,18 +79,22 @@ def main() -> None:
     """Measure both ways to start."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=100_000, help="how many empty tasks, in chunks of 10000 (100000)")
-    parser.add_argument("--measure", choices=["plain", "mpi"], help=argparse.SUPPRESS)
+    parser.add_argument("--measure", choices=["plain", "mpi", "bare"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     tasks = max(1, options.tasks // CHUNK) * CHUNK
+    if options.measure == "bare":
+        measure_bare(tasks)
+        return
     if options.measure:
         measure(tasks, options.measure == "mpi")
         return
     print(f"{machine()}\nCPU time of an empty task in each process, mean of {tasks:,}, two executors\n")
     again = [sys.executable, "-m", "benchmarks.budgets", "--tasks", str(tasks), "--measure"]
-    report("python app.py", [*again, "plain"])
+    report("bare pipeline", [*again, "bare"], budgets={})
+    report("python app.py", [*again, "plain"], BUDGETS_US)
     launcher = mpirun(RANKS)
     if launcher:
-        report(f"mpirun -n {RANKS} python app.py", [*launcher, *again, "mpi"])
+        report(f"mpirun -n {RANKS} python app.py", [*launcher, *again, "mpi"], BUDGETS_US)
     else:
         print("mpirun: not found beside this Python or on PATH")
 

@@ -25,9 +25,13 @@ OPEN_MPI_SETTINGS = {
 
 
 def environment() -> dict[str, str]:
-    """The environment of a benchmarked program: this checkout first, and Open MPI as `OPEN_MPI_SETTINGS` says."""
+    """The environment of a benchmarked program: this checkout first, and Open MPI as `OPEN_MPI_SETTINGS` says.
+
+    Byte code is written, as installing a package does: else each process of a checkout would compile all sources again.
+    """
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, **OPEN_MPI_SETTINGS, "PYTHONPATH": path}
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**inherited, **OPEN_MPI_SETTINGS, "PYTHONPATH": path}
 
 
 def mpirun(ranks: int) -> list[str] | None:
@@ -50,7 +54,8 @@ def json_lines(command: Sequence[str], timeout_s: float) -> tuple[list[dict[str,
         problem = f"not done after {timeout_s:.0f} s"
     said = [line for line in stderr.splitlines() if any(map(str.isalpha, line))]
     if problem and said:
-        problem += f": {said[-1].strip()}"
+        errors = [line for line in said if "Error" in line]
+        problem += f": {(errors or said)[-1].strip()}"
     return [json.loads(line) for line in stdout.splitlines() if line.startswith("{")], problem
 
 

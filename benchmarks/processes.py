@@ -1,11 +1,34 @@
 """The processes of the running job, seen from its driver: which is what, and how much CPU time each has used."""
 
 import contextlib
+import os
 from collections import defaultdict
-
-import psutil
+from pathlib import Path
 
 from benchmarks.launching import cpu_seconds
+
+
+def _parents() -> dict[int, int]:
+    """For each process of this machine its parent."""
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    return found
+
+
+def descendants(top: int) -> list[int]:
+    """The children of a process, their children and so on: each after its parent."""
+    parents, found = _parents(), [top]
+    for one in found:
+        found += sorted(pid for pid, parent in parents.items() if parent == one)
+    return found[1:]
+
+
+def _command(pid: int) -> str:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
 
 
 def roles(under_mpi: bool) -> dict[str, list[int]]:
@@ -13,29 +36,26 @@ def roles(under_mpi: bool) -> dict[str, list[int]]:
 
     Ranks are children of the launcher, the head is a child of the driver, executors are children of a forkserver.
     """
-    driver = psutil.Process()
-    top = driver.parent() if under_mpi else driver
-    assert top is not None
+    parents = _parents()
+    top = os.getppid() if under_mpi else os.getpid()
     found: dict[str, list[int]] = defaultdict(list)
-    for process in [top, *top.children(recursive=True)]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            found[_role(process, driver, top)].append(process.pid)
+    for pid in [top, *descendants(top)]:
+        if pid in parents:
+            found[_role(pid, parents[pid], top)].append(pid)
     return found
 
 
-def _role(process: psutil.Process, driver: psutil.Process, top: psutil.Process) -> str:
-    if process == driver:
+def _role(pid: int, parent: int, top: int) -> str:
+    if pid == os.getpid():
         return "driver"
-    if process == top:
+    if pid == top:
         return "launcher"
-    command = " ".join(process.cmdline())
+    command = _command(pid)
     if "mpi_runtime.processes.head" in command:
         return "head"
     if "mpi_runtime.processes.forkserver" in command:
-        parent = process.parent()
-        forked = parent is not None and "mpi_runtime.processes.forkserver" in " ".join(parent.cmdline())
-        return "executor" if forked else "forkserver"
-    return "worker" if process.ppid() == top.pid else "other"
+        return "executor" if "mpi_runtime.processes.forkserver" in _command(parent) else "forkserver"
+    return "worker" if parent == top else "other"
 
 
 def cpu_seconds_of(job: dict[str, list[int]]) -> dict[str, float]:

@@ -16,30 +16,19 @@ import gc
 import pstats
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from benchmarks.launching import machine
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.events import Call, ClientEvent, Done, RankJoined, Released, Spec
-from mpi_runtime.scheduler.state import Effects
 
 UNIT = 10_000
 CPUS = 8
+DRIVER = 0
 FRAME = 100
 """Calls in one frame of the driver, as clients that are busy send them."""
-
-
-@dataclass
-class Costs:
-    """Seconds of CPU time of one run, by what was handled: other programs on the machine disturb it little."""
-
-    submit: float = 0.0
-    done: float = 0.0
-    release: float = 0.0
-    decide: float = 0.0
-    placed: int = 0
+EXECUTORS = 16
+"""Executors whose frames the head handles before it decides."""
 
 
 class Bench:
@@ -47,7 +36,9 @@ class Bench:
 
     def __init__(self, nodes: int) -> None:
         self.scheduler = Scheduler()
-        self.costs = Costs()
+        self.spent_s = 0.0
+        """CPU time inside the scheduler: other programs on the machine disturb it less than a rate."""
+        self.ended = 0
         self.now = 0
         self.numbers = iter(range(1 << 62))
         self.in_hand: deque[tuple[int, list[bytes]]] = deque()
@@ -58,91 +49,83 @@ class Bench:
             self.scheduler.handle_rank(RankJoined(rank, rank, f"node{rank}", cpus, -1, 0, 0, {}, 1 << 30), 0)
         self.scheduler.decide(0)
 
-    @contextmanager
-    def timed(self, what: str) -> Iterator[None]:
-        """Add the time to one of the costs."""
-        start_s = time.process_time()
-        yield
-        setattr(self.costs, what, getattr(self.costs, what) + time.process_time() - start_s)
-
-    def _decide(self) -> None:
+    def _handle(self, frames: list[tuple[int, list[ClientEvent]]]) -> None:
+        """One turn of the head's loop."""
+        scheduler = self.scheduler
         self.now += 100
-        with self.timed("decide"):
-            effects = self.scheduler.decide(self.now)
-        self._receive(effects)
-
-    def _receive(self, effects: Effects) -> None:
+        start_s = time.process_time()
+        for client, frame in frames:
+            scheduler.handle(client, frame, self.now)
+        effects = scheduler.decide(self.now)
+        self.spent_s += time.process_time() - start_s
         for client, messages in effects.clients.items():
             ids = [message.id for message in messages if type(message) is Call]
             if ids:
-                self.costs.placed += len(ids)
                 self.in_hand.append((client, ids))
 
     def submit(self, spec: Spec, calls: int) -> list[bytes]:
         """Submit so many calls of a spec, in frames."""
         ids = [next(self.numbers).to_bytes(16, "big") for _ in range(calls)]
-        self.scheduler.handle(0, [spec], self.now)
+        self._handle([(DRIVER, [spec])])
         for start in range(0, calls, FRAME):
-            frame: list[ClientEvent] = [Call(id, spec.id, b"") for id in ids[start : start + FRAME]]
-            with self.timed("submit"):
-                self.scheduler.handle(0, frame, self.now)
-            self._decide()
+            self._handle([(DRIVER, [Call(id, spec.id, b"") for id in ids[start : start + FRAME]])])
         return ids
 
-    def finish(self, most: int, duration_us: int) -> None:
-        """Have the executors finish up to so many calls, each decision after 16 frames."""
-        while most > 0 and self.in_hand:
-            frames: list[tuple[int, list[ClientEvent]]] = []
-            for _ in range(min(16, len(self.in_hand))):
-                client, ids = self.in_hand.popleft()
-                most -= len(ids)
-                frames.append((client, [Done(id, b"value", duration_us) for id in ids]))
-            with self.timed("done"):
-                for client, frame in frames:
-                    self.scheduler.handle(client, frame, self.now)
-            self._decide()
+    def finish(self, duration_us: int) -> None:
+        """Have some executors finish all they have."""
+        frames: list[tuple[int, list[ClientEvent]]] = []
+        for _ in range(min(EXECUTORS, len(self.in_hand))):
+            client, ids = self.in_hand.popleft()
+            self.ended += len(ids)
+            frames.append((client, [Done(id, b"value", duration_us) for id in ids]))
+        self._handle(frames)
 
     def release(self, ids: list[bytes]) -> None:
         """Have the driver drop what it holds."""
-        frames = [[Released(ids[start : start + FRAME])] for start in range(0, len(ids), FRAME)]
-        with self.timed("release"):
-            for frame in frames:
-                self.scheduler.handle(0, frame, self.now)
-        self._decide()
+        for start in range(0, len(ids), FRAME):
+            self._handle([(DRIVER, [Released(ids[start : start + FRAME])])])
+
+    def lap(self) -> float:
+        """The time spent since the last lap."""
+        spent_s, self.spent_s = self.spent_s, 0.0
+        return spent_s
 
 
-def measure(nodes: int, calls: int, duration_us: int) -> tuple[Costs, int]:
-    """Costs of so many calls with every CPU busy, beside as many that wait; how many placements were measured."""
+def measure(nodes: int, calls: int, duration_us: int) -> list[float]:
+    """Seconds a call: submitted while all CPUs are busy; ended, with another in its place; ended last; released."""
     bench = Bench(nodes)
     spec = Spec(1, 0, "work", b"", UNIT)
-    slots = nodes * CPUS
-    bench.submit(spec, slots)  # every CPU is busy, and its executor forked
-    bench.finish(1, duration_us)  # the duration is known
-    bench.costs = Costs()
+    bench.submit(spec, nodes * CPUS)
+    bench.finish(duration_us)  # now the duration is known
+    bench.lap()
     ids = bench.submit(spec, calls)
-    submitted = bench.costs.placed
-    bench.finish(calls, duration_us)
+    costs = [bench.lap() / calls]
+    ended = bench.ended
+    while any(queue.ready for queue in bench.scheduler.state.queues.values()):
+        bench.finish(duration_us)
+    costs.append(bench.lap() / max(1, bench.ended - ended))
+    ended = bench.ended
     while bench.in_hand:
-        bench.finish(calls, duration_us)
+        bench.finish(duration_us)
+    costs.append(bench.lap() / (bench.ended - ended))
     bench.release(ids)
-    return bench.costs, bench.costs.placed - submitted
+    return [*costs, bench.lap() / calls]
 
 
 def table(nodes: list[int], calls: int) -> None:
     """Measure and print."""
     print(machine())
-    print(f"{calls} calls; microseconds for one call, and placements a second in the time of done and decide")
-    names = "".join(f"{name:>8}" for name in ("calls", "submit", "done", "release", "decide", "all"))
-    print(f"{'nodes':>7}{names} {'placements/s':>13}")
+    print(f"{calls} calls wait while {CPUS} run on each node; microseconds of CPU for one call")
+    names = "".join(f"{name:>9}" for name in ("calls", "submit", "replace", "drain", "release"))
+    print(f"{'nodes':>7}{names} {'replaced/s':>13}")
     for name, duration_us in (("long", 1_000_000), ("short", 20)):
         for number in nodes:
             gc.collect()
             gc.disable()
-            costs, _ = measure(number, calls, duration_us)
+            costs = measure(number, calls, duration_us)
             gc.enable()
-            parts = [costs.submit, costs.done, costs.release, costs.decide]
-            shown = " ".join(f"{part / calls * 1e6:7.2f}" for part in (*parts, sum(parts)))
-            print(f"{number:>7} {name:>7} {shown} {costs.placed / (costs.done + costs.decide):>13,.0f}", flush=True)
+            shown = "".join(f"{cost * 1e6:9.2f}" for cost in costs)
+            print(f"{number:>7}{name:>9}{shown} {1 / costs[1] if costs[1] else 0:>13,.0f}", flush=True)
 
 
 def main() -> None:

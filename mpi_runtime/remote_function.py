@@ -47,7 +47,7 @@ class RemoteFunction(Generic[P, R]):
             changed._pickled = self._pickled
         return changed
 
-    def remote(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
         """Submit a call.
 
         Returns:

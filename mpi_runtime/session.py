@@ -126,6 +126,8 @@ class HeadHandle:
     def end(self) -> None:
         """Have it end, and wait for that."""
         self.expected_to_end = True
+        with contextlib.suppress(OSError):  # it is gone already
+            send_start(self.socket, Start(None, self.launch))
         self.socket.close()
         if self._process is not None:
             try:

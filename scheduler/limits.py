@@ -26,6 +26,9 @@ STEAL_WORTH_US: Final = 2_000
 PREFETCH_US_MAX: Final = 50_000
 """Calls up to this long get one successor sent ahead, to hide the round trip to the head."""
 
+VICTIMS_MAX: Final = 8
+"""Executors that are compared to find one with much behind its running call: there may be tens of thousands."""
+
 STUCK_US: Final = 5_000
 """An executor that has shown no progress for this long, with calls behind the one it runs, is thought stuck."""
 

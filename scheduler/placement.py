@@ -8,6 +8,7 @@ that takes longer than thought while there is room elsewhere.
 
 from __future__ import annotations
 
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from mpi_runtime.scheduler import objects
@@ -22,6 +23,7 @@ from mpi_runtime.scheduler.limits import (
     STEAL_WORTH_US,
     STUCK_US,
     UNIT,
+    VICTIMS_MAX,
 )
 from mpi_runtime.scheduler.nodes import STOPPING, Executor, Key, Node
 from mpi_runtime.scheduler.queues import Queue, mark_dirty, requeue
@@ -174,6 +176,7 @@ def note_load(queue: Queue, executor: Executor) -> None:
     """Keep the queue's list of executors from which calls can be taken back."""
     if len(executor.in_hand) > 1 and not executor.blocked:
         queue.loaded[executor.id] = executor
+        queue.loaded.move_to_end(executor.id)
     else:
         queue.loaded.pop(executor.id, None)
 
@@ -291,7 +294,12 @@ def must_yield(executor: Executor, queue: Queue, better: Queue | None) -> bool:
     if node.free.cpu < 0 and queue.request.cpu:
         return True
     kept_for = node.reserved_for
-    if kept_for is not None and kept_for is not queue and kept_for.ready[0].order < queue.ready[0].order:
+    if (
+        kept_for is not None
+        and kept_for is not queue
+        and kept_for.ready
+        and kept_for.ready[0].order < queue.ready[0].order
+    ):
         return True
     return better is not None and could_serve(executor, better)
 
@@ -370,7 +378,7 @@ def rebalance(state: State, queue: Queue, now: int) -> None:
     """There is room and nothing ready: take back from an executor with enough in hand, or look again soon."""
     if queue.ready or not queue.loaded:
         return
-    victim = max(queue.loaded.values(), key=lambda executor: executor.load_us)
+    victim = max(islice(queue.loaded.values(), VICTIMS_MAX), key=lambda executor: executor.load_us)
     if victim.load_us >= STEAL_WORTH_US and not victim.asked_back:
         ask_back(state, victim, len(victim.in_hand) // 2)
     state.alarms.set(queue, now + STUCK_US)
@@ -381,8 +389,9 @@ def look_for_stuck(state: State, queue: Queue, now: int) -> None:
     if not queue.loaded:
         return
     if state.index.find(queue.request, queue) is not None:
-        for executor in list(queue.loaded.values()):
-            if now - executor.progress_us >= STUCK_US and not executor.asked_back and not executor.blocked:
+        silent = takewhile(lambda executor: now - executor.progress_us >= STUCK_US, queue.loaded.values())
+        for executor in list(silent):
+            if not executor.asked_back:
                 executor.stuck = True
                 ask_for_the_rest(state, executor)
                 leave(queue, executor)

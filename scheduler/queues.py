@@ -37,8 +37,8 @@ class Queue(Struct, eq=False, gc=False):
     """Executors with a grant for this queue."""
     hungry: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
     """Those with room for more; those with nothing in hand come first. Not a dict: they get slow at their front."""
-    loaded: dict[int, Executor] = {}
-    """Those with calls behind the one they run, and not blocked."""
+    loaded: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
+    """Those with calls behind the one they run, and not blocked; those without news for longest come first."""
     dirty: bool = False
     reserved: Node | None = None
     """The node that is kept for it."""

@@ -303,6 +303,7 @@ def start_command(
     """Start any command; `env` is laid over this process's environment, None takes a variable away."""
     place = place or make_place()
     environment = dict(os.environ)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # each of many processes would compile the package again
     # The project is found without an installation too; `examples/` and `tests/` may not have one of their own.
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     environment["TMPDIR"] = str(place)

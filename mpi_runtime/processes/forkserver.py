@@ -31,7 +31,7 @@ from msgspec import Struct
 MESSAGE_BYTES_MAX = 1 << 18
 
 PRELOADED = ("cloudpickle", "numpy", "mpi_runtime.processes.executor", "mpi_runtime.api", "mpi_runtime.context")
-"""What executors find loaded. The last are what user code calls: only their names, since they stand above this module."""
+"""What executors find loaded. The last are what user code calls: by name, since they stand above this module."""
 END_LIMIT_S = 5.0
 """How long to wait for what was killed: much memory takes its time, and what hangs in the system never ends."""
 
@@ -116,7 +116,7 @@ class Forkserver:
         deadline = time.monotonic() + END_LIMIT_S
         while (children := _children() or list(self._executors)) and time.monotonic() < deadline:
             for pid in children:
-                _kill_group(pid)
+                kill_group(pid)
             self._reap()
             time.sleep(1e-3)
 
@@ -135,7 +135,7 @@ class Forkserver:
         elif isinstance(request, Fork):
             self._fork(request, descriptors)
         elif request.executor in self._pids:
-            _kill_group(self._pids[request.executor])
+            kill_group(self._pids[request.executor])
         return True
 
     def _fork(self, request: Fork, descriptors: list[int]) -> None:
@@ -193,7 +193,7 @@ class Forkserver:
                 return
             number = self._executors.pop(ended.si_pid, None)
             if number is not None:
-                _kill_group(ended.si_pid)
+                kill_group(ended.si_pid)
             _, status = os.waitpid(ended.si_pid, 0)
             if number is not None:
                 del self._pids[number]
@@ -260,7 +260,7 @@ def _children() -> list[int]:
         return []
 
 
-def _kill_group(pid: int) -> None:
+def kill_group(pid: int) -> None:
     """Kill a process and all of its group; before it has made its own group, only itself."""
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -6,13 +6,16 @@ How a job ends, in steps:
 1. The driver says `Shutdown`, or its end of the socket closes, however it ended.
 2. The head says `EndJob` to all workers and stops its own agent: all executors are killed and reaped.
 3. Each worker says `Idle`; nothing of the job can arrive after that.
-4. After `Shutdown` under MPI all ranks wait for the next job, since MPI cannot be started twice. Otherwise, and when
-   the driver's end closes, the head says `Stop`, the transports of all ranks close together, and the head ends.
+4. After `Shutdown` the head waits for what the driver says next: under MPI that may be a further job, since MPI cannot
+   be started twice. Else the head says `Stop`, the transports of all ranks close together, and it ends.
+5. If the driver's end has closed without a word, it was killed, and the launcher may be killing all other ranks. Then
+   the head waits for nobody and has little time (`die_soon`): what is left of the job is left to the launcher.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import socket
 import sys
@@ -23,7 +26,7 @@ import msgspec
 
 from mpi_runtime import config as configuration
 from mpi_runtime.processes.launch import Launch, singleton_message
-from mpi_runtime.processes.node_agent import NodeAgent
+from mpi_runtime.processes.node_agent import AgentError, NodeAgent
 from mpi_runtime.processes.poller import Poller
 from mpi_runtime.processes.printer import Printer
 from mpi_runtime.processes.rank import Host, Rank, end_process, now_us, raise_descriptor_limit
@@ -52,6 +55,9 @@ from mpi_runtime.transport.messages import (
 )
 
 END_LIMIT_S = 10.0
+"""How long workers may take to end their part of a job."""
+GONE_LIMIT_S = 1.0
+"""How long the head may live after its driver was killed: the launcher kills the workers then, and MPI may hang."""
 
 
 class Head:
@@ -70,6 +76,7 @@ class Head:
         self._printer = Printer(self._pause_logs)
         self._names: dict[int, str] = {}
         """What each executor was last sent, for its output."""
+        self._shows_output = True
         self._agent: NodeAgent
         self._host: Host
 
@@ -90,6 +97,7 @@ class Head:
     def begin(self, host: Host, agent: NodeAgent, job: Job) -> None:
         """Have all ranks join the job; when they have, the driver is told."""
         self._host, self._agent = host, agent
+        self._shows_output = configuration.from_bytes(job.config).log_to_driver
         self.report(Rank(self._transport, host, agent, job).joined)
 
     def _joined(self, rank: int) -> None:
@@ -104,6 +112,7 @@ class Head:
             frames = self._driver.receive()
         except ChannelClosedError:
             self._ending = self.driver_is_gone = True
+            die_soon()
             return
         now = now_us()
         for count, frame in frames:
@@ -130,8 +139,6 @@ class Head:
                 self._perform(effects)
             if active:
                 busy_s = time.monotonic()
-                limit = 0.0
-                continue
             deadline = scheduler.deadline()
             if deadline is not None:
                 soon = shorter(soon, max(0.0, (deadline - now_us()) / 1e6))
@@ -182,6 +189,8 @@ class Head:
             self._names[client] = self._scheduler.state.functions[last.spec].spec.name
 
     def _print(self, log: Log) -> None:
+        if not self._shows_output:
+            return
         executor = self._scheduler.state.executors.get(log.executor)
         pid = executor.pid if executor is not None else 0
         where = ""
@@ -203,7 +212,7 @@ class Head:
         self._agent.stop()
         self._working.discard(0)
         deadline = time.monotonic() + END_LIMIT_S
-        while self._working:
+        while self._working and not self.driver_is_gone:
             self._poller.poll(self._transport.prepare_sleep(1.0))
             self._transport.wake()
             for _, frame in self._transport.receive():
@@ -217,6 +226,11 @@ class Head:
         self._printer.close()
         if not self.driver_is_gone:
             self._driver.send_rest_and(b"", LOCAL)  # nothing of this job comes after it
+
+
+def die_soon() -> None:
+    """Have the kernel end this process, wherever it hangs, if it has not ended by itself in a while."""
+    signal.setitimer(signal.ITIMER_REAL, GONE_LIMIT_S)
 
 
 def send_welcome(driver: Channel, message: Welcome, arena: int | None) -> None:
@@ -243,7 +257,7 @@ def serve(end: socket.socket, beside_user_mpi: bool) -> None:
     def report(message: WorkerToHead) -> None:
         head.report(message)
 
-    agent = new_agent(poller, report)  # it comes up while MPI does
+    agent: NodeAgent | None = new_agent(poller, report)
     driver = Channel(end)
     try:
         transport = _join(start.launch, beside_user_mpi)
@@ -252,21 +266,21 @@ def serve(end: socket.socket, beside_user_mpi: bool) -> None:
         raise
     if transport.fileno() >= 0:
         poller.add(transport.fileno(), lambda: None)
-    host: Host | None = None
-    while start is not None:
+    while start is not None and start.job is not None:
         for rank in range(1, transport.size):
             transport.send(rank, codec.encode([start.job]))
-        host = host or Host(transport, configuration.from_bytes(start.job.config))
+        host = Host(transport, configuration.from_bytes(start.job.config))
         head = Head(driver, transport, poller)
+        agent = agent or new_agent(poller, report)
         agent.connect(transport)
         head.begin(host, agent, start.job)
         head.run()
         head.end()
-        start = None
-        if transport.size > 1 and not head.driver_is_gone:
-            start = read_start(end)
-            agent = new_agent(poller, report)
-    agent.stop()
+        os.close(host.arena)
+        agent = None
+        start = None if head.driver_is_gone else read_start(end)
+    if start is None:
+        die_soon()
     for rank in range(1, transport.size):
         transport.send(rank, codec.encode([Stop()]))
     transport.close(clean=True)
@@ -292,7 +306,7 @@ def main(descriptor: int) -> None:
     code = 0
     try:
         serve(socket.socket(fileno=descriptor), beside_user_mpi=False)
-    except TransportError as error:
+    except (AgentError, TransportError) as error:
         print(f"mpi_runtime: rank 0: {error}", file=sys.stderr)
         code = 1
     except BaseException:

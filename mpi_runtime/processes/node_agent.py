@@ -8,18 +8,21 @@ the other end. So exactly one of the two has each call, even while user code hol
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import NoReturn
 
 import msgspec
 
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
 from mpi_runtime.processes import forkserver
+from mpi_runtime.processes.forkserver import Fork, Kill, Setup, kill_group
 from mpi_runtime.processes.lines import Lines
 from mpi_runtime.processes.poller import Poller
 from mpi_runtime.processes.spawn import start_python
@@ -43,6 +46,10 @@ from mpi_runtime.transport.messages import (
 ALLOCATE_WAIT_S = 5.0
 """How long an allocation may wait for others to be freed: references that are gone may not have been told yet."""
 ALLOCATE_RETRY_S = 0.01
+
+
+class AgentError(Exception):
+    """This rank cannot do its work any more."""
 
 
 class Hand:
@@ -69,8 +76,17 @@ class Hand:
 class NodeAgent:
     """The agent of one rank."""
 
-    def __init__(self, poller: Poller, report: Callable[[WorkerToHead], None], now_s: Callable[[], float]) -> None:
-        """Wait on a poller's descriptors, and report to the head."""
+    def __init__(
+        self,
+        poller: Poller,
+        report: Callable[[WorkerToHead], None],
+        now_s: Callable[[], float],
+        environment: Mapping[str, str],
+    ) -> None:
+        """Wait on a poller's descriptors, report to the head, and give executors this environment."""
+        self._environment = environment
+        self._setup: tuple[Setup, list[int]] | None = None
+        """What the forkserver is told first, and the descriptors that go with it."""
         self._poller = poller
         self._report = report
         self._now_s = now_s
@@ -94,24 +110,31 @@ class NodeAgent:
         self._rank = transport.rank
         self._neighbours = [rank for rank, host in enumerate(transport.hosts) if host == transport.hosts[self._rank]]
 
-    def set_up(self, arena: AgentArena, setup: forkserver.Setup, descriptor: int) -> None:
+    def set_up(self, arena: AgentArena, setup: Setup, descriptor: int) -> None:
         """Use this arena, and tell the forkserver what executors have in common."""
         self._arena = arena
         self._is_set_up = True
         self._transfers = Transfers(self._transport, arena)
-        if self._forkserver is not None:
-            socket.send_fds(self._forkserver, [msgspec.msgpack.encode(setup)], [descriptor])
+        self._setup = (setup, [descriptor])
+        self._ask_forkserver(*self._setup)
 
     # The forkserver
 
-    def start_forkserver(self, environment: Mapping[str, str]) -> None:
-        """Start it, with this environment; early, because it takes longest to be ready."""
+    def start_forkserver(self) -> None:
+        """Start it, if it has not been started: early where it will be needed, because it takes longest to be ready."""
+        if self._forkserver is not None:
+            return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         code = f"from mpi_runtime.processes.forkserver import main; main({theirs.fileno()})"
-        self._forkserver_process = start_python(code, [theirs.fileno()], environment)
+        # A launcher kills ranks by group; the forkserver has to live a little longer, to kill what executors started.
+        self._forkserver_process = start_python(
+            code, [theirs.fileno()], self._environment, own_session=True
+        )
         theirs.close()
         self._forkserver = ours
         self._poller.add(ours, self._on_forkserver)
+        if self._setup is not None:
+            self._ask_forkserver(*self._setup)
 
     def _on_forkserver(self) -> None:
         assert self._forkserver is not None
@@ -131,14 +154,20 @@ class NodeAgent:
         else:
             self._on_exited(hand, message.status)
 
+    def _ask_forkserver(self, request: Setup | Fork | Kill, descriptors: list[int]) -> None:
+        if self._forkserver is not None:
+            with contextlib.suppress(OSError):  # it is gone, which we hear from `_on_forkserver`
+                socket.send_fds(self._forkserver, [msgspec.msgpack.encode(request)], descriptors)
+
     def _fail_without_forkserver(self) -> NoReturn:
         """The kernel has killed the executors with their parent; what they started in their groups is left to us."""
         assert self._forkserver_process is not None
         for hand in self._hands.values():
             if hand.pid:
-                forkserver.kill_group(hand.pid)
-        how = describe_status(self._forkserver_process.wait())
-        raise AgentError(f"the forkserver of this rank {how}; its executors ended with it, and the job cannot go on")
+                kill_group(hand.pid)
+        code = self._forkserver_process.wait()
+        how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}; what it said is above"
+        raise AgentError(f"the forkserver {how}, and all executors of this rank with it: the job cannot go on")
 
     # Obeying
 
@@ -158,7 +187,6 @@ class NodeAgent:
 
     def _start(self, effect: StartExecutor) -> None:
         assert effect.executor not in self._hands, f"executor {effect.executor} is started twice"
-        assert self._forkserver is not None
         ours, theirs = pair()
         tokens = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
         hand = Hand(effect.executor, Channel(ours), tokens)
@@ -171,8 +199,9 @@ class NodeAgent:
             lines.pause(self._logs_paused)
             hand.outputs.append(lines)
             written.append(write_end)
-        request = forkserver.Fork(effect.executor, effect.environment, effect.gpus, effect.threads, effect.cpus)
-        socket.send_fds(self._forkserver, [msgspec.msgpack.encode(request)], [theirs.fileno(), tokens, *written])
+        self.start_forkserver()
+        request = Fork(effect.executor, effect.environment, effect.gpus, effect.threads, effect.cpus)
+        self._ask_forkserver(request, [theirs.fileno(), tokens, *written])
         theirs.close()
         for descriptor in written:
             os.close(descriptor)
@@ -189,8 +218,7 @@ class NodeAgent:
 
     def _kill(self, hand: Hand) -> None:
         # The forkserver kills: only the parent knows that the number still belongs to the child.
-        assert self._forkserver is not None
-        self._forkserver.send(msgspec.msgpack.encode(forkserver.Kill(hand.number)))
+        self._ask_forkserver(Kill(hand.number), [])
 
     def to_executor(self, number: int, ids: list[bytes], frame: bytes) -> None:
         """Pass a frame on; `ids` are the calls in it, in order."""

@@ -22,7 +22,10 @@ from mpi_runtime.transport.messages import Job
 
 
 class Host:
-    """What the ranks of one host share for the whole life of the program: their arena."""
+    """What the ranks of one host share in one job: their arena.
+
+    Each job has a new one: the driver may still look at arrays of the last, whose memory goes with their last view.
+    """
 
     def __init__(self, transport: Transport, config: Config) -> None:
         """Meet the other ranks of the host."""
@@ -46,15 +49,17 @@ class Rank:
             me, transport.hostnames[me], host.regions, self.config.inline_bytes_max, job.directory, job.path, job.argv
         )
         agent.set_up(own, setup, host.arena)
+        self._working = [rank for rank in host.ranks if rank or transport.size == 1]
+        """The ranks of this host that run calls."""
+        if self._working and me == self._working[0]:
+            agent.start_forkserver()  # the first call of this host will run here
         self.joined = self._joined(transport, own.layout.capacity)
 
     def _joined(self, transport: Transport, capacity: int) -> RankJoined:
         """What this rank may use. What was stated for the node is told by the first of its ranks that runs calls."""
         config, me = self.config, transport.rank
-        alone = transport.size == 1
-        working = [rank for rank in self.local_ranks if rank or alone]
-        tells = bool(working) and me == working[0]
-        cpus = configuration.cpus_allowed() if me in working else []
+        tells = bool(self._working) and me == self._working[0]
+        cpus = configuration.cpus_allowed() if me in self._working else []
         cpu = -1
         if config.num_cpus is not None:
             cpu = round(config.num_cpus * UNIT) if tells else 0
@@ -105,4 +110,3 @@ def end_process(code: int) -> NoReturn:
 def now_us() -> int:
     """Monotonic time in microseconds."""
     return time.monotonic_ns() // 1000
-

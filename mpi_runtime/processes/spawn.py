@@ -15,7 +15,11 @@ from mpi_runtime.transport.messages import Job
 
 
 def start_python(
-    code: str, descriptors: Sequence[int], environment: Mapping[str, str], keep_all: bool = False
+    code: str,
+    descriptors: Sequence[int],
+    environment: Mapping[str, str],
+    keep_all: bool = False,
+    own_session: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Start an interpreter that runs `code` with this process's module path.
 
@@ -24,6 +28,7 @@ def start_python(
         descriptors: to be inherited under the same numbers.
         environment: of the new process.
         keep_all: also pass on every other inheritable descriptor: launchers hand some to their processes.
+        own_session: make it the leader of a session, so that who kills this process's group does not kill it too.
     """
     # First of all, before any import could find a module of the user's that has the name of another. For the same
     # reason the directory of the user's script comes last: only it may happen to be where this package is found.
@@ -37,13 +42,15 @@ def start_python(
         env=dict(environment),
         close_fds=not keep_all,
         pass_fds=() if keep_all else descriptors,
+        start_new_session=own_session,
     )
 
 
 class Start(msgspec.Struct):
-    """From the driver to its head, before each job."""
+    """From the driver to its head, before each job and at the end."""
 
-    job: Job
+    job: Job | None
+    """None: there will be no further job."""
     launch: Launch
 
 

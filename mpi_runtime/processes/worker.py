@@ -10,6 +10,7 @@ How it ends, in steps:
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -19,7 +20,7 @@ from typing import NoReturn
 
 from mpi_runtime import config as configuration
 from mpi_runtime.processes.launch import Launch, singleton_message
-from mpi_runtime.processes.node_agent import NodeAgent
+from mpi_runtime.processes.node_agent import AgentError, NodeAgent
 from mpi_runtime.processes.poller import Poller
 from mpi_runtime.processes.rank import Host, Rank, end_process, raise_descriptor_limit
 from mpi_runtime.transport import codec
@@ -27,6 +28,7 @@ from mpi_runtime.transport.base import Transport, TransportError
 from mpi_runtime.transport.messages import EndJob, Idle, Job, PauseLogs, Pull, Stop, ToExecutor, WorkerToHead
 
 HEAD = 0
+FIRST_WORKER = 1
 
 
 class Worker:
@@ -38,6 +40,8 @@ class Worker:
         self._poller = poller
         self._agent = agent
         self._host: Host | None = None
+        """While there is a job."""
+        self._has_worked = False
         self._reports: list[WorkerToHead] = []
         self._stopping = False
 
@@ -66,9 +70,7 @@ class Worker:
                 self._reports.clear()
             if active:
                 busy_s = time.monotonic()
-                limit = 0.0
-            else:
-                limit = shorter(soon, transport.prepare_sleep(time.monotonic() - busy_s))
+            limit = shorter(soon, transport.prepare_sleep(time.monotonic() - busy_s))
         self._agent.stop()
         transport.close(clean=True)
 
@@ -80,7 +82,10 @@ class Worker:
         elif kind is Job:
             self._begin(message)  # type: ignore[arg-type]
         elif kind is EndJob:
+            assert self._host is not None
             agent.stop()
+            os.close(self._host.arena)
+            self._host = None
             self.report(Idle(self._transport.rank))
         elif kind is Stop:
             self._stopping = True
@@ -92,19 +97,17 @@ class Worker:
             agent.obey([message])  # type: ignore[list-item]
 
     def _begin(self, job: Job) -> None:
-        if self._host is None:
-            self._host = Host(self._transport, configuration.from_bytes(job.config))
-        else:
+        if self._has_worked:
             self._agent = new_agent(self._poller, self.report)
+        self._has_worked = True
+        self._host = Host(self._transport, configuration.from_bytes(job.config))
         self._agent.connect(self._transport)
         self.report(Rank(self._transport, self._host, self._agent, job).joined)
 
 
 def new_agent(poller: Poller, report: Callable[[WorkerToHead], None]) -> NodeAgent:
-    """An agent whose forkserver is starting, in an environment without the variables that make a process our rank."""
-    agent = NodeAgent(poller, report, time.monotonic)
-    agent.start_forkserver(configuration.child_environment(configuration.environment()))
-    return agent
+    """An agent whose executors will not have the variables that make a process our rank."""
+    return NodeAgent(poller, report, time.monotonic, configuration.child_environment(configuration.environment()))
 
 
 def shorter(first: float | None, second: float | None) -> float | None:
@@ -120,7 +123,7 @@ def work(launch: Launch) -> NoReturn:
     try:
         _work(launch)
         code = 0
-    except TransportError as error:
+    except (AgentError, TransportError) as error:
         print(f"mpi_runtime: rank {launch.rank}: {error}", file=sys.stderr)
     except BaseException:
         traceback.print_exc()
@@ -134,7 +137,9 @@ def _work(launch: Launch) -> None:
     from mpi_runtime.transport.mpi import MpiTransport
 
     poller = Poller()
-    agent = new_agent(poller, lambda message: worker.report(message))  # it comes up while MPI does
+    agent = new_agent(poller, lambda message: worker.report(message))
+    if launch.rank == FIRST_WORKER:
+        agent.start_forkserver()  # the first call will run here; it comes up while MPI does
     transport = MpiTransport(expected_size=launch.size or None, cure=singleton_message(launch))
     worker = Worker(transport, poller, agent)
     worker.run()

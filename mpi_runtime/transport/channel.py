@@ -14,7 +14,8 @@ from mpi_runtime.transport.base import Buffer
 HEADER = struct.Struct("<IH")
 LOCAL = 0xFFFF
 COUNT_MAX = 0xFFFE
-READ_BYTES = 1 << 18
+READ_BYTES = 1 << 16
+"""Below what malloc takes from the system and gives back each time: that would cost more than the reading."""
 SOCKET_BYTES = 1 << 20
 """Asked of the kernel for each direction; it gives less where `net.core.wmem_max` says so."""
 
@@ -38,22 +39,34 @@ class Splitter:
     """Cuts a stream of bytes into frames."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._parts: list[bytes] = []
+        """The beginning of a frame: joined only when it is whole, or a large one would be copied for each part."""
+        self._size = 0
+        self._wanted = 0
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that `data` completes."""
-        if self._rest:
-            data = self._rest + data
+        if self._parts:
+            self._parts.append(data)
+            self._size += len(data)
+            if self._size < self._wanted:
+                return []
+            data = b"".join(self._parts)
+            self._parts.clear()
         frames: list[Frame] = []
         at, end = 0, len(data)
+        wanted = HEADER.size
         while end - at >= HEADER.size:
             length, count = HEADER.unpack_from(data, at)
             stop = at + HEADER.size + length
             if stop > end:
+                wanted = HEADER.size + length
                 break
             frames.append((count, data[at + HEADER.size : stop]))
             at = stop
-        self._rest = data[at:] if at else data
+        if at < end:
+            self._parts.append(data[at:])
+            self._size, self._wanted = end - at, wanted
         return frames
 
 

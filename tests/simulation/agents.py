@@ -202,6 +202,10 @@ class Agent:
             for extents in (*self.orphans.values(), *(hand.extents for hand in self.hands.values())):
                 extents.pop(offset, None)
 
+    def abandon(self, offsets: list[int]) -> None:
+        """Extents that were given to an executor will not become objects."""
+        self._free(Free(offsets))
+
     def _fetch(self, effect: Fetch) -> None:
         world = self.world
         offset = self.arena.allocate()

@@ -11,7 +11,7 @@ from mpi_runtime.scheduler.events import Call, Done, RankJoined, Returned
 from tests.simulation import oracle
 from tests.simulation.options import UNIT
 from tests.simulation.oracle import Oracle
-from tests.simulation.processes import TAINT, return_ids, spec_of
+from tests.simulation.processes import TAINT, spec_of
 from tests.simulation.workload import ACTOR, METHOD, TASK, Workload
 from tests.simulation.world import World
 
@@ -286,6 +286,3 @@ class Checker:
             require(self.ends[call.id] <= 1, f"{name} ended {self.ends[id]} times")
         require(not self.running, f"calls run still: {self.running}")
         require(not self.alive, f"actors live still: {self.alive}")
-
-
-__all__ = ["Checker", "WrongError", "return_ids"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import effects
+import msgspec
+
+from mpi_runtime.scheduler.effects import Answer
+from mpi_runtime.scheduler.events import Query
 from mpi_runtime.transport import codec
 from tests.simulation.agents import Agent
-from tests.simulation.executors import _MESSAGES
-from tests.simulation.processes import Pause, Process, Program, TaintedError
+from tests.simulation.processes import MESSAGES, Pause, Process, Program, TaintedError
 from tests.simulation.workload import Get, Open, Step
 from tests.simulation.world import DRIVER, Head, Line, World
 
@@ -36,6 +38,9 @@ class Driver(Process):
                 yield from self.perform([step], self.slots, seen)
             except TaintedError:
                 assert isinstance(step, Get | Open)  # what it was to bring is missing from now on
+            if world.rng.random() < world.options.questions:
+                what = world.rng.choice(("explain", "explain", "nodes", "statistics", "available_resources"))
+                self.outbox.append(Query(1, what, world.rng.choice([b"", *self.slots.values()])))
             if world.rng.random() < 0.3:
                 self.flush()
             if world.rng.random() < 0.1:
@@ -65,8 +70,12 @@ class Driver(Process):
 
     def _receive(self, frame: object) -> None:
         for message in codec.to_client.decode(frame):  # type: ignore[arg-type]
-            assert isinstance(message, _MESSAGES)
-            self.take_in(message)
+            if isinstance(message, Answer):
+                self.world.counters["answers"] += 1
+                assert msgspec.msgpack.decode(message.data)
+            else:
+                assert isinstance(message, MESSAGES)
+                self.take_in(message)
         self._look()
 
     def allocate(self) -> tuple[int, int]:
@@ -78,6 +87,3 @@ class Driver(Process):
         if self.outbox:
             self._to_head.send(codec.encode(self.outbox))
             self.outbox = []
-
-
-__all__ = ["Driver", "effects"]

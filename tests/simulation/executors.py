@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mpi_runtime.scheduler import effects
 from mpi_runtime.scheduler.effects import StartExecutor
 from mpi_runtime.scheduler.events import Call, Done, Returned, Spec, Value
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import Drained
 from tests.simulation import oracle
-from tests.simulation.processes import TAINT, Content, Message, Pause, Process, Program, TaintedError, return_ids
+from tests.simulation.processes import MESSAGES, TAINT, Content, Message, Pause, Process, Program, TaintedError
 from tests.simulation.workload import ACTOR, Job
 from tests.simulation.world import Line, World
 
@@ -69,7 +68,7 @@ class Executor(Process):
             elif isinstance(message, Spec):
                 self.specs[message.id] = message
             else:
-                assert isinstance(message, _MESSAGES)
+                assert isinstance(message, MESSAGES)
                 self.take_in(message)
                 arguments[message.id] = message
 
@@ -181,7 +180,11 @@ class Executor(Process):
         values = []
         for index, size in enumerate(job.sizes):
             holds = inner if index == 0 else []
-            values.append(self.store(Content(oracle.digest(name, index), holds), size, holds))
+            try:
+                values.append(self.store(Content(oracle.digest(name, index), holds), size, holds))
+            except TaintedError:
+                self.agent.abandon([value.stored.offset for value in values if value.stored is not None])
+                raise
         if len(values) == 1 and values[0].stored is None and not inner:
             return Done(call.id, values[0].data, duration_us)
         return Returned(call.id, values, duration_us)
@@ -251,7 +254,3 @@ class PassedOnError(Exception):
         super().__init__(kind, name)
         self.kind = kind
         self.name = name
-
-
-_MESSAGES = (effects.Ready, effects.ReadyStored, effects.ReadyError, effects.ReadyFailed, effects.ReadyElsewhere)
-__all__ = ["Executor", "return_ids"]

@@ -35,6 +35,8 @@ class Options:
     depth: int = 3
     """How deep random nesting goes; chains of nested calls go down to 20."""
     actors: int = 2
+    questions: float = 0.1
+    """Chance for each step of the driver that it asks about the state."""
 
     # How slow things are, in microseconds, each drawn between the two.
     network_us: tuple[int, int] = (5, 50)
@@ -123,6 +125,7 @@ def large_options(seed: int, hosts: int = 2000, calls: int = 20_000) -> Options:
         calls=calls,
         depth=2,
         actors=20,
+        questions=0.0,
         deaths=0.001,
         deaths_max=50,
         slow_executors=0.01,

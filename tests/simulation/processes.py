@@ -34,6 +34,7 @@ from tests.simulation.world import World
 Message: TypeAlias = (
     "effects.Ready | effects.ReadyStored | effects.ReadyError | effects.ReadyFailed | effects.ReadyElsewhere"
 )
+MESSAGES = (effects.Ready, effects.ReadyStored, effects.ReadyError, effects.ReadyFailed, effects.ReadyElsewhere)
 INLINE_MAX = 64 * 1024
 TAINT = b"tainted:"
 """How the error of a call starts that met a fault while it ran."""

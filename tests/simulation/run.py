@@ -26,8 +26,10 @@ from tests.simulation.world import Head, World, joined
 
 LIMIT_US = 900_000_000
 """Virtual time in which everything must have ended: many times what the slowest program needs when run serially."""
-SETTLE_US = 60_000_000
-"""Virtual time after the driver's end in which nothing may be left: idle executors are stopped after ten seconds."""
+SETTLE_US = 8_000_000
+"""Virtual time after the driver's end in which all calls that nobody looks at must end, and all memory be freed."""
+IDLE_US = 30_000_000
+"""By then the executors that idle have been stopped."""
 
 
 class FailedError(AssertionError):
@@ -77,12 +79,11 @@ def _play(world: World, head: Head) -> None:
     world.at(0, driver.start)
     if not world.run(lambda: driver.finished, LIMIT_US):
         raise WrongError(why_stuck(head, driver))
-    for _ in range(2):  # nothing is left, and nothing comes back once executors that idle have gone
-        world.run(lambda: not head.scheduler.state.objects and not left_over(head, agents), world.now + SETTLE_US)
+    for settle_us in (SETTLE_US, IDLE_US):  # nothing is left, and nothing comes back when executors that idle go
+        world.run(lambda: False, world.now + settle_us)
         problems = left_over(head, agents)
         if problems:
             raise WrongError("left when all had ended: " + "; ".join(problems))
-        world.run(lambda: False, world.now + SETTLE_US // 2)
     world.checker.finish()
     assert world.counters["runs"] == sum(world.checker.runs.values())
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tests.simulation.options import MIB, UNIT, Options, Shape
+from tests.simulation.options import MIB, UNIT, Options
 
 TASK, ACTOR, METHOD = 0, 1, 2
 
@@ -465,6 +465,3 @@ class Author:
 def write(options: Options) -> Workload:
     """The program that belongs to these options."""
     return Author(options).write()
-
-
-__all__ = ["Author", "Function", "Job", "Shape", "Workload", "write"]

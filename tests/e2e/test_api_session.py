@@ -1,0 +1,348 @@
+"""Jobs one after another in one program: what carries over, what must not, and forks of the driver."""
+
+import gc
+import multiprocessing
+import os
+import pickle
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy
+import pytest
+
+import mpi_runtime
+from mpi_runtime import (
+    get,
+    init,
+    is_initialized,
+    kill,
+    put,
+    remote,
+    shutdown,
+    wait,
+)
+from mpi_runtime.errors import ActorDiedError, ObjectLostError, ObjectStoreFullError, RuntimeNotInitializedError
+
+
+@pytest.fixture(autouse=True)
+def _ended() -> Iterator[None]:
+    yield
+    shutdown()
+
+
+@remote
+def add(a: Any, b: Any) -> Any:
+    return a + b
+
+
+@remote
+class Counter:
+    def __init__(self) -> None:
+        self.value = 0
+
+    def add(self) -> int:
+        self.value += 1
+        return self.value
+
+
+# Starting and ending
+
+
+def test_init_and_shutdown() -> None:
+    assert not is_initialized()
+    context = init(num_cpus=2)
+    assert is_initialized()
+    assert context["address"] == "local"
+    assert set(context) == set(context.address_info)
+    shutdown()
+    assert not is_initialized()
+    shutdown()
+
+
+def test_init_as_a_context() -> None:
+    with init(num_cpus=1):
+        assert get(add.remote(1, 2)) == 3
+    assert not is_initialized()
+
+
+def test_a_second_init_is_refused_or_ignored() -> None:
+    init(num_cpus=2)
+    with pytest.raises(RuntimeError, match="running already"):
+        init(num_cpus=3)
+    init(num_cpus=3, ignore_reinit_error=True)
+    assert mpi_runtime.cluster_resources()["CPU"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"num_cpu": 1}, TypeError, "did you mean 'num_cpus'"),
+        ({"num_cpus": -1}, ValueError, "num_cpus"),
+        ({"num_cpus": "2"}, TypeError, "num_cpus"),
+        ({"resources": {"CPU": 1}}, ValueError, "num_cpus"),
+        ({"object_store_memory": 1.5}, TypeError, "object_store_memory"),
+        ({"address": "ray://host:10001"}, ValueError, "cannot be joined"),
+    ],
+    ids=str,
+)
+def test_arguments_of_init_are_checked(arguments: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        init(**arguments)
+    assert not is_initialized()
+
+
+def test_the_first_use_starts_a_job() -> None:
+    assert get(put(1)) == 1
+    assert is_initialized()
+    shutdown()
+    assert get(add.remote(1, 1)) == 2
+    shutdown()
+    assert get(Counter.remote().add.remote()) == 1
+    shutdown()
+    assert mpi_runtime.cluster_resources()["CPU"] >= 1
+
+
+def test_store_memory() -> None:
+    init(num_cpus=1, object_store_memory=8 << 20)
+    with pytest.raises(ObjectStoreFullError, match="8388608"):
+        put(bytes(9 << 20))
+    shutdown()
+    init(num_cpus=1, object_store_memory=16 << 20)
+    assert len(get(put(bytes(9 << 20)))) == 9 << 20
+
+
+# One job after another
+
+
+def test_decorated_things_work_in_each_job() -> None:
+    two = add.options(num_returns=1)
+    for number in range(3):
+        init(num_cpus=2)
+        counter = Counter.remote()
+        assert get([add.remote(number, 1), two.remote(number, 2), counter.add.remote()]) == [number + 1, number + 2, 1]
+        shutdown()
+
+
+def test_ids_of_one_job_are_not_those_of_the_next() -> None:
+    ids = set()
+    for _ in range(3):
+        init(num_cpus=1)
+        refs = [put(1), add.remote(1, 2)]
+        ids |= {ref.hex() for ref in refs}
+        shutdown()
+    assert len(ids) == 6
+
+
+def test_refs_of_an_earlier_job_raise_and_disturb_nothing() -> None:
+    init(num_cpus=2)
+    value, result, pending = put(b"x" * 200_000), add.remote(1, 2), add.remote(put(1), 2)
+    counter = Counter.remote()
+    method = counter.add
+    get(counter.add.remote())
+    shutdown()
+    init(num_cpus=2)
+    mine = [put(n) for n in range(20)]
+    for stale in (value, result, pending):
+        for use in (
+            lambda ref: get(ref, timeout=10),
+            lambda ref: get([mine[0], ref], timeout=10),
+            lambda ref: wait([ref], timeout=10),
+            lambda ref: add.remote(ref, 1),
+            lambda ref: put([ref]),
+            lambda ref: add.remote([ref], []),
+        ):
+            with pytest.raises(ObjectLostError, match="a job that has ended"):
+                use(stale)
+    for call in (counter.add.remote, method.remote, lambda: kill(counter), lambda: put(counter)):
+        with pytest.raises(ActorDiedError, match="a job that has ended"):
+            call()
+    del value, result, pending, stale, use, counter, method, call
+    gc.collect()
+    time.sleep(0.05)
+    assert get(mine) == list(range(20))
+    assert get(add.remote(mine[1], 1)) == 2
+
+
+def test_views_of_an_earlier_job_stay_valid() -> None:
+    init(num_cpus=1)
+    array = get(put(numpy.arange(200_000)))
+    shutdown()
+    init(num_cpus=1)
+    others = [put(numpy.zeros(200_000)) for _ in range(5)]
+    assert numpy.array_equal(array, numpy.arange(200_000))
+    del array
+    gc.collect()
+    assert get(others[4])[0] == 0
+
+
+def test_use_after_shutdown_of_what_is_waited_for() -> None:
+    init(num_cpus=1)
+
+    @remote
+    def slow() -> None:
+        time.sleep(60)
+
+    ref = slow.remote()
+    said: list[BaseException] = []
+
+    def wait_for() -> None:
+        try:
+            get(ref)
+        except BaseException as error:
+            said.append(error)
+
+    thread = threading.Thread(target=wait_for)
+    thread.start()
+    time.sleep(0.3)
+    shutdown()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert "shut down" in str(said[0])
+
+
+def test_many_jobs() -> None:
+    for number in range(8):
+        init(num_cpus=1)
+        assert get(add.remote(number, 1)) == number + 1
+        shutdown()
+
+
+def test_a_ref_that_was_pickled_elsewhere_keeps_its_value() -> None:
+    init(num_cpus=1)
+    data = pickle.dumps(put("kept"))
+    gc.collect()
+    time.sleep(0.05)
+    get(put(1))
+    assert get(pickle.loads(data)) == "kept"
+
+
+def test_a_ref_in_a_closure_keeps_its_value() -> None:
+    init(num_cpus=1)
+    ref = put([5])
+
+    @remote
+    def use() -> Any:
+        return get(ref)
+
+    first = use.remote()
+    del ref
+    gc.collect()
+    assert get(first) == [5]
+    assert get(use.remote()) == [5]
+
+
+# Forks of the driver
+
+
+def test_forks_of_the_driver_do_not_disturb() -> None:
+    init(num_cpus=2)
+    refs = [add.remote(n, 0) for n in range(50)]
+    array = get(put(numpy.ones(100_000)))
+    for _ in range(3):
+        child = os.fork()
+        if not child:
+            try:
+                del array, refs
+                gc.collect()
+                os._exit(0 if not is_initialized() else 1)
+            finally:
+                os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+    assert get(refs) == list(range(50))
+    assert array.sum() == 100_000
+
+
+def test_multiprocessing_beside_a_job() -> None:
+    init(num_cpus=2)
+    refs = [add.remote(n, 0) for n in range(50)]
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(abs, range(-20, 0)) == list(range(20, 0, -1))
+    assert get(refs) == list(range(50))
+    assert get(add.remote(1, 2)) == 3
+
+
+def test_a_forked_child_is_told() -> None:
+    init(num_cpus=1)
+    ref = put(1)
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            said = []
+            for use in (lambda: get(ref), lambda: add.remote(1, 2), lambda: put(1)):
+                try:
+                    use()
+                    said.append("nothing")
+                except RuntimeNotInitializedError as error:
+                    said.append("forked" if "forked" in str(error) else str(error))
+            os.write(write, " ".join(said).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with open(read) as pipe:
+        assert pipe.read() == "forked forked forked"
+    os.waitpid(child, 0)
+    assert get(ref) == 1
+
+
+def test_a_forked_child_may_have_a_job_of_its_own() -> None:
+    init(num_cpus=1)
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            init(num_cpus=1)
+            code = 0 if get(add.remote(1, 2)) == 3 else 2
+            shutdown()
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert get(add.remote(1, 2)) == 3
+
+
+# One CPU
+
+
+def test_recursion_on_one_cpu() -> None:
+    init(num_cpus=1)
+
+    @remote
+    def down(n: int) -> Any:
+        return 0 if n == 0 else 1 + get(down.remote(n - 1))
+
+    assert get(down.remote(20)) == 20
+    assert get([down.remote(5) for _ in range(4)]) == [5] * 4
+
+
+def test_trees_on_one_cpu() -> None:
+    init(num_cpus=1)
+
+    @remote
+    def tree(depth: int) -> Any:
+        return 1 if depth == 0 else sum(get([tree.remote(depth - 1) for _ in range(3)]))
+
+    assert get(tree.remote(3)) == 27
+
+
+def test_actors_and_tasks_on_one_cpu() -> None:
+    init(num_cpus=1)
+
+    @remote
+    class Boss:
+        def __init__(self, depth: int) -> None:
+            self.child = Boss.remote(depth - 1) if depth else None
+            self.value = get(add.remote(depth, 0))
+
+        def total(self) -> Any:
+            return self.value + (get(self.child.total.remote()) if self.child is not None else 0)
+
+    assert get(Boss.remote(4).total.remote()) == 10
+
+
+def test_fractions_of_one_cpu() -> None:
+    init(num_cpus=0.5)
+    assert get(add.options(num_cpus=0.5).remote(1, 2)) == 3
+    with pytest.raises(mpi_runtime.errors.InfeasibleResourceError, match=r"0\.5 CPU"):
+        get(add.remote(1, 2), timeout=10)

@@ -1,0 +1,104 @@
+"""Options of remote functions and classes: what is refused, and the spec that they become."""
+
+import math
+from typing import Any
+
+import pytest
+
+from mpi_runtime import options
+from mpi_runtime.scheduler.events import ACTOR, METHOD, TASK
+from mpi_runtime.scheduler.limits import UNIT
+
+
+def check(**given: Any) -> None:
+    options.check(given, options.TASK_OPTIONS, "remote functions")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"num_cpus": 0}, {"num_cpus": 0.5}, {"num_cpus": 3}, {"num_cpus": None}, {"num_gpus": 0.25}, {"num_gpus": 2},
+        {"num_gpus": 2.0}, {"memory": 100}, {"memory": 1.5e9}, {"resources": {}}, {"resources": {"a": 0.5}},
+        {"num_returns": 0}, {"num_returns": 5}, {"max_retries": -1}, {"max_retries": 0}, {"retry_exceptions": True},
+        {"name": "x"}, {"runtime_env": {}}, {"runtime_env": {"env_vars": {"A": "1"}}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_good_options(given: Any) -> None:
+    check(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"num_cpus": -0.1}, ValueError), ({"num_cpus": math.inf}, ValueError), ({"num_cpus": math.nan}, ValueError),
+        ({"num_cpus": True}, TypeError), ({"num_cpus": "1"}, TypeError), ({"num_gpus": 1.5}, ValueError),
+        ({"num_returns": -1}, ValueError), ({"num_returns": 1.0}, TypeError), ({"num_returns": True}, TypeError),
+        ({"max_retries": -2}, ValueError), ({"retry_exceptions": 1}, TypeError), ({"name": 1}, TypeError),
+        ({"resources": {"GPU": 1}}, ValueError), ({"resources": {1: 1}}, TypeError), ({"resources": {"a": "1"}}, TypeError),
+        ({"resources": [("a", 1)]}, TypeError), ({"memory": -1}, ValueError), ({"runtime_env": []}, TypeError),
+        ({"runtime_env": {"conda": "x"}}, ValueError), ({"runtime_env": {"env_vars": {"A": 1}}}, TypeError),
+        ({"cpus": 1}, ValueError), ({"": 1}, ValueError),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_bad_options(given: Any, error: type[Exception]) -> None:
+    with pytest.raises(error) as caught:
+        check(**given)
+    (name,) = given
+    assert name in str(caught.value)
+
+
+def test_a_typing_error_gets_a_hint() -> None:
+    with pytest.raises(ValueError, match="did you mean 'num_gpus'"):
+        check(num_gpu=1)
+    with pytest.raises(ValueError, match="there are: num_cpus"):
+        check(zzz=1)
+
+
+def test_actors_have_no_options_of_calls() -> None:
+    for name in ("num_returns", "max_retries", "retry_exceptions"):
+        with pytest.raises(ValueError, match="for actors"):
+            options.check({name: 1}, options.ACTOR_OPTIONS, "actors")
+
+
+def test_defaults_of_tasks() -> None:
+    spec = options.task_spec("f", b"code", {})
+    assert (spec.kind, spec.name, spec.function) == (TASK, "f", b"code")
+    assert (spec.cpu, spec.gpu, spec.memory, spec.custom) == (UNIT, 0, 0, {})
+    assert (spec.num_returns, spec.max_retries, spec.retry_exceptions) == (1, 3, False)
+    nones = dict.fromkeys(options.TASK_OPTIONS)
+    assert options.task_spec("f", b"code", nones).id == spec.id
+
+
+def test_amounts_are_whole_units() -> None:
+    spec = options.task_spec("f", b"", {"num_cpus": 0.1, "num_gpus": 1 / 3, "resources": {"a": 0.2, "b": 0}, "memory": 2.5})
+    assert (spec.cpu, spec.gpu, spec.custom, spec.memory) == (1000, 3333, {"a": 2000}, 2)
+
+
+def test_an_actor_keeps_its_cpu_only_if_it_asked_for_it() -> None:
+    by_default = options.actor_spec("A", b"", {})
+    assert (by_default.kind, by_default.cpu, by_default.held_cpu) == (ACTOR, UNIT, 0)
+    asked = options.actor_spec("A", b"", {"num_cpus": 2})
+    assert (asked.cpu, asked.held_cpu) == (2 * UNIT, 2 * UNIT)
+    assert options.actor_spec("A", b"", {"num_cpus": 1}).held_cpu == UNIT
+
+
+def test_ids_are_of_the_content() -> None:
+    first = options.task_spec("f", b"code", {"num_cpus": 1})
+    assert first.id == options.task_spec("f", b"code", {"num_cpus": 1}).id
+    others = [
+        options.task_spec("g", b"code", {"num_cpus": 1}),
+        options.task_spec("f", b"other", {"num_cpus": 1}),
+        options.task_spec("f", b"code", {"num_cpus": 2}),
+        options.task_spec("f", b"code", {"num_returns": 2}),
+        options.actor_spec("f", b"code", {}),
+        options.method_spec("f", 1),
+    ]
+    assert len({first.id, *(spec.id for spec in others)}) == 7
+    assert all(0 <= spec.id < 2**63 for spec in (first, *others))
+
+
+def test_methods() -> None:
+    spec = options.method_spec("A.f", 3)
+    assert (spec.kind, spec.name, spec.num_returns, spec.cpu, spec.max_retries) == (METHOD, "A.f", 3, 0, 0)

@@ -1,0 +1,136 @@
+"""Values to bytes and back: layout, what stays beside the pickle, which references are found."""
+
+import pickle
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpi_runtime.objects import serialize
+from mpi_runtime.objects.serialize import ALIGNMENT, Serialized, Slot, dumps, dumps_arguments, loads
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner), max_leaves=20
+)
+
+
+def whole(value: Serialized) -> bytes:
+    """What lies in the arena: the parts, each at its place."""
+    data = bytearray(value.size())
+    for position, part in value.parts():
+        data[position : position + len(part)] = part
+    return bytes(data)
+
+
+@given(VALUES)
+def test_values_come_back(value: Any) -> None:
+    serialized = dumps(value)
+    assert loads(serialized.inline()) == value
+    assert whole(serialized) == serialized.inline()
+    assert serialized.size() == len(serialized.inline())
+    assert serialized.refs == []
+
+
+@given(st.lists(st.integers(0, 300), max_size=6))
+def test_arrays_come_back_aligned_and_read_only(lengths: list[int]) -> None:
+    arrays = [np.arange(length, dtype=np.int16) for length in lengths]
+    serialized = dumps(arrays)
+    data = np.zeros(serialized.size() + ALIGNMENT, np.uint8)
+    start = -data.ctypes.data % ALIGNMENT
+    place = data[start : start + serialized.size()]
+    place[:] = np.frombuffer(whole(serialized), np.uint8)
+    found = loads(memoryview(place))  # type: ignore[arg-type]
+    for array, copy in zip(arrays, found, strict=True):
+        assert np.array_equal(array, copy)
+        assert not copy.flags.writeable
+        assert copy.ctypes.data % ALIGNMENT == 0 or not copy.size
+        assert np.shares_memory(copy, place) or not copy.size
+
+
+def test_buffers_are_not_copied_when_serialised() -> None:
+    array = np.zeros(1_000_000)
+    serialized = dumps({"a": array})
+    assert len(serialized.data) < 1000
+    (buffer,) = serialized.buffers
+    assert np.shares_memory(np.frombuffer(buffer, np.uint8), array)
+
+
+def test_the_first_byte_tells_the_layouts_apart() -> None:
+    assert dumps([1]).inline()[0] == 0x80
+    assert dumps(object).inline()[0] == 0x80
+    assert dumps(np.zeros(3)).inline()[0] == 0x01
+
+
+def test_a_value_without_buffers_is_a_plain_pickle() -> None:
+    assert pickle.loads(dumps({"a": [1]}).inline()) == {"a": [1]}
+
+
+def test_an_empty_array_and_many_arrays() -> None:
+    assert loads(dumps(np.zeros((0, 3))).inline()).shape == (0, 3)
+    found = loads(dumps([np.full(1, n) for n in range(1000)]).inline())
+    assert [int(array[0]) for array in found] == list(range(1000))
+
+
+def test_arguments() -> None:
+    for args, kwargs in (((), {}), ((1, "a"), {}), ((Slot(0), [1]), {"x": Slot(1)}), ((np.zeros(3),), {})):
+        found_args, found_kwargs = loads(dumps_arguments(args, kwargs, "f").inline())
+        assert repr((found_args, found_kwargs)) == repr((args, kwargs))
+    assert type(loads(dumps_arguments((Slot(7),), {}, "f").inline())[0][0]) is Slot
+
+
+def test_functions_and_local_classes() -> None:
+    class Local:
+        value = 5
+
+    assert loads(dumps(lambda x: x + 1).inline())(1) == 2
+    assert loads(dumps(Local).inline()).value == 5
+
+
+@pytest.mark.parametrize("value", [threading.Lock(), [threading.Lock()], (x for x in [1])], ids=["lock", "inside", "generator"])
+def test_what_cannot_be_carried_is_named(value: Any) -> None:
+    with pytest.raises(TypeError, match=r"cannot serialise the argument of type .*(lock|generator)"):
+        dumps(value, "the argument")
+
+
+def test_an_error_of_a_class_s_own_reduce_is_not_hidden() -> None:
+    class Odd:
+        def __reduce__(self) -> Any:
+            raise LookupError("odd")
+
+    with pytest.raises(LookupError, match="odd"):
+        dumps(Odd())
+
+
+def test_subclasses_of_plain_types_keep_their_class() -> None:
+    class Text(str):
+        __slots__ = ()
+
+    for value in (Text("a"), [Text("a")], (Text("b"), 1)):
+        found = loads(dumps(value).inline())
+        assert type(found if isinstance(found, str) else found[0]) is Text
+
+
+def test_positions_are_in_order_and_do_not_overlap() -> None:
+    serialized = dumps([np.zeros(n, np.int8) for n in (1, 63, 64, 65, 1000)])
+    end = 0
+    for position, part in serialized.parts():
+        assert position >= end
+        end = position + len(part)
+    assert end == serialized.size()
+
+
+def test_the_layout_is_as_documented() -> None:
+    array = np.arange(5, dtype=np.uint8)
+    data = dumps(array).inline()
+    count = int.from_bytes(data[4:8], "little")
+    pickle_length = int.from_bytes(data[8:16], "little")
+    length = int.from_bytes(data[16:24], "little")
+    assert (data[0], count, length) == (1, 1, 5)
+    start = 24 + pickle_length
+    start += -start % ALIGNMENT
+    assert data[start:] == bytes(range(5))
+    assert serialize.loads(data).tolist() == [0, 1, 2, 3, 4]
