@@ -391,7 +391,7 @@ def look_for_stuck(state: State, queue: Queue, now: int) -> None:
     if state.index.find(queue.request, queue) is not None:
         silent = takewhile(lambda executor: now - executor.progress_us >= STUCK_US, queue.loaded.values())
         for executor in list(silent):
-            if not executor.asked_back:
+            if not executor.asked_back and executor.running() is not None:  # else its calls wait for copies
                 executor.stuck = True
                 ask_for_the_rest(state, executor)
                 leave(queue, executor)

@@ -117,7 +117,7 @@ def test_100_000_queued_tasks(tmp_path: Path) -> None:
 
     @remote
     def hold(path: str) -> None:
-        with open(path) as pipe:
+        with open(path, "rb", buffering=0) as pipe:
             pipe.read(1)
 
     held = [hold.remote(gate) for _ in range(4)]
