@@ -85,18 +85,20 @@ if TYPE_CHECKING:
     from mpi_runtime.remote_function import RemoteFunction
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'mpi_runtime' has no attribute {name!r}")
-    import importlib
+if not TYPE_CHECKING:  # or a checker would take every name for one of ours
 
-    if name in ("errors", "exceptions"):
-        value: Any = importlib.import_module("mpi_runtime.errors")
-    else:
-        value = getattr(importlib.import_module(f"mpi_runtime.{home}"), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'mpi_runtime' has no attribute {name!r}")
+        import importlib
+
+        if name in ("errors", "exceptions"):
+            value: Any = importlib.import_module("mpi_runtime.errors")
+        else:
+            value = getattr(importlib.import_module(f"mpi_runtime.{home}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

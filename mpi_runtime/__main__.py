@@ -4,6 +4,7 @@ Under plain `mpirun -n 8 python app.py` each rank runs app.py down to `init()`. 
 once and never see app.py.
 """
 
+import atexit
 import os
 import runpy
 import sys
@@ -34,7 +35,15 @@ def main(words: Sequence[str]) -> None:
         from mpi_runtime.session import work
 
         work()
+    if launch.size != 1:
+        atexit.register(_release_workers)
     run_program(words)
+
+
+def _release_workers() -> None:
+    from mpi_runtime.session import release_workers
+
+    release_workers()
 
 
 def run_program(words: Sequence[str]) -> None:

@@ -15,12 +15,12 @@ from mpi_runtime.errors import ActorDiedError, ObjectLostError
 if TYPE_CHECKING:
     from mpi_runtime.processes.client import Client
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 _serialising = threading.local()
 
 
-class ObjectRef(Generic[T]):
+class ObjectRef(Generic[T_co]):
     """A reference to a value in the global store. Values are fetched with `get`.
 
     As an argument of a remote call it stands for the value; inside a container it stays a reference. The value is
@@ -53,10 +53,10 @@ class ObjectRef(Generic[T]):
     def __del__(self) -> None:
         self._client.drop(self._id)
 
-    def __copy__(self) -> ObjectRef[T]:
+    def __copy__(self) -> ObjectRef[T_co]:
         return self
 
-    def __deepcopy__(self, _: object) -> ObjectRef[T]:
+    def __deepcopy__(self, _: object) -> ObjectRef[T_co]:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
+from typing import Any, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 from mpi_runtime import options as option_rules
 from mpi_runtime import running
@@ -36,7 +36,12 @@ class RemoteFunction(Generic[P, R]):
             f"write '{self._name}.remote()'."
         )
 
-    def options(self, **options: Any) -> RemoteFunction[P, R]:
+    @overload
+    def options(self, *, num_returns: int, **options: Any) -> Any: ...
+    @overload
+    def options(self, **options: Any) -> RemoteFunction[P, R]: ...
+
+    def options(self, **options: Any) -> Any:
         """The same function with other options for the calls made through what is returned.
 
         Raises:
@@ -47,7 +52,7 @@ class RemoteFunction(Generic[P, R]):
             changed._pickled = self._pickled
         return changed
 
-    def remote(self, *args: Any, **kwargs: Any) -> Any:
+    def remote(self, *args: Any, **kwargs: Any) -> ObjectRef[R]:
         """Submit a call.
 
         Returns:
@@ -66,10 +71,10 @@ class RemoteFunction(Generic[P, R]):
             call = Call(client.next_ids(spec.num_returns), spec.id, packed.payload, packed.arguments, packed.holds)
         else:
             call = Call(client.next_ids(spec.num_returns), spec.id, b"")
-        refs: list[ObjectRef[R]] = client.submit(call, spec.num_returns)
+        refs: Any = client.submit(call, spec.num_returns)
         if spec.num_returns == 1:
-            return refs[0]
-        return refs or None
+            return refs[0]  # type: ignore[no-any-return]
+        return refs or None  # type: ignore[return-value]  # with such options the type of the remote function is Any
 
     @functools.cached_property
     def _pickled(self) -> bytes:

@@ -17,8 +17,8 @@ def client() -> Client:
     if found is None:
         if current.is_disowned():
             raise RuntimeNotInitializedError(
-                "This process was forked from one that is part of a job, and cannot use its parent's connection. Let the "
-                "parent make the calls, or start a job of its own here with init()."
+                "This process was forked from one that is part of a job, and cannot use its parent's connection. Let "
+                "the parent make the calls, or start a job of its own here with init()."
             )
         from mpi_runtime import config, session
 

@@ -39,6 +39,8 @@ from mpi_runtime.transport.messages import Job, Shutdown, Welcome
 
 END_LIMIT_S = 10.0
 """How long the head may take to end: executors are killed, but their memory may be large."""
+RELEASE_LIMIT_S = 60.0
+"""How long the ranks may take to come up only to be told to end."""
 
 
 class HeadHandle:
@@ -50,7 +52,10 @@ class HeadHandle:
         self.socket, theirs = channel.pair()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
-        self.expected_to_end = False
+        self.expected_to_end = True
+        """Whether nobody need be told when it ends."""
+        self.failed = False
+        """As a thread: it has ended otherwise than it was told to."""
         if launch.size != 1 and _mpi_is_initialised():
             self._start_thread(theirs)
         else:
@@ -64,20 +69,27 @@ class HeadHandle:
     def _start_thread(self, theirs: socket.socket) -> None:
         from mpi_runtime.processes.head import serve
 
-        self._thread = threading.Thread(target=serve, args=(theirs, True), name="mpi_runtime head", daemon=True)
+        def work() -> None:
+            self.failed = serve(theirs, True) != 0
+            self._tell_end()
+
+        self._thread = threading.Thread(target=work, name="mpi_runtime head", daemon=True)
         self._thread.start()
 
     def _watch(self) -> None:
-        """Step 4."""
         assert self._process is not None
         descriptor = os.pidfd_open(self._process.pid)
         try:
             select.select([descriptor], [], [])
         finally:
             os.close(descriptor)
+        self._tell_end()
+
+    def _tell_end(self) -> None:
+        """Step 4."""
         if self.expected_to_end or hasattr(sys, "ps1") or sys.is_finalizing():
             return
-        print("mpi_runtime: the head process has died; the program ends.", file=sys.stderr, flush=True)
+        print("mpi_runtime: the head has died; the program ends.", file=sys.stderr, flush=True)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         time.sleep(1.0)
         if not self.expected_to_end:
@@ -95,15 +107,21 @@ class HeadHandle:
             send_start(self.socket, Start(job, self.launch))
             welcome, arena = self._read_welcome(config.start_timeout_s)
         except BaseException:
-            self.end()
+            self.end(limit_s=0.0)
             raise
         if welcome.problem:
             self.end()
             raise LaunchError(welcome.problem)
+        self.expected_to_end = False
         return welcome, arena
 
     def _read_welcome(self, timeout_s: float) -> tuple[Welcome, int]:
         if not select.select([self.socket], [], [], timeout_s)[0]:
+            if not self.is_reusable:
+                raise LaunchError(
+                    f"The head process was not up after {timeout_s:g} s. A slow file system or a busy machine may need "
+                    "init(start_timeout_s=...)."
+                )
             raise LaunchError(
                 f"The job was not up after {timeout_s:g} s. The launcher started {self.launch.size or 'several'} "
                 "ranks, and all of them must call init() (or be started by `python -m mpi_runtime app.py`): a rank "
@@ -123,20 +141,20 @@ class HeadHandle:
         """Whether it stays after a job."""
         return self.launch.size != 1
 
-    def end(self) -> None:
-        """Have it end, and wait for that."""
+    def end(self, limit_s: float = END_LIMIT_S) -> None:
+        """Have it end, and wait for that, for as long as the limit."""
         self.expected_to_end = True
         with contextlib.suppress(OSError):  # it is gone already
             send_start(self.socket, Start(None, self.launch))
         self.socket.close()
         if self._process is not None:
             try:
-                self._process.wait(END_LIMIT_S)
+                self._process.wait(limit_s)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
         elif self._thread is not None:
-            self._thread.join(END_LIMIT_S)
+            self._thread.join(limit_s)
 
 
 class Session:
@@ -155,7 +173,7 @@ class Session:
         """End the job."""
         self.head.expected_to_end = True
         with contextlib.suppress(HeadDiedError, OSError):
-            self.client.outbox.send_local(Shutdown())
+            self.client.outbox.send_last(Shutdown())
             if self.head.is_reusable:
                 self.client.read_to_end(END_LIMIT_S)
         self.client.close()
@@ -167,6 +185,8 @@ class Session:
 _session: Session | None = None
 _head: HeadHandle | None = None
 _jobs = 0
+_failure = ""
+"""Why the ranks could not be joined: MPI cannot be started twice in a program."""
 
 
 def start(config: Config) -> Session:
@@ -175,21 +195,24 @@ def start(config: Config) -> Session:
     Raises:
         LaunchError: the ranks were started in a way that cannot work, or did not come up.
     """
-    global _session, _head, _jobs
+    global _session, _head, _jobs, _failure
+    if _failure:
+        raise LaunchError(f"MPI cannot be started again in this program, after init() has failed with: {_failure}")
     head = _head
     if head is None:
         launch = launching.detect(configuration.environment())
         if launch.problem:
             raise LaunchError(launch.problem)
         if launch.rank:
-            _be_worker(launch)
+            _be_worker(launch, config.start_timeout_s)
         head = HeadHandle(launch)
         if head.is_reusable:
             _head = head
-    head.expected_to_end = False
     try:
         _session = Session(head, config, _jobs)
-    except BaseException:
+    except BaseException as error:
+        if head.is_reusable:
+            _failure = str(error) or type(error).__name__
         _head = None
         raise
     _jobs += 1
@@ -213,13 +236,19 @@ def stop() -> None:
 
 def work() -> NoReturn:
     """Be the worker of this rank."""
-    _be_worker(launching.detect(configuration.environment()))
+    _be_worker(launching.detect(configuration.environment()), None)
 
 
-def _be_worker(launch: Launch) -> NoReturn:
+def release_workers() -> None:
+    """At the end of a program that runs on rank 0 alone: if it has never called `init()`, the others still wait."""
+    if not _jobs and not _failure:
+        HeadHandle(launching.detect(configuration.environment())).end(RELEASE_LIMIT_S)
+
+
+def _be_worker(launch: Launch, start_timeout_s: float | None) -> NoReturn:
     from mpi_runtime.processes import worker  # with it comes the agent, which a driver and executors never need
 
-    worker.work(launch)
+    worker.work(launch, start_timeout_s)
 
 
 def _mpi_is_initialised() -> bool:
@@ -236,9 +265,22 @@ def _transport_mpi_is_initialised() -> bool:
 def _at_exit() -> None:
     global _head
     stop()
+    failed = bool(_failure)
     if _head is not None:
         _head.end()
+        failed = _head.failed
         _head = None
+    if failed and _mpi_is_initialised():
+        _abort()
+
+
+def _abort() -> None:
+    """Beside the user's own MPI: other ranks wait for a head that is no more, and MPI_Finalize would wait for them."""
+    from mpi_runtime.transport.mpi import abort_job
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    abort_job(1)
 
 
 def _after_fork_in_child() -> None:

@@ -28,8 +28,9 @@ from mpi_runtime.scheduler.events import (
 )
 from mpi_runtime.scheduler.limits import UNIT
 from mpi_runtime.scheduler.nodes import RUNNING, STARTING, Executor, Node, Rank
-from mpi_runtime.scheduler.placement import look_after_node, look_for_stuck, serve, settle
+from mpi_runtime.scheduler.placement import look_for_stuck, serve, settle
 from mpi_runtime.scheduler.queues import Queue
+from mpi_runtime.scheduler.reservations import look_after_node
 from mpi_runtime.scheduler.resources import Pool
 from mpi_runtime.scheduler.state import DRIVER, Client, Effects, State
 

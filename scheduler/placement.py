@@ -12,21 +12,21 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from mpi_runtime.scheduler import objects
-from mpi_runtime.scheduler.effects import StartExecutor, StopExecutor, TakeBack
+from mpi_runtime.scheduler.effects import StartExecutor, TakeBack
 from mpi_runtime.scheduler.limits import (
     FORK_WORTH_US,
     IDLE_US_MAX,
     LOCAL_QUEUE_CALLS_MAX,
     LOCAL_QUEUE_US,
     PREFETCH_US_MAX,
-    RESERVATION_US_MAX,
     STEAL_WORTH_US,
     STUCK_US,
     UNIT,
     VICTIMS_MAX,
 )
-from mpi_runtime.scheduler.nodes import STOPPING, Executor, Key, Node
+from mpi_runtime.scheduler.nodes import Executor, Key, Node
 from mpi_runtime.scheduler.queues import Queue, mark_dirty, requeue
+from mpi_runtime.scheduler.reservations import end_reservation, reserve
 from mpi_runtime.scheduler.resources import Pool, fits, give_back, take
 from mpi_runtime.scheduler.tasks import SEND, STAGED, STAGING, TAKE_BACK, Function, Task, advance
 
@@ -177,7 +177,7 @@ def note_load(queue: Queue, executor: Executor) -> None:
     if len(executor.in_hand) > 1 and not executor.blocked:
         queue.loaded[executor.id] = executor
         queue.loaded.move_to_end(executor.id)
-    else:
+    elif queue.loaded:
         queue.loaded.pop(executor.id, None)
 
 
@@ -417,61 +417,3 @@ def ask_for_the_rest(state: State, executor: Executor) -> None:
         task.executor = None
     requeue(state, staging)
     ask_back(state, executor, len(executor.in_hand) - 1)
-
-
-def reserve(state: State, queue: Queue, now: int) -> None:
-    """A large request could wait for ever while small ones take what comes free: keep one node for it, for a time."""
-    request = queue.request
-    small = request.cpu <= UNIT and request.gpu <= UNIT and not request.memory and not request.custom
-    if small or now < queue.no_reservation_until_us:
-        return
-    if queue.reserved is not None:
-        return
-    for node in state.nodes.values():
-        reachable = Pool(
-            node.total.cpu - node.actor_cpu, node.total.memory, node.total.custom, [UNIT] * len(node.total.devices)
-        )
-        if node.reserved_for is None and fits(request, reachable):
-            node.reserved_for = queue
-            queue.reserved = node
-            node.reserved_until_us = now + RESERVATION_US_MAX
-            state.alarms.set(node, now + RESERVATION_US_MAX)
-            return
-
-
-def end_reservation(state: State, node: Node) -> None:
-    """The node is for everybody again."""
-    assert node.reserved_for is not None
-    node.reserved_for.reserved = None
-    node.reserved_for = None
-    state.freed = True
-
-
-def look_after_node(state: State, node: Node, now: int) -> None:
-    """An alarm of a node: end a reservation that has lapsed, stop executors that have idled for long."""
-    queue = node.reserved_for
-    if queue is not None and (now >= node.reserved_until_us or not queue.ready):
-        end_reservation(state, node)
-        queue.no_reservation_until_us = now + RESERVATION_US_MAX
-    idle = [executor for group in node.idle.values() for executor in group.values()]
-    idle.sort(key=lambda executor: (executor.idle_since_us, executor.id))
-    surplus = len(idle) - max(1, node.total.cpu // UNIT)
-    next_us = node.reserved_until_us if node.reserved_for is not None else 0
-    for executor in idle[: max(0, surplus)]:
-        if now - executor.idle_since_us < IDLE_US_MAX:
-            next_us = executor.idle_since_us + IDLE_US_MAX
-            break
-        stop_idle(state, executor)
-    if next_us:
-        state.alarms.set(node, max(next_us, now + 1))
-
-
-def stop_idle(state: State, executor: Executor) -> None:
-    """End an executor that holds nothing."""
-    group = executor.rank.node.idle[executor.key]
-    del group[executor.id]
-    if not group:
-        del executor.rank.node.idle[executor.key]
-    executor.state = STOPPING
-    executor.expected_death = "it had been idle"
-    state.to_rank(executor.rank.number, StopExecutor(executor.id, force=False))

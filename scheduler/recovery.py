@@ -27,8 +27,8 @@ from mpi_runtime.scheduler.tasks import BLOCK, LOSE, STAGING, TAKE_BACK, UNBLOCK
 
 def blocked(state: State, executor: Executor) -> None:
     """The executor's call waits for objects: its CPU is free meanwhile, and calls behind it go elsewhere."""
-    if executor.blocked:
-        return
+    if executor.blocked or not (executor.in_hand or executor.actor):
+        return  # or a thread waits that was left behind by a call that has ended
     executor.blocked = True
     node = executor.rank.node
     if executor.grant is not None:

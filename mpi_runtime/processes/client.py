@@ -68,7 +68,7 @@ _Entry = Ready | ReadyStored | ReadyError | ReadyFailed | ReadyElsewhere
 class _Naming:
     """What ids derive from: the running call, and counters of what it has made."""
 
-    __slots__ = ("parent", "prefix", "several", "single")
+    __slots__ = ("parent", "prefix", "several", "single", "waiting")
 
     def __init__(self, parent: bytes) -> None:
         self.parent = parent
@@ -77,6 +77,8 @@ class _Naming:
         self.single = itertools.count(1)
         self.several = 1 << 47
         """Next index for calls with several return values, whose ids are consecutive: counted apart, under a lock."""
+        self.waiting = 0
+        """How many of the call's threads wait for objects."""
 
 
 class _Watch:
@@ -136,7 +138,8 @@ class Client:
         """The lowest rank of this host."""
         self.executor: Any = None
         """In an executor: the `Executor`, for questions about the running call."""
-        self.waiting_threads = 0
+        self.said_blocked = False
+        """In an executor: whether the scheduler was told that the running call waits."""
         _clients.add(self)
 
     def forked(self) -> None:
@@ -406,7 +409,7 @@ class Client:
         """Read until `complete()` says so, or the time is over. With `ids`, an executor's CPU is given up meanwhile."""
         self.outbox.flush_or(self._lost)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        blocked = self.is_executor and ids is not None
+        naming = self._naming if self.is_executor and ids is not None else None
         said = False
         try:
             while True:
@@ -415,10 +418,9 @@ class Client:
                         return True
                     self._check_open()
                     left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                    if blocked and not said:
-                        assert ids is not None
+                    if naming is not None and not said:
                         said = True
-                        self._say_blocked(ids)
+                        self._say_blocked(naming, ids or [])
                     if self._leading:
                         if left == 0.0:
                             return False
@@ -437,18 +439,23 @@ class Client:
                         return complete()
         finally:
             if said:
-                self._say_unblocked()
+                assert naming is not None
+                with self._changed:
+                    naming.waiting -= 1
+                    if not naming.waiting and naming is self._naming:
+                        self.say_unblocked()
 
-    def _say_blocked(self, ids: list[bytes]) -> None:
-        self.waiting_threads += 1
-        if self.waiting_threads == 1:
+    def _say_blocked(self, naming: _Naming, ids: list[bytes]) -> None:
+        naming.waiting += 1
+        if naming.waiting == 1:
+            self.said_blocked = True
             self.outbox.post(Blocked(ids[:BLOCKED_IDS_MAX]))
 
-    def _say_unblocked(self) -> None:
-        with self._changed:
-            self.waiting_threads -= 1
-            if not self.waiting_threads:
-                self.outbox.post(Unblocked())
+    def say_unblocked(self) -> None:
+        """No thread of the running call waits any more, or it ends: threads that it leaves behind do not count."""
+        if self.said_blocked:
+            self.said_blocked = False
+            self.outbox.post(Unblocked())
 
     def _check_open(self) -> None:
         if self._closed:

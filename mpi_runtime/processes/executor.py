@@ -97,6 +97,7 @@ class Executor:
             message = self._raised(call, spec, error, duration_us)
             del error
         self.call = None
+        client.say_unblocked()
         if duration_us > _SLOW_US or not client.calls or not spec.max_retries:
             client.outbox.post_now(message)
         else:

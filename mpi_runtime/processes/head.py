@@ -25,11 +25,10 @@ import traceback
 import msgspec
 
 from mpi_runtime import config as configuration
-from mpi_runtime.processes.launch import Launch, singleton_message
 from mpi_runtime.processes.node_agent import AgentError, NodeAgent
 from mpi_runtime.processes.poller import Poller
 from mpi_runtime.processes.printer import Printer
-from mpi_runtime.processes.rank import Host, Rank, end_process, now_us, raise_descriptor_limit
+from mpi_runtime.processes.rank import Host, Rank, end_process, join, now_us, raise_descriptor_limit
 from mpi_runtime.processes.spawn import read_start
 from mpi_runtime.processes.worker import new_agent, shorter
 from mpi_runtime.scheduler.core import Scheduler
@@ -241,16 +240,27 @@ def send_welcome(driver: Channel, message: Welcome, arena: int | None) -> None:
     driver.socket.setblocking(False)
 
 
-def serve(end: socket.socket, beside_user_mpi: bool) -> None:
-    """Be the head of one job after another until the driver is gone.
+def serve(end: socket.socket, beside_user_mpi: bool) -> int:
+    """Be the head of one job after another until the driver is gone; the exit code if that is all that a process does.
 
-    Raises:
-        TransportError: the ranks cannot be joined, or were lost.
+    What went wrong is said on the standard error, unless the driver could be told.
     """
+    code = 1
+    try:
+        code = _serve(end, beside_user_mpi)
+    except (AgentError, TransportError) as error:
+        print(f"mpi_runtime: rank 0: {error}", file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    end.close()
+    return code
+
+
+def _serve(end: socket.socket, beside_user_mpi: bool) -> int:
     raise_descriptor_limit()
     start = read_start(end)
     if start is None:
-        return
+        return 1
     poller = Poller()
     head: Head
 
@@ -260,10 +270,10 @@ def serve(end: socket.socket, beside_user_mpi: bool) -> None:
     agent: NodeAgent | None = new_agent(poller, report)
     driver = Channel(end)
     try:
-        transport = _join(start.launch, beside_user_mpi)
+        transport = join(start.launch, beside_user_mpi)
     except TransportError as error:
         send_welcome(driver, Welcome(str(error)), None)
-        raise
+        return 1
     if transport.fileno() >= 0:
         poller.add(transport.fileno(), lambda: None)
     while start is not None and start.job is not None:
@@ -284,32 +294,11 @@ def serve(end: socket.socket, beside_user_mpi: bool) -> None:
     for rank in range(1, transport.size):
         transport.send(rank, codec.encode([Stop()]))
     transport.close(clean=True)
-    driver.close()
-
-
-def _join(launch: Launch, beside_user_mpi: bool) -> Transport:
-    if launch.size == 1:
-        from mpi_runtime.transport.memory import Alone
-
-        return Alone()
-    from mpi_runtime.transport.mpi import MpiTransport
-
-    return MpiTransport(
-        expected_size=launch.size or None, cure=singleton_message(launch), beside_user_mpi=beside_user_mpi
-    )
+    return 0
 
 
 def main(descriptor: int) -> None:
     """Be the head process of the driver at the other end of this descriptor."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole foreground group; the driver decides
     gc.set_threshold(100_000, 50, 100)  # records are many and make no cycles
-    code = 0
-    try:
-        serve(socket.socket(fileno=descriptor), beside_user_mpi=False)
-    except (AgentError, TransportError) as error:
-        print(f"mpi_runtime: rank 0: {error}", file=sys.stderr)
-        code = 1
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    end_process(code)
+    end_process(serve(socket.socket(fileno=descriptor), beside_user_mpi=False))

@@ -9,7 +9,8 @@ have SLURM_NTASKS and even SLURM_PROCID=0, but are single processes; they have n
 
 srun gives its tasks an MPI only if its `--mpi` fits the library. If it does not, each task silently becomes a world of
 one. Where no `--mpi` was given, `detect` sees it; where it was the wrong one, only MPI knows: whoever performs MPI_Init
-compares the size of its world with `Launch.size` and fails with `singleton_message`.
+asks `is_of_other_family` before, compares the size of its world with `Launch.size` after, and fails with
+`singleton_message`.
 """
 
 from collections.abc import Mapping
@@ -78,8 +79,17 @@ def singleton_message(launch: Launch, world_size: int = 1) -> str:
         f"{what}: {reason}. {cure}\n"
         "Which MPI mpi4py uses: python -m mpi4py --mpi-lib-version\n"
         "Inside an allocation or without one, this starts the mpiexec that belongs to it: "
-        f"python -m mpi_runtime run -n {launch.size or 'N'} app.py"
+        f"python -m mpi_runtime run -n {launch.size or 'N'} app.py\n"
+        f"If there is no launcher, its variables are left over: unset them, or set {LAUNCHER}=none."
     )
+
+
+def is_of_other_family(launch: Launch, library: str) -> bool:
+    """Whether the MPI library that calls itself so does not understand this launcher.
+
+    Seen before MPI_Init, in which some libraries end the process without a word about the cause.
+    """
+    return ("MPICH" in library and launch.kind == "openmpi") or ("Open MPI" in library and launch.kind == "mpich")
 
 
 def _srun_problem(size: int) -> str:

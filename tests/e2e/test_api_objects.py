@@ -4,6 +4,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,7 @@ def test_arrays_of_one_value_lie_in_one_object(counts: Counts) -> None:
     found = get(put(value))
     assert counts()["stored_extents"] == 1
     places = sorted(address(array) for array in found.values())
-    assert all(400_000 <= b - a <= 400_064 for a, b in zip(places, places[1:], strict=False))
+    assert all(400_000 <= b - a <= 400_064 for a, b in pairwise(places))
 
 
 def test_arguments_are_not_copied_either() -> None:
@@ -276,11 +277,9 @@ def test_a_result_larger_than_the_store() -> None:
 
 
 def test_a_full_store_says_so_and_works_again_when_there_is_room() -> None:
-    refs = []
+    refs = [put(np.full(10 * MIB, n, np.int8)) for n in range(6)]
     with pytest.raises(ObjectStoreFullError, match="are in use"):
-        for n in range(10):
-            refs.append(put(np.full(10 * MIB, n, np.int8)))  # noqa: PERF401
-    assert len(refs) == 6
+        put(np.full(10 * MIB, 6, np.int8))
     assert [get(ref)[0] for ref in refs] == list(range(6))
     del refs[0]
     gc.collect()

@@ -17,7 +17,7 @@ WAYS = [
     pytest.param({"ranks": 4, "mpi": "mpich"}, id="mpich", marks=pytest.mark.mpi),
 ]
 
-EVERYTHING = r'''
+EVERYTHING = r"""
 import gc, os, sys, time
 import numpy as np
 import mpi_runtime as ray
@@ -136,7 +136,8 @@ del counter, many
 gc.collect()
 section("actors")
 
-for how, kind in (("raise", OwnError), ("exit", ray.exceptions.WorkerCrashedError), ("kill", ray.exceptions.WorkerCrashedError)):
+crashed = ray.exceptions.WorkerCrashedError
+for how, kind in (("raise", OwnError), ("exit", crashed), ("kill", crashed)):
     try:
         ray.get(fail.remote(how))
         raise AssertionError("nothing raised")
@@ -195,7 +196,7 @@ except ray.exceptions.ObjectLostError:
 assert ray.get(Counter.remote().add.remote()) == 1
 del old
 section("again")
-'''
+"""
 
 SECTIONS = ["tasks", "arrays", "references", "actors", "errors", "resources", "nothing left", "again"]
 

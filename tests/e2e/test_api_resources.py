@@ -1,4 +1,4 @@
-"""Resources: what there is, who may run at the same time, which devices a call is told are its own; and where code runs."""
+"""Resources: what there is, who may run at the same time, which devices a call is given; and where code runs."""
 
 import os
 import socket
@@ -41,7 +41,8 @@ def peak(folder: str, seconds: float = 0.15) -> int:
 
 
 def peak_of(folder: Path, count: int, **options: Any) -> int:
-    return max(get([peak.options(**options).remote(str(folder)) for _ in range(count)]))
+    found: list[int] = get([peak.options(**options).remote(str(folder)) for _ in range(count)])
+    return max(found)
 
 
 # Limits

@@ -123,8 +123,8 @@ def test_100_000_queued_tasks(tmp_path: Path) -> None:
     held = [hold.remote(gate) for _ in range(4)]
     refs = [add.remote(n, 1) for n in range(100_000)]
     assert wait(held, timeout=0)[0] == []
-    with open(gate, "w") as pipe:
-        pipe.write("xxxx")
+    with open(gate, "wb", buffering=0) as pipe:
+        pipe.write(b"xxxx")
         assert get(refs[:10]) == list(range(1, 11))
     assert get(refs) == list(range(1, 100_001))
 

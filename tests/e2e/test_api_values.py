@@ -33,7 +33,7 @@ def fail(text: str) -> None:
 
 
 class Gate:
-    """Holds tasks up until it is opened: a pipe that they read from; executors inherit nothing, so it is a named one."""
+    """Holds a task up until it is opened: a pipe with a name, from which the task reads."""
 
     def __init__(self, path: Any) -> None:
         self.path = str(path)
@@ -88,7 +88,7 @@ def test_get_of_something_else(wrong: Any) -> None:
 
 def test_get_of_a_list_with_something_else() -> None:
     with pytest.raises(ValueError, match="Each element must be an ObjectRef"):
-        get([put(1), 2])  # type: ignore[list-item]
+        get([put(1), 2])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("timeout", [0, 0.0, 0.05])
@@ -170,7 +170,8 @@ def test_an_error_reaches_the_thread_that_waits_for_it(gate: Gate) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        None, True, 0, -(2**70), 1.5, float("inf"), 1j, "", "ü" * 10, b"", b"\0" * 100, (), (1, (2,)), [], [[]], {}, {"a": [1]},
+        None, True, 0, -(2**70), 1.5, float("inf"), 1j, "", "ü" * 10, b"", b"\0" * 100, (), (1, (2,)), [], [[]], {},
+        {"a": [1]},
         set(), {1, 2}, frozenset({3}), range(5), slice(1, 2), bytearray(b"x" * 10), b"y" * 1_000_000, "z" * 1_000_000,
         list(range(100_000)), {n: str(n) for n in range(10_000)}, bytearray(1_000_000),
         int, len, ValueError("x"), Ellipsis,
@@ -290,7 +291,7 @@ def test_wait_refuses_what_makes_no_sense() -> None:
     with pytest.raises(TypeError, match="expected a list"):
         wait({ref})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="contains"):
-        wait([ref, 1])  # type: ignore[list-item]
+        wait([ref, 1])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="unique"):
         wait([ref, ref])
     with pytest.raises(ValueError, match="Invalid number"):
@@ -456,7 +457,8 @@ def test_copies_of_refs_are_counted_like_refs(at_rest: Callable[[], None]) -> No
 
 
 def test_values_go_with_their_last_ref(at_rest: Callable[[], None], counts: Callable[[], dict[str, int]]) -> None:
-    refs = [put(n) for n in range(100)] + [put(bytes(1_000_000)) for _ in range(5)] + [same.remote(n) for n in range(100)]
+    refs = [put(n) for n in range(100)] + [same.remote(n) for n in range(100)]
+    refs += [put(bytes(1_000_000)) for _ in range(5)]
     get(refs)
     assert counts()["objects"] == 205
     assert counts()["stored_extents"] == 5

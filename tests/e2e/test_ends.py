@@ -49,7 +49,9 @@ print("ready", os.getpid(), flush=True)
 
 
 def start(way: str, ending: str) -> Program:
-    return start_program(BUSY_PROGRAM + ending, ranks=None if way == "plain" else 3, mpi=None if way == "plain" else way)
+    return start_program(
+        BUSY_PROGRAM + ending, ranks=None if way == "plain" else 3, mpi=None if way == "plain" else way
+    )
 
 
 def command(pid: int) -> str:

@@ -103,8 +103,7 @@ except TransportError as error:
     MPI.Finalize()
 """
     completed = run_program(program, mpi="openmpi").expect(0)
-    assert "refused: the launcher started 4 ranks, but MPI finds 1" in completed.stdout
-    assert "use the launcher of your MPI" in completed.stdout
+    assert "refused: use the launcher of your MPI" in completed.stdout
 
 
 def test_without_mpi4py_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

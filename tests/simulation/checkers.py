@@ -135,7 +135,7 @@ class Checker:
         reasons = {
             b"WorkerCrashedError": happened["deaths"],
             b"OutOfMemoryError": happened["deaths"],
-            b"ActorDiedError": happened["deaths"] + happened["kills"],
+            b"ActorDiedError": happened["deaths"] + happened["kills"] + happened["refused"],
             b"ObjectStoreFullError": happened["refused"],
         }
         require(reasons.get(code), f"object {id.hex()} failed with {name!r} and nothing has happened that explains it")

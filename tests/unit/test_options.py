@@ -35,7 +35,8 @@ def test_good_options(given: Any) -> None:
         ({"num_cpus": True}, TypeError), ({"num_cpus": "1"}, TypeError), ({"num_gpus": 1.5}, ValueError),
         ({"num_returns": -1}, ValueError), ({"num_returns": 1.0}, TypeError), ({"num_returns": True}, TypeError),
         ({"max_retries": -2}, ValueError), ({"retry_exceptions": 1}, TypeError), ({"name": 1}, TypeError),
-        ({"resources": {"GPU": 1}}, ValueError), ({"resources": {1: 1}}, TypeError), ({"resources": {"a": "1"}}, TypeError),
+        ({"resources": {"GPU": 1}}, ValueError), ({"resources": {1: 1}}, TypeError),
+        ({"resources": {"a": "1"}}, TypeError),
         ({"resources": [("a", 1)]}, TypeError), ({"memory": -1}, ValueError), ({"runtime_env": []}, TypeError),
         ({"runtime_env": {"conda": "x"}}, ValueError), ({"runtime_env": {"env_vars": {"A": 1}}}, TypeError),
         ({"cpus": 1}, ValueError), ({"": 1}, ValueError),
@@ -72,7 +73,8 @@ def test_defaults_of_tasks() -> None:
 
 
 def test_amounts_are_whole_units() -> None:
-    spec = options.task_spec("f", b"", {"num_cpus": 0.1, "num_gpus": 1 / 3, "resources": {"a": 0.2, "b": 0}, "memory": 2.5})
+    needs = {"num_cpus": 0.1, "num_gpus": 1 / 3, "resources": {"a": 0.2, "b": 0}, "memory": 2.5}
+    spec = options.task_spec("f", b"", needs)
     assert (spec.cpu, spec.gpu, spec.custom, spec.memory) == (1000, 3333, {"a": 2000}, 2)
 
 

@@ -279,3 +279,18 @@ def test_an_executor_that_served_another_depth_is_filled_again() -> None:
         cluster.done(executor, parent)
         cluster.told(parent)
         cluster.running(*more)
+
+
+def test_an_executor_whose_calls_wait_for_copies_is_not_stuck() -> None:
+    with Cluster().head().node(cpus=2) as cluster:
+        first = cluster.submit()
+        cluster.done(cluster.placed(first), first)
+        cluster.told(first)
+        far, spec = cluster.put(size=100_000, rank=0), cluster.spec()
+        ids = [cluster.id(), cluster.id()]
+        cluster.client_says(0, *(Call(id, spec.id, b"", [far]) for id in ids))
+        cluster.one(Fetch)
+        cluster.later(3 * STUCK_US)
+        cluster.nothing()
+        cluster.rank_says(Fetched(1, far, 0))
+        assert cluster.placed(ids[0]) == cluster.placed(ids[1])

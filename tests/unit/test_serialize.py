@@ -90,7 +90,9 @@ def test_functions_and_local_classes() -> None:
     assert loads(dumps(Local).inline()).value == 5
 
 
-@pytest.mark.parametrize("value", [threading.Lock(), [threading.Lock()], (x for x in [1])], ids=["lock", "inside", "generator"])
+@pytest.mark.parametrize(
+    "value", [threading.Lock(), [threading.Lock()], (x for x in [1])], ids=["lock", "inside", "generator"]
+)
 def test_what_cannot_be_carried_is_named(value: Any) -> None:
     with pytest.raises(TypeError, match=r"cannot serialise the argument of type .*(lock|generator)"):
         dumps(value, "the argument")

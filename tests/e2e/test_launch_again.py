@@ -1,0 +1,157 @@
+"""`shutdown()` and `init()` again: without a launcher everything ends, under MPI the ranks stay, asleep."""
+
+import os
+import time
+
+import pytest
+
+from tests.helpers import Program, run_program, start_program
+
+MPIS = ["openmpi", "mpich"]
+IDLE_S = 4.0
+IDLE_CPU_MAX = 0.10
+"""Of one core, for all processes together; two percent are promised, on a machine that does nothing else."""
+
+AGAIN = """
+import gc, os, sys
+import mpi_runtime as ray
+
+@ray.remote
+def twice(x):
+    return 2 * x
+
+@ray.remote
+class Counter:
+    def __init__(self):
+        self.count = 0
+    def add(self):
+        self.count += 1
+        return self.count
+
+def descriptors():
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+counts = []
+for number in range(5):
+    ray.init(num_cpus=2, object_store_memory=(10 + number) << 20)
+    assert ray.is_initialized()
+    assert ray.get([twice.remote(i) for i in range(100)]) == list(range(0, 200, 2))
+    counter = Counter.remote()
+    assert ray.get([counter.add.remote() for _ in range(10)]) == list(range(1, 11))
+    big = ray.put(bytes(1_000_000))
+    assert len(ray.get(twice.remote(ray.get(big)))) == 2_000_000
+    waiting = twice.options(num_cpus=2).remote(1)
+    assert ray.cluster_resources()["object_store_memory"] == (10 + number) << 20
+    del big, counter
+    ray.shutdown()
+    ray.shutdown()
+    assert not ray.is_initialized()
+    counts.append(descriptors())
+print("counts", counts[0] == counts[-1], counts, flush=True)
+"""
+
+
+@pytest.mark.parametrize("mpi", [None, pytest.param("openmpi", marks=pytest.mark.mpi),
+                                 pytest.param("mpich", marks=pytest.mark.mpi)])  # fmt: skip
+def test_shutdown_and_init_again(mpi: str | None) -> None:
+    completed = run_program(AGAIN, ranks=3 if mpi else None, mpi=mpi).expect()
+    assert completed.stdout.startswith("counts True"), completed.stdout
+    assert completed.stderr == ""
+
+
+def test_init_twice() -> None:
+    source = """
+import mpi_runtime as ray
+first = ray.init(num_cpus=1)
+try:
+    ray.init(num_cpus=2)
+except RuntimeError as error:
+    print("refused:", error)
+again = ray.init(num_cpus=2, ignore_reinit_error=True)
+print(ray.cluster_resources()["CPU"], dict(again) == dict(first))
+"""
+    completed = run_program(source).expect()
+    first, second = completed.stdout.splitlines()
+    assert "ignore_reinit_error=True" in first
+    assert second == "1.0 True"
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", MPIS)
+def test_work_is_dropped_at_shutdown_and_does_not_reach_the_next_job(mpi: str) -> None:
+    """Tasks that run, calls that wait and values on their way between ranks belong to the job that ended."""
+    source = """
+import time
+import mpi_runtime as ray
+
+@ray.remote
+def slow(seconds):
+    time.sleep(seconds)
+    return bytes(3_000_000)
+
+@ray.remote
+def size(value):
+    return len(value)
+
+for number in range(4):
+    ray.init(num_cpus=3)
+    refs = [slow.remote(0.001 * i) for i in range(40)]
+    sizes = [size.remote(ref) for ref in refs]
+    ray.wait(sizes, num_returns=5)
+    late = slow.remote(1000)
+    ray.shutdown()
+ray.init(num_cpus=3)
+print(ray.get([size.remote(slow.remote(0)) for _ in range(5)]), flush=True)
+"""
+    completed = run_program(source, ranks=3, mpi=mpi).expect()
+    assert completed.stdout == f"{[3_000_000] * 5}\n"
+    assert completed.stderr == ""
+
+
+# Idleness.
+
+
+def cpu_seconds(pids: list[int]) -> float:
+    ticks = 0
+    for pid in pids:
+        with open(f"/proc/{pid}/stat") as file:
+            words = file.read().rpartition(")")[2].split()
+        ticks += int(words[11]) + int(words[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def idle_cpu(program: Program) -> float:
+    """How much of a core all its processes take while it does nothing."""
+    pids = [pid for pid in program.processes() if pid != program.pid]  # the launcher is not ours
+    before = cpu_seconds(pids)
+    time.sleep(IDLE_S)
+    return (cpu_seconds(pids) - before) / IDLE_S
+
+
+@pytest.mark.parametrize("mpi", [None, pytest.param("openmpi", marks=pytest.mark.mpi),
+                                 pytest.param("mpich", marks=pytest.mark.mpi)])  # fmt: skip
+def test_an_idle_job_sleeps(mpi: str | None) -> None:
+    source = """
+import mpi_runtime as ray
+ray.init()
+f = ray.remote(lambda x: x)
+for number in range(2):
+    assert ray.get([f.remote(i) for i in range(200)]) == list(range(200))
+    print("idle", number, flush=True)
+    input()
+ray.shutdown()
+print("idle 2", flush=True)
+input()
+ray.init()
+print("still there", ray.get(f.remote(5)))
+"""
+    with start_program(source, ranks=8 if mpi else None, mpi=mpi) as program:
+        for state in ("after work", "after more work", "after shutdown"):
+            program.wait_for_line(f"idle {('after work', 'after more work', 'after shutdown').index(state)}")
+            time.sleep(2)
+            used = idle_cpu(program)
+            print(f"{mpi or 'plain'}, {state}: {100 * used:.2f} % of a core")
+            assert used < IDLE_CPU_MAX
+            program.write("\n")
+        assert "still there 5" in program.finish().expect().stdout

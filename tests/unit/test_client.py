@@ -1,0 +1,385 @@
+"""The client against a scheduler that is only a socket: what it says, in which order, and how it counts references."""
+
+import gc
+import itertools
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mpi_runtime import current, errors
+from mpi_runtime.objects import arena, serialize
+from mpi_runtime.objects.arena import ClientArena
+from mpi_runtime.processes.client import Client
+from mpi_runtime.refs import ObjectRef
+from mpi_runtime.scheduler.effects import Ready, ReadyElsewhere, ReadyError, ReadyFailed
+from mpi_runtime.scheduler.events import (
+    TASK,
+    Blocked,
+    Call,
+    Held,
+    Put,
+    Query,
+    Released,
+    Spec,
+    Subscribed,
+    Unblocked,
+)
+from mpi_runtime.transport import channel, codec
+from mpi_runtime.transport.channel import HEADER, LOCAL, Splitter
+from mpi_runtime.transport.messages import Shutdown
+
+LIMIT_S = 10.0
+
+
+class Peer:
+    """The other end: keeps what the client says, says what the test wants."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+        self.said: list[Any] = []
+        self._splitter = Splitter()
+
+    def hear(self, *kinds: type, timeout_s: float = LIMIT_S) -> list[Any]:
+        """Listen until a message of each of these kinds was said; all that was said since the last time."""
+        end = time.monotonic() + timeout_s
+        while not all(any(type(message) is kind for message in self.said) for kind in kinds):
+            assert time.monotonic() < end, f"heard only {self.said}, not {kinds}"
+            self._listen(0.01)
+        said, self.said = self.said, []
+        return said
+
+    def rest(self) -> list[Any]:
+        """What the client says until it has been silent for a while."""
+        while self._listen(0.05):
+            pass
+        said, self.said = self.said, []
+        return said
+
+    def _listen(self, timeout_s: float) -> bool:
+        self.end.settimeout(timeout_s)
+        try:
+            data = self.end.recv(1 << 18)
+        except TimeoutError:
+            return False
+        for count, frame in self._splitter.feed(data):
+            decoder = codec.to_agent if count == LOCAL else codec.from_client
+            self.said += decoder.decode(frame)
+        return bool(data)
+
+    def say(self, *messages: Any) -> None:
+        """Send a frame to the client."""
+        frame = codec.encode(messages)
+        self.end.sendall(HEADER.pack(len(frame), 0) + frame)
+
+
+@pytest.fixture
+def both() -> Iterator[tuple[Client, Peer]]:
+    ours, theirs = channel.pair()
+    descriptor = arena.create(1 << 20, 1)
+    client = Client(ours, ClientArena(descriptor), {0: 0}, 65536)
+    client.set_parent(b"test")
+    current.set_client(client)
+    yield client, Peer(theirs)
+    current.set_client(None)
+    client.close()
+    end = time.monotonic() + LIMIT_S
+    while client.outbox.ticking and time.monotonic() < end:
+        time.sleep(0.001)
+    for one in (ours, theirs):
+        one.close()
+    os.close(descriptor)
+
+
+def submit(client: Client, num_returns: int = 1) -> list[ObjectRef[Any]]:
+    return client.submit(Call(client.next_ids(num_returns), 1, b""), num_returns)
+
+
+def in_thread(work: Any) -> tuple[threading.Thread, list[Any]]:
+    """Run it; what it returned or raised comes into the list."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(work())
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, found
+
+
+# Ids
+
+
+def test_ids_derive_from_the_parent_and_the_order(both: tuple[Client, Peer]) -> None:
+    client, _ = both
+    client.set_parent(b"parent")
+    first = [client.next_ids(1), client.next_ids(3), client.next_ids(1), client.next_ids(2)]
+    client.set_parent(b"parent")
+    assert [client.next_ids(1), client.next_ids(3), client.next_ids(1), client.next_ids(2)] == first
+    client.set_parent(b"parent", attempt=1)
+    assert client.next_ids(1) != first[0]
+    client.set_parent(b"other")
+    assert client.next_ids(1) != first[0]
+    assert all(len(id) == 16 for id in first)
+
+
+def test_ids_of_threads_never_overlap(both: tuple[Client, Peer]) -> None:
+    client, _ = both
+    found: list[bytes] = []
+
+    def work(count: int) -> None:
+        for _ in range(2000):
+            start = int.from_bytes(client.next_ids(count), "big")
+            found.extend((start + index).to_bytes(16, "big") for index in range(max(1, count)))
+
+    threads = [threading.Thread(target=work, args=(count,)) for count in (0, 1, 2, 3, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == len(found) == 2000 * 12
+
+
+# What is said, and when
+
+
+def test_a_lone_call_is_said_at_once(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    refs = submit(client)
+    (call,) = peer.hear(Call)
+    assert call.id == refs[0].binary()
+
+
+def test_many_calls_share_frames_and_keep_their_order(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    refs = list(itertools.chain(*[submit(client) for _ in range(1000)]))
+    calls = [message for message in peer.rest() if type(message) is Call]
+    assert [call.id for call in calls] == [ref.binary() for ref in refs]
+
+
+def test_the_last_of_a_burst_is_not_left_behind(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    refs = [submit(client) for _ in range(7)]
+    said = peer.rest()  # though the client does nothing more
+    assert sum(type(message) is Call for message in said) == len(refs)
+
+
+def test_a_spec_is_said_once(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    for _ in range(3):
+        client.register(Spec(5, TASK, "f", b""))
+    assert [type(message) for message in peer.rest()] == [Spec]
+
+
+def test_nothing_follows_the_last_message(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    refs = [client.put(n) for n in range(10)]
+    client.outbox.send_last(Shutdown())
+    refs.clear()
+    submit(client)
+    said = peer.rest()
+    assert type(said[-1]) is Shutdown
+    assert sum(type(message) is Put for message in said) == 10
+
+
+# Counting
+
+
+def test_the_last_reference_is_told_once(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    ref = submit(client)[0]
+    id = ref.binary()
+    other: ObjectRef[Any] = ObjectRef(id, client.adopt(id))
+    peer.rest()
+    del ref
+    assert not any(type(message) is Released for message in peer.rest())
+    del other
+    released = [message.ids for message in peer.hear(Released) if type(message) is Released]
+    assert released == [[id]]
+    assert client.counts == {}
+
+
+def test_a_reference_that_comes_back_is_held_after_its_release(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    ref = submit(client)[0]
+    id = ref.binary()
+    peer.rest()
+    del ref
+    again: ObjectRef[Any] = ObjectRef(id, client.adopt(id))
+    said = [message for message in peer.rest() if type(message) in (Released, Held)]
+    # Either it was back before anything was told, or both are told in this order.
+    assert [type(message) for message in said] in ([], [Released, Held])
+    del again
+    peer.hear(Released)
+
+
+def test_an_argument_is_said_before_its_release(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    for _ in range(50):
+        ref = client.put(1)
+        id = ref.binary()
+        refs = client.submit(Call(client.next_ids(1), 1, b"", [id]), 1)
+        del ref
+        said = peer.hear(Call) + peer.rest()
+        call = next(number for number, message in enumerate(said) if type(message) is Call)
+        assert not any(type(message) is Released and id in message.ids for message in said[:call])
+        refs.clear()
+
+
+def test_values_of_gone_references_are_forgotten(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    refs = [submit(client)[0] for _ in range(10)]
+    peer.say(*[Ready(ref.binary(), serialize.dumps(n).data) for n, ref in enumerate(refs)])
+    assert client.get([ref.binary() for ref in refs], LIMIT_S) == list(range(10))
+    late = refs[3].binary()
+    refs.clear()
+    client.outbox.flush()
+    assert client.values == {}
+    peer.say(Ready(late, b""))  # it was on its way when the reference went
+    client.wait([client.put(0).binary()], 1, 0)
+    assert late not in client.values
+
+
+def test_references_dropped_by_the_collector(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    cycle: list[Any] = [client.put(1)]
+    cycle.append(cycle)
+    peer.rest()
+    del cycle
+    gc.collect()
+    client.outbox.flush()
+    assert [type(message) for message in peer.rest()] == [Released]
+
+
+# Waiting
+
+
+def test_get_waits_for_what_is_missing(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    refs = [submit(client)[0] for _ in range(3)]
+    thread, found = in_thread(lambda: client.get([ref.binary() for ref in refs], LIMIT_S))
+    for n in (2, 0, 1):
+        peer.say(Ready(refs[n].binary(), serialize.dumps(n).data))
+    thread.join(LIMIT_S)
+    assert found == [[0, 1, 2]]
+
+
+def test_borrowed_objects_are_subscribed_to_once(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    id = bytes(16)
+    ref: ObjectRef[Any] = ObjectRef(id, client.adopt(id))
+    with pytest.raises(errors.GetTimeoutError):
+        client.get([id], 0.01)
+    with pytest.raises(errors.GetTimeoutError):
+        client.get([id], 0.01)
+    assert sum(type(message) is Subscribed for message in peer.rest()) == 1
+    peer.say(Ready(id, serialize.dumps("v").data))
+    assert client.get([id], LIMIT_S) == ["v"]
+    del ref
+
+
+def test_values_elsewhere_are_asked_for_together(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    refs = [submit(client)[0] for _ in range(50)]
+    ids = [ref.binary() for ref in refs]
+    peer.rest()
+    peer.say(*[ReadyElsewhere(id) for id in ids])
+    assert all(client.wait(ids, len(ids), LIMIT_S))
+    thread, found = in_thread(lambda: client.get(ids, LIMIT_S))
+    (asked,) = peer.hear(Subscribed)
+    assert asked.ids == ids
+    assert asked.fetch
+    peer.say(*[Ready(id, serialize.dumps(n).data) for n, id in enumerate(ids)])
+    thread.join(LIMIT_S)
+    assert found == [list(range(50))]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_error_ends_the_wait(both: tuple[Client, Peer], known: bool) -> None:
+    client, peer = both
+    never, bad, worse = (submit(client)[0] for _ in range(3))
+    messages = [
+        ReadyError(bad.binary(), errors.to_bytes(errors.task_error(KeyError("k"), "text"))),
+        ReadyFailed(worse.binary(), "WorkerCrashedError", "it died"),
+    ]
+    if known:
+        peer.say(*messages)
+        client.wait([bad.binary(), worse.binary()], 2, LIMIT_S)
+    threads = [in_thread(lambda ref=ref: client.get([never.binary(), ref.binary()], LIMIT_S)) for ref in (bad, worse)]
+    if not known:
+        time.sleep(0.05)
+        peer.say(*messages)
+    for thread, _ in threads:
+        thread.join(LIMIT_S)
+    (first,), (second,) = (found for _, found in threads)
+    assert isinstance(first, KeyError)
+    assert isinstance(second, errors.WorkerCrashedError)
+
+
+def test_an_executor_says_that_it_waits(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    client.is_executor = True
+    ref = submit(client)[0]
+    peer.rest()
+    threads = [in_thread(lambda: client.get([ref.binary()], LIMIT_S)) for _ in range(3)]
+    (said,) = (message for message in peer.hear(Blocked) if type(message) is Blocked)
+    assert said.ids == [ref.binary()]
+    assert not peer.rest()
+    peer.say(Ready(ref.binary(), serialize.dumps(1).data))
+    for thread, _ in threads:
+        thread.join(LIMIT_S)
+    client.outbox.flush()
+    assert [type(message) for message in peer.rest()] == [Unblocked]
+    assert [found for _, found in threads] == [[[1]]] * 3
+
+
+def test_threads_left_behind_by_a_call_do_not_count(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    client.is_executor = True
+    client.set_parent(b"first call")
+    ref = submit(client)[0]
+    thread, found = in_thread(lambda: client.get([ref.binary()], LIMIT_S))
+    peer.hear(Blocked)
+    client.say_unblocked()  # as at the end of the call
+    peer.hear(Unblocked)
+    client.set_parent(b"second call")
+    peer.say(Ready(ref.binary(), serialize.dumps(1).data))
+    thread.join(LIMIT_S)
+    client.outbox.flush()
+    assert found == [[1]]
+    assert not any(type(message) in (Blocked, Unblocked) for message in peer.rest())
+
+
+def test_a_lost_connection_is_told_to_all_threads(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    ref = submit(client)[0]
+    threads = [in_thread(lambda: client.get([ref.binary()], None)) for _ in range(3)]
+    time.sleep(0.05)
+    peer.end.shutdown(socket.SHUT_RDWR)
+    for thread, _ in threads:
+        thread.join(LIMIT_S)
+    assert all(isinstance(found[0], errors.HeadDiedError) for _, found in threads)
+
+
+def test_queries_of_threads_get_their_own_answers(both: tuple[Client, Peer]) -> None:
+    import msgspec
+
+    from mpi_runtime.scheduler.effects import Answer
+
+    client, peer = both
+    threads = [in_thread(lambda n=n: client.query("what", bytes([n] * 16))) for n in range(4)]
+    asked: list[Query] = []
+    end = time.monotonic() + LIMIT_S
+    while len(asked) < 4 and time.monotonic() < end:
+        asked += [message for message in peer.rest() if type(message) is Query]
+    peer.say(*[Answer(query.request, msgspec.msgpack.encode(query.id[0])) for query in reversed(asked)])
+    for thread, _ in threads:
+        thread.join(LIMIT_S)
+    assert [found for _, found in threads] == [[n] for n in range(4)]
