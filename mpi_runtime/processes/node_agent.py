@@ -127,9 +127,7 @@ class NodeAgent:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         code = f"from mpi_runtime.processes.forkserver import main; main({theirs.fileno()})"
         # A launcher kills ranks by group; the forkserver has to live a little longer, to kill what executors started.
-        self._forkserver_process = start_python(
-            code, [theirs.fileno()], self._environment, own_session=True
-        )
+        self._forkserver_process = start_python(code, [theirs.fileno()], self._environment, own_session=True)
         theirs.close()
         self._forkserver = ours
         self._poller.add(ours, self._on_forkserver)

@@ -60,23 +60,6 @@ def test_shutdown_and_init_again(mpi: str | None) -> None:
     assert completed.stderr == ""
 
 
-def test_init_twice() -> None:
-    source = """
-import mpi_runtime as ray
-first = ray.init(num_cpus=1)
-try:
-    ray.init(num_cpus=2)
-except RuntimeError as error:
-    print("refused:", error)
-again = ray.init(num_cpus=2, ignore_reinit_error=True)
-print(ray.cluster_resources()["CPU"], dict(again) == dict(first))
-"""
-    completed = run_program(source).expect()
-    first, second = completed.stdout.splitlines()
-    assert "ignore_reinit_error=True" in first
-    assert second == "1.0 True"
-
-
 @pytest.mark.mpi
 @pytest.mark.parametrize("mpi", MPIS)
 def test_work_is_dropped_at_shutdown_and_does_not_reach_the_next_job(mpi: str) -> None:

@@ -154,8 +154,8 @@ def wait(pid: int, terminal: int) -> int:
 
 
 def test_inside_a_notebook() -> None:
-    """As in a kernel: cells run one after the other in a thread that is not the main one, standard output is replaced."""
-    source = f"""
+    """As in a kernel: cells run in a thread that is not the main one, and standard output is replaced."""
+    source = """
 import code, io, sys, threading
 
 cells = [
@@ -177,7 +177,7 @@ def double(x):
     "context = ray.init(num_cpus=1)",
     "third = ray.get(double.remote(4))",
 ]
-console = code.InteractiveInterpreter({{"__name__": "__main__"}})
+console = code.InteractiveInterpreter({"__name__": "__main__"})
 
 def run():
     for cell in cells:
@@ -206,7 +206,8 @@ def test_inside_a_real_kernel(tmp_path: Path) -> None:
     try:
         client.start_channels()
         client.wait_for_ready(timeout=30)
-        code = "import mpi_runtime as ray\nray.init(num_cpus=1)\nf = ray.remote(lambda x: x + 1)\nprint(ray.get(f.remote(1)))"
+        code = "import mpi_runtime as ray\nray.init(num_cpus=1)\n"
+        code += "f = ray.remote(lambda x: x + 1)\nprint(ray.get(f.remote(1)))"
         said: list[str] = []
         reply = client.execute_interactive(
             code, timeout=30, output_hook=lambda message: said.append(message["content"].get("text", ""))
@@ -248,7 +249,7 @@ def test_the_verb_run_on_eight_ranks(app: Path) -> None:
 @pytest.mark.parametrize("mpi", MPIS)
 def test_a_string_on_ranks(mpi: str) -> None:
     python = mpi_python(mpi)
-    command = [python.with_name("mpirun"), "-n", "3", python, "-c", PROGRAM, "x"]
+    command: list[str | Path] = [python.with_name("mpirun"), "-n", "3", python, "-c", PROGRAM, "x"]
     with start_command(command) as program:
         expect_counted(program.finish(), ["-c", "x"])
 

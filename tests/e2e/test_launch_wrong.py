@@ -33,7 +33,7 @@ def refuse(environment: Mapping[str, str], words: list[str]) -> Completed:
 def test_the_launcher_of_another_mpi(launcher: str, library: str, tmp_path: Path) -> None:
     app = tmp_path / "app.py"
     app.write_text(PROGRAM)
-    command = [mpi_python(launcher).with_name("mpirun"), "-n", "3", mpi_python(library), app]
+    command: list[str | Path] = [mpi_python(launcher).with_name("mpirun"), "-n", "3", mpi_python(library), app]
     with start_command(command) as program:
         completed = program.finish()
     assert completed.returncode == 1, completed.output()

@@ -108,7 +108,7 @@ def test_driver_leaves_the_launcher() -> None:
         "import os, subprocess, sys\n"
         "from mpi_runtime.config import leave_launcher\n"
         "leave_launcher()\n"
-        "child = 'import os; print(sorted(n for n in os.environ if n[:3] in (\"PMI\", \"OMP\", \"KEP\")))'\n"
+        'child = \'import os; print(sorted(n for n in os.environ if n[:3] in ("PMI", "OMP", "KEP")))\'\n'
         "subprocess.run([sys.executable, '-c', child], check=True)\n"
     )
     env = os.environ | {"PMI_RANK": "0", "OMPI_COMM_WORLD_RANK": "0", "KEPT": "1", "OMP_NUM_THREADS": "2"}

@@ -33,7 +33,7 @@ def test_what_is_taken_comes_back(wanted: list[Request], order: object) -> None:
             grants.append(take(request, free))
         assert min(free.cpu, free.memory, *free.custom.values(), *free.devices) >= 0
         assert max(free.devices) <= UNIT
-    order.shuffle(grants)  # type: ignore[attr-defined]
+    order.shuffle(grants)
     for grant in grants:
         give_back(grant, free)
     assert free == pool()
