@@ -69,8 +69,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from mpi_runtime import errors
-    from mpi_runtime import errors as exceptions
+    from mpi_runtime import errors, exceptions
     from mpi_runtime.actors import ActorClass, ActorHandle, method
     from mpi_runtime.api import explain, get, init, is_initialized, kill, put, remote, shutdown, wait
     from mpi_runtime.context import (
@@ -94,7 +93,7 @@ if not TYPE_CHECKING:  # or a checker would take every name for one of ours
         import importlib
 
         if name in ("errors", "exceptions"):
-            value: Any = importlib.import_module("mpi_runtime.errors")
+            value: Any = importlib.import_module(f"mpi_runtime.{name}")
         else:
             value = getattr(importlib.import_module(f"mpi_runtime.{home}"), name)
         globals()[name] = value

@@ -9,7 +9,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from mpi_runtime import options as option_rules
 from mpi_runtime import running
-from mpi_runtime.arguments import pack
+from mpi_runtime.arguments import Parameters, pack
 from mpi_runtime.processes.client import Client
 from mpi_runtime.refs import ActorRef, ObjectRef
 from mpi_runtime.remote_function import dump_code
@@ -70,8 +70,9 @@ class ActorClass(Generic[T]):
         """Make an actor. The handle can be used at once; if the constructor raises, every call gets that error.
 
         Raises:
-            TypeError: an argument cannot be serialised.
+            TypeError: an argument is missing, unknown, or cannot be serialised.
         """
+        self._parameters.check(args, kwargs, self._name)
         client = running.client()
         if self._spec is None:
             self._spec = option_rules.actor_spec(self._name, self._pickled, self._options)
@@ -79,6 +80,10 @@ class ActorClass(Generic[T]):
         packed = pack(client, args, kwargs, self._name)
         call = Call(client.next_ids(1), self._spec.id, packed.payload, packed.arguments, packed.holds)
         return ActorHandle(client.submit_creation(call), self._name, self._methods)
+
+    @functools.cached_property
+    def _parameters(self) -> Parameters:
+        return Parameters.of(self._class)
 
     @functools.cached_property
     def _pickled(self) -> bytes:

@@ -16,6 +16,10 @@ from mpi_runtime.scheduler.events import Killed
 
 T = TypeVar("T")
 
+_WITHOUT_MEANING = frozenset(
+    ("include_dashboard", "dashboard_host", "dashboard_port", "configure_logging", "logging_level", "logging_format")
+)
+
 
 class Context(Mapping[str, Any]):
     """What `init()` returns: a mapping with facts about the job, and a context manager that ends it."""
@@ -50,7 +54,8 @@ def init(address: str | None = None, *, ignore_reinit_error: bool = False, **arg
         address: must be None or "local": MPI jobs cannot be joined from outside.
         ignore_reinit_error: return quietly if the job is running already.
         **arguments: the fields of `Config`: `num_cpus`, `num_gpus`, `resources` (amounts of each node, believed
-            as stated), `memory`, `object_store_memory`, `log_to_driver`, `start_timeout_s` and others.
+            as stated), `memory`, `object_store_memory`, `log_to_driver`, `start_timeout_s` and others. Ray's arguments
+            for its dashboard and its own logging are accepted: there is neither here.
 
     Returns:
         A mapping with facts about the job, which as a context manager ends it.
@@ -65,7 +70,9 @@ def init(address: str | None = None, *, ignore_reinit_error: bool = False, **arg
             f"init(address={address!r}): a job of MPI ranks cannot be joined by address. Start the program with "
             "`mpirun -n N python app.py` and call init() without an address."
         )
-    config = configuration.from_init(**arguments)
+    config = configuration.from_init(
+        **{name: value for name, value in arguments.items() if name not in _WITHOUT_MEANING}
+    )
     client = current.client_or_none()
     running_session = session.session()
     if client is None:

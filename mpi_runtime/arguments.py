@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mpi_runtime.objects import serialize
@@ -10,6 +13,42 @@ from mpi_runtime.refs import ObjectRef
 
 PAYLOAD_BYTES_MAX = 65536
 """Arguments larger than this travel as an object."""
+
+
+class Parameters(NamedTuple):
+    """What a function takes, for a check of calls that costs next to nothing when they are right."""
+
+    least: float
+    """With fewer arguments by position, or with any by name, `signature` has to be asked."""
+    most: float
+    signature: inspect.Signature | None
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> Parameters:
+        """Those of a function or class; of some written in C nothing is known."""
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError):
+            return cls(0, math.inf, None)
+        by_kind: dict[Any, list[inspect.Parameter]] = {}
+        for parameter in signature.parameters.values():
+            by_kind.setdefault(parameter.kind, []).append(parameter)
+        positional = by_kind.get(inspect.Parameter.POSITIONAL_ONLY, [])
+        positional = positional + by_kind.get(inspect.Parameter.POSITIONAL_OR_KEYWORD, [])
+        least: float = sum(parameter.default is inspect.Parameter.empty for parameter in positional)
+        if any(one.default is inspect.Parameter.empty for one in by_kind.get(inspect.Parameter.KEYWORD_ONLY, [])):
+            least = math.inf
+        return cls(least, math.inf if inspect.Parameter.VAR_POSITIONAL in by_kind else len(positional), signature)
+
+    def check(self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> None:
+        """Raise TypeError if `name` cannot be called with these arguments."""
+        if not kwargs and self.least <= len(args) <= self.most:
+            return
+        if self.signature is not None:
+            try:
+                self.signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{name}.remote(): {error}") from None
 
 
 class Packed(NamedTuple):

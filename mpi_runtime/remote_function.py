@@ -8,7 +8,7 @@ from typing import Any, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 from mpi_runtime import options as option_rules
 from mpi_runtime import running
-from mpi_runtime.arguments import pack
+from mpi_runtime.arguments import Parameters, pack
 from mpi_runtime.processes.client import Client
 from mpi_runtime.refs import ObjectRef
 from mpi_runtime.scheduler.events import Call, Spec
@@ -59,8 +59,9 @@ class RemoteFunction(Generic[P, R]):
             An `ObjectRef`; a list of them for `num_returns` above 1; None for 0.
 
         Raises:
-            TypeError: an argument cannot be serialised.
+            TypeError: an argument is missing, unknown, or cannot be serialised.
         """
+        self._parameters.check(args, kwargs, self._name)
         client = running.client()
         if client is not self._client:
             self._prepare(client)
@@ -75,6 +76,10 @@ class RemoteFunction(Generic[P, R]):
         if spec.num_returns == 1:
             return refs[0]  # type: ignore[no-any-return]
         return refs or None  # type: ignore[return-value]  # with such options the type of the remote function is Any
+
+    @functools.cached_property
+    def _parameters(self) -> Parameters:
+        return Parameters.of(self._function)
 
     @functools.cached_property
     def _pickled(self) -> bytes:

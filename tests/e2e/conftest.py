@@ -16,7 +16,7 @@ import pytest
 import mpi_runtime
 from mpi_runtime import current
 
-SETTLE_S = 10.0
+SETTLE_S = 30.0
 """How long what was released may take to be gone: actors' processes have to end."""
 
 

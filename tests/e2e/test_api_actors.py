@@ -499,8 +499,16 @@ def test_a_constructor_that_raises_tells_every_call() -> None:
 
 
 def test_wrong_constructor_arguments() -> None:
-    with pytest.raises(ActorDiedError, match="unexpected keyword argument 'nonsense'"):
-        get(Counter.remote(nonsense=1).add.remote(), timeout=20)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
+        Counter.remote(nonsense=1)
+    with pytest.raises(TypeError, match="too many"):
+        Counter.remote(1, 2)
+
+
+def test_wrong_arguments_of_methods() -> None:
+    counter = Counter.remote()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
+        get(counter.add.remote(nonsense=1))
 
 
 def test_a_constructor_argument_that_failed() -> None:

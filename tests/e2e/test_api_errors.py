@@ -422,7 +422,10 @@ def test_what_a_crashed_task_was_writing_is_freed() -> None:
 
 def test_exceptions_has_the_names() -> None:
     assert mpi_runtime.exceptions.GetTimeoutError is mpi_runtime.errors.GetTimeoutError
-    assert mpi_runtime.exceptions.RayActorError is mpi_runtime.errors.ActorError
+    from mpi_runtime.exceptions import RayActorError, RayError, RayTaskError
+
+    assert (RayError, RayTaskError, RayActorError) == (MpiRuntimeError, TaskError, mpi_runtime.errors.ActorError)
+    assert mpi_runtime.exceptions.RayError is MpiRuntimeError
 
 
 def test_a_large_error_as_an_argument() -> None:

@@ -93,6 +93,11 @@ def test_arguments_of_init_are_checked(arguments: Any, error: type[Exception], t
     assert not is_initialized()
 
 
+def test_ray_s_arguments_without_meaning_here_are_accepted() -> None:
+    init(num_cpus=1, include_dashboard=False, dashboard_port=8265, configure_logging=False, logging_level="error")
+    assert mpi_runtime.cluster_resources()["CPU"] == 1
+
+
 def test_the_first_use_starts_a_job() -> None:
     assert get(put(1)) == 1
     assert is_initialized()

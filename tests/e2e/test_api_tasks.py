@@ -46,9 +46,27 @@ def test_it_runs_elsewhere() -> None:
     assert get(where.remote()) != os.getpid()
 
 
-def test_wrong_arguments_raise_at_get_or_before() -> None:
-    with pytest.raises(TypeError, match="argument"):
-        get(add.remote())
+def test_wrong_arguments_are_refused_at_once() -> None:
+    @remote
+    def strict(a: int, /, b: int = 0, *, c: int) -> int:
+        return a + b + c
+
+    @remote
+    def loose(*args: int, **kwargs: int) -> int:
+        return len(args) + len(kwargs)
+
+    assert get([strict.remote(1, c=2), strict.remote(1, 2, c=3), strict.remote(1, b=2, c=3)]) == [3, 6, 6]
+    assert get([loose.remote(), loose.remote(1, 2, x=3)]) == [0, 3]
+    with pytest.raises(TypeError, match=r"add\.remote\(\): missing a required argument: 'a'"):
+        add.remote()
+    with pytest.raises(TypeError, match="too many positional"):
+        add.remote(1, 2, 3)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'd'"):
+        add.remote(1, d=1)
+    with pytest.raises(TypeError, match="'c'"):
+        strict.remote(1)
+    with pytest.raises(TypeError, match="'a'"):
+        strict.remote(a=1, c=2)
 
 
 def test_direct_calls_are_refused() -> None:

@@ -184,7 +184,10 @@ def test_a_reader_that_takes_its_time(tmp_path: Path) -> None:
     app = tmp_path / "app.py"
     app.write_text(FLOOD.replace("MEGABYTES = 200", "MEGABYTES = 12"))
     program = subprocess.Popen(
-        [sys.executable, app], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        [sys.executable, app],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert program.stdout is not None
     assert program.stderr is not None

@@ -21,7 +21,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("objects",),
     ("transport",),
     ("config",),
-    ("current", "refs", "errors"),
+    ("current", "refs", "errors", "exceptions"),
     ("scheduler", "gpu", "slurm"),
 )
 TYPES_FROM_ABOVE = {

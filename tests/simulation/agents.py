@@ -151,6 +151,9 @@ class Agent:
             hand.executor.tokens -= 1
             taken.appendleft(hand.ids.pop())
             hand.draining = True
+        while hand.held_back and not hand.held_back[0][0]:
+            # Nothing in it may start any more, but the running call may wait for a value in it.
+            self._give(hand, *hand.held_back.popleft())
         self.world.counters["take backs"] += 1
         self.world.counters["calls taken back"] += len(taken)
         self.report(TakenBack(hand.number, list(taken)))
