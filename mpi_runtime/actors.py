@@ -55,6 +55,12 @@ class ActorClass(Generic[T]):
             f"Actors cannot be instantiated directly. Instead of '{self._name}()', use '{self._name}.remote()'."
         )
 
+    def __mro_entries__(self, _: object) -> NoReturn:
+        raise TypeError(
+            f"{self._name} is an actor class, and cannot be derived from. Derive from the plain class, and make the "
+            "result remote."
+        )
+
     def options(self, **options: Any) -> ActorClass[T]:
         """The same class with other options for the actors made through what is returned.
 
@@ -66,7 +72,7 @@ class ActorClass(Generic[T]):
             changed._pickled = self._pickled
         return changed
 
-    def remote(self, *args: Any, **kwargs: Any) -> ActorHandle:
+    def remote(self, /, *args: Any, **kwargs: Any) -> ActorHandle:
         """Make an actor. The handle can be used at once; if the constructor raises, every call gets that error.
 
         Raises:
@@ -152,7 +158,7 @@ class ActorMethod:
         option_rules.check({"num_returns": num_returns}, ("num_returns",), "actor methods")
         return ActorMethod(self._ref, self._class_name, self._name, num_returns)
 
-    def remote(self, *args: Any, **kwargs: Any) -> Any:
+    def remote(self, /, *args: Any, **kwargs: Any) -> Any:
         """Submit a call. Calls from one process run in the order in which they were submitted.
 
         Returns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NoReturn, ParamSpec, TypeVar, overload
 
@@ -22,6 +23,10 @@ class RemoteFunction(Generic[P, R]):
 
     def __init__(self, function: Callable[P, R], options: Mapping[str, Any]) -> None:
         option_rules.check(options, option_rules.TASK_OPTIONS, "remote functions")
+        if inspect.iscoroutinefunction(function):
+            raise ValueError(
+                "'async def' should not be used for remote functions: make a plain function that calls asyncio.run()."
+            )
         self._function = function
         self._options = dict(options)
         self._name = getattr(function, "__name__", type(function).__name__)
@@ -52,7 +57,7 @@ class RemoteFunction(Generic[P, R]):
             changed._pickled = self._pickled
         return changed
 
-    def remote(self, *args: Any, **kwargs: Any) -> ObjectRef[R]:
+    def remote(self, /, *args: Any, **kwargs: Any) -> ObjectRef[R]:
         """Submit a call.
 
         Returns:

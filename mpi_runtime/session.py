@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import resource
 import select
 import signal
 import socket
@@ -33,7 +34,7 @@ from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.processes import launch as launching
 from mpi_runtime.processes.client import Client
 from mpi_runtime.processes.launch import Launch
-from mpi_runtime.processes.spawn import Start, send_start, start_python
+from mpi_runtime.processes.spawn import Start, library_path, send_start, start_python
 from mpi_runtime.transport import channel
 from mpi_runtime.transport.messages import Job, Shutdown, Welcome
 
@@ -49,6 +50,7 @@ class HeadHandle:
     def __init__(self, launch: Launch) -> None:
         """Start it."""
         self.launch = launch
+        _occupy_standard_descriptors()
         self.socket, theirs = channel.pair()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
@@ -61,7 +63,7 @@ class HeadHandle:
         else:
             code = f"from mpi_runtime.processes.head import main; main({theirs.fileno()})"
             environment = configuration.environment()
-            self._process = start_python(code, [theirs.fileno()], environment, keep_all=True)
+            self._process = start_python(code, [theirs.fileno()], environment, library_path(), keep_all=True)
             theirs.close()
             configuration.leave_launcher()
             threading.Thread(target=self._watch, name="mpi_runtime head watch", daemon=True).start()
@@ -101,8 +103,10 @@ class HeadHandle:
         Raises:
             LaunchError: it did not come up; says why.
         """
-        path = [os.path.abspath(entry) for entry in sys.path]
-        job = Job(configuration.to_bytes(config), os.getcwd(), path, list(sys.argv))
+        directory = _working_directory()
+        path = [os.path.join(directory, entry) for entry in sys.path]
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        job = Job(configuration.to_bytes(config), directory, path, list(sys.argv), descriptors)
         try:
             send_start(self.socket, Start(job, self.launch))
             welcome, arena = self._read_welcome(config.start_timeout_s)
@@ -246,9 +250,24 @@ def release_workers() -> None:
 
 
 def _be_worker(launch: Launch, start_timeout_s: float | None) -> NoReturn:
+    sys.path[:] = library_path()  # from here on nothing of the program is imported
     from mpi_runtime.processes import worker  # with it comes the agent, which a driver and executors never need
 
     worker.work(launch, start_timeout_s)
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # it was removed
+        return "/"
+
+
+def _occupy_standard_descriptors() -> None:
+    """See to it that 0, 1 and 2 are open, or sockets of ours would get these numbers, which children fill anew."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
 
 
 def _mpi_is_initialised() -> bool:

@@ -85,7 +85,9 @@ def taken_back(state: State, event: TakenBack, now: int) -> None:
         return
     if executor.blocked or (executor.stuck and executor.in_hand):
         note_load(queue, executor)
-        if tasks or executor.blocked:  # it may have blocked while fewer were being taken back, or more were on their way
+        if (
+            tasks or executor.blocked
+        ):  # it may have blocked while fewer were being taken back, or more were on their way
             ask_for_the_rest(state, executor)
     else:
         executor.stuck = False

@@ -17,11 +17,14 @@ import ctypes
 import gc
 import importlib
 import os
+import resource
 import select
 import signal
 import socket
 import sys
 import time
+from collections.abc import Container
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import NoReturn
 
@@ -32,6 +35,8 @@ MESSAGE_BYTES_MAX = 1 << 18
 
 PRELOADED = ("cloudpickle", "numpy", "mpi_runtime.processes.executor", "mpi_runtime.api", "mpi_runtime.context")
 """What executors find loaded. The last are what user code calls: by name, since they stand above this module."""
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""What numerical libraries ask once, when they are loaded."""
 END_LIMIT_S = 5.0
 """How long to wait for what was killed: much memory takes its time, and what hangs in the system never ends."""
 
@@ -46,6 +51,7 @@ class Setup(Struct, array_like=True, tag=1):
     directory: str
     path: list[str]
     argv: list[str]
+    descriptors: int
 
 
 class Fork(Struct, array_like=True, tag=2):
@@ -84,10 +90,12 @@ _requests = msgspec.msgpack.Decoder(Setup | Fork | Kill)
 class Forkserver:
     """Obeys its agent until that is gone."""
 
-    def __init__(self, end: socket.socket) -> None:
+    def __init__(self, end: socket.socket, at_start: Container[str]) -> None:
         self._end = end
+        self._at_start = at_start
         self._setup: Setup | None = None
         self._arena = -1
+        self._shadowed: list[str] = []
         self._executors: dict[int, int] = {}
         """Executor number by process number."""
         self._pids: dict[int, int] = {}
@@ -132,6 +140,7 @@ class Forkserver:
         if isinstance(request, Setup):
             self._setup = request
             self._arena = descriptors[0]
+            self._shadowed = shadowed(request.path[0], self._at_start) if request.path else []
         elif isinstance(request, Fork):
             self._fork(request, descriptors)
         elif request.executor in self._pids:
@@ -171,6 +180,8 @@ class Forkserver:
         os.dup2(error, 2)
         os.close(output)
         os.close(error)
+        for name in self._shadowed:
+            del sys.modules[name]
         prepare(setup, request)
         from mpi_runtime.objects.arena import ClientArena
         from mpi_runtime.processes import executor
@@ -213,6 +224,8 @@ def prepare(setup: Setup, request: Fork) -> None:
     if request.cpus:
         with contextlib.suppress(OSError):  # processors that this rank was not given: it stays on its own
             os.sched_setaffinity(0, request.cpus)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # its agent's, which needs many
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, setup.descriptors), hard))
     with contextlib.suppress(OSError):  # a directory that this host does not have
         os.chdir(setup.directory)
     sys.path[:] = setup.path
@@ -220,6 +233,24 @@ def prepare(setup: Setup, request: Fork) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     gc.enable()
+
+
+def shadowed(directory: str, at_start: Container[str]) -> list[str]:
+    """The modules that are loaded here, but that the program finds in its own directory under the same name.
+
+    Executors forget them, so that an import in a task means what it means in the driver.
+    """
+    loaded = {name.partition(".")[0] for name in sys.modules}
+    try:
+        there = {name.partition(".")[0] for name in os.listdir(directory)}
+    except OSError:
+        return []
+    hidden = set()
+    for name in loaded & there - {"__main__", "mpi_runtime"}:
+        spec = None if name in at_start else PathFinder.find_spec(name, [directory])
+        if spec is not None and spec.origin not in (None, getattr(sys.modules.get(name), "__file__", None)):
+            hidden.add(name)
+    return [name for name in sys.modules if name.partition(".")[0] in hidden]
 
 
 def leave() -> NoReturn:
@@ -267,18 +298,26 @@ def kill_group(pid: int) -> None:
             kill(pid, signal.SIGKILL)
 
 
-def main(descriptor: int) -> None:
-    """Be the forkserver of the agent at the other end of this descriptor."""
+def main(descriptor: int, at_start: Container[str]) -> None:
+    """Be the forkserver of the agent at the other end of this descriptor.
+
+    Args:
+        descriptor: a socket.
+        at_start: names of the modules that Python loads before it looks into the directory of any program.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole foreground group; the driver decides
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent's end decides
-    os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
+    asked = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(asked, "1"))
     for name in PRELOADED:
         importlib.import_module(name)
-    for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    for name, value in asked.items():
         del os.environ[name]
+        if value is not None:
+            os.environ[name] = value
     gc.disable()
     gc.collect()
     gc.freeze()
     adopt_orphans()
-    Forkserver(socket.socket(fileno=descriptor)).run()
+    Forkserver(socket.socket(fileno=descriptor), at_start).run()
     os._exit(0)

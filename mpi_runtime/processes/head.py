@@ -29,7 +29,7 @@ from mpi_runtime.processes.node_agent import AgentError, NodeAgent
 from mpi_runtime.processes.poller import Poller
 from mpi_runtime.processes.printer import Printer
 from mpi_runtime.processes.rank import Host, Rank, end_process, join, now_us, raise_descriptor_limit
-from mpi_runtime.processes.spawn import read_start
+from mpi_runtime.processes.spawn import library_path, read_start
 from mpi_runtime.processes.worker import new_agent, shorter
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.effects import RankEffect
@@ -257,7 +257,8 @@ def serve(end: socket.socket, beside_user_mpi: bool) -> int:
 
 
 def _serve(end: socket.socket, beside_user_mpi: bool) -> int:
-    raise_descriptor_limit()
+    if not beside_user_mpi:
+        raise_descriptor_limit()
     start = read_start(end)
     if start is None:
         return 1
@@ -267,7 +268,8 @@ def _serve(end: socket.socket, beside_user_mpi: bool) -> int:
     def report(message: WorkerToHead) -> None:
         head.report(message)
 
-    agent: NodeAgent | None = new_agent(poller, report)
+    path = library_path() if beside_user_mpi else sys.path
+    agent: NodeAgent | None = new_agent(poller, report, path)
     driver = Channel(end)
     try:
         transport = join(start.launch, beside_user_mpi)
@@ -281,7 +283,7 @@ def _serve(end: socket.socket, beside_user_mpi: bool) -> int:
             transport.send(rank, codec.encode([start.job]))
         host = Host(transport, configuration.from_bytes(start.job.config))
         head = Head(driver, transport, poller)
-        agent = agent or new_agent(poller, report)
+        agent = agent or new_agent(poller, report, path)
         agent.connect(transport)
         head.begin(host, agent, start.job)
         head.run()

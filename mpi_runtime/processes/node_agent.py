@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 import msgspec
@@ -82,9 +82,14 @@ class NodeAgent:
         report: Callable[[WorkerToHead], None],
         now_s: Callable[[], float],
         environment: Mapping[str, str],
+        path: Sequence[str],
     ) -> None:
-        """Wait on a poller's descriptors, report to the head, and give executors this environment."""
+        """Wait on a poller's descriptors, report to the head, and give executors this environment.
+
+        `path` is where the forkserver finds its modules.
+        """
         self._environment = environment
+        self._path = path
         self._setup: tuple[Setup, list[int]] | None = None
         """What the forkserver is told first, and the descriptors that go with it."""
         self._poller = poller
@@ -98,6 +103,8 @@ class NodeAgent:
         self._is_set_up = False
         self._transfers: Transfers
         self._hands: dict[int, Hand] = {}
+        self._orphans: dict[int, dict[int, None]] = {}
+        """Extents that dead executors had and that were not freed, until the scheduler has said which to free."""
         self._waiting: deque[tuple[float, int, Channel, Allocate]] = deque()
         """Allocations that wait for room: until when, for which client."""
         self._forkserver: socket.socket | None = None
@@ -125,9 +132,12 @@ class NodeAgent:
         if self._forkserver is not None:
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        code = f"from mpi_runtime.processes.forkserver import main; main({theirs.fileno()})"
+        start = "at_start = set(sys.modules); from mpi_runtime.processes.forkserver import main"
+        code = f"{start}; main({theirs.fileno()}, at_start)"
         # A launcher kills ranks by group; the forkserver has to live a little longer, to kill what executors started.
-        self._forkserver_process = start_python(code, [theirs.fileno()], self._environment, own_session=True)
+        self._forkserver_process = start_python(
+            code, [theirs.fileno()], self._environment, self._path, own_session=True
+        )
         theirs.close()
         self._forkserver = ours
         self._poller.add(ours, self._on_forkserver)
@@ -179,7 +189,7 @@ class NodeAgent:
             elif isinstance(effect, TakeBack):
                 self._take_back(effect)
             elif isinstance(effect, Free):
-                self._free(effect.offsets)
+                self._free(effect)
             else:
                 self.fetch(effect)
 
@@ -256,12 +266,16 @@ class NodeAgent:
             hand.draining = True
         self._report(TakenBack(hand.number, list(taken)))
 
-    def _free(self, offsets: list[int]) -> None:
+    def _free(self, effect: Free) -> None:
+        offsets = effect.offsets
+        if effect.executor:
+            orphans = self._orphans.pop(effect.executor, {})
+            offsets = [offset for offset in offsets if offset in orphans]
         for offset in offsets:
             self._arena.free(offset)
-        for hand in self._hands.values():
+        for extents in (*self._orphans.values(), *(hand.extents for hand in self._hands.values())):
             for offset in offsets:
-                hand.extents.pop(offset, None)
+                extents.pop(offset, None)
         self._serve_waiting()
 
     def fetch(self, effect: Fetch) -> None:
@@ -305,7 +319,7 @@ class NodeAgent:
                 if not self._allocate(client, channel, message):
                     self._waiting.append((self._now_s() + ALLOCATE_WAIT_S, client, channel, message))
             elif isinstance(message, Abandon):
-                self._free([message.offset])
+                self._free(Free([message.offset]))
             elif isinstance(message, Drained):
                 self._on_drained(self._hands[client], message.received)
             else:
@@ -370,6 +384,8 @@ class NodeAgent:
         claimed = len(hand.ids) - unclaimed
         running = ids[claimed - 1] if claimed > 0 else b""
         self._forget(hand)
+        if hand.extents:
+            self._orphans[hand.number] = hand.extents
         self._report(
             ExecutorDied(
                 executor=hand.number,

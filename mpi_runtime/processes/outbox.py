@@ -115,6 +115,7 @@ class Outbox:
         """Say nothing more: in a forked child, which shares the socket with its parent."""
         self._socket = None
         self.lock = threading.RLock()
+        self.ticking = True  # there is nothing to look after any more
 
     def _send(self, frame: Buffer, count: int) -> None:
         if self._socket is None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 
 LAG_BYTES_MAX = 4 << 20
 LAG_BYTES_RESUME = 1 << 20
+CLOSE_LIMIT_S = 8.0
 
 
 class Printer:
@@ -53,15 +55,20 @@ class Printer:
         while (item := self._queue.get()) is not None:
             stream, data = item
             rest = memoryview(data)
-            try:
-                while rest:
-                    rest = rest[os.write(stream, rest) :]
-            except OSError:
-                pass  # nobody reads any more
-            self._written_bytes += len(data)
+            while rest:
+                try:
+                    written = os.write(stream, rest)
+                except OSError:
+                    written = len(rest)  # nobody reads any more
+                rest = rest[written:]
+                self._written_bytes += written
 
     def close(self) -> None:
-        """Write what is left, for at most a second."""
-        if self._thread is not None:
-            self._queue.put(None)
+        """Write what is left, for as long as somebody reads it, within reason."""
+        if self._thread is None:
+            return
+        self._queue.put(None)
+        deadline, before = time.monotonic() + CLOSE_LIMIT_S, -1
+        while self._thread.is_alive() and before != self._written_bytes and time.monotonic() < deadline:
+            before = self._written_bytes
             self._thread.join(1.0)

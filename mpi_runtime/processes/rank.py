@@ -64,7 +64,14 @@ class Rank:
         me = transport.rank
         own = AgentArena(host.arena, host.regions[me])
         setup = Setup(
-            me, transport.hostnames[me], host.regions, self.config.inline_bytes_max, job.directory, job.path, job.argv
+            me,
+            transport.hostnames[me],
+            host.regions,
+            self.config.inline_bytes_max,
+            job.directory,
+            job.path,
+            job.argv,
+            job.descriptors,
         )
         agent.set_up(own, setup, host.arena)
         self._working = [rank for rank in host.ranks if rank or transport.size == 1]

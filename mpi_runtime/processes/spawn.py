@@ -18,32 +18,44 @@ def start_python(
     code: str,
     descriptors: Sequence[int],
     environment: Mapping[str, str],
+    path: Sequence[str],
     keep_all: bool = False,
     own_session: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Start an interpreter that runs `code` with this process's module path.
+    """Start an interpreter like this one, with the same options.
 
     Args:
         code: what to run.
         descriptors: to be inherited under the same numbers.
         environment: of the new process.
+        path: its module path; see `library_path`.
         keep_all: also pass on every other inheritable descriptor: launchers hand some to their processes.
         own_session: make it the leader of a session, so that who kills this process's group does not kill it too.
     """
-    # First of all, before any import could find a module of the user's that has the name of another. For the same
-    # reason the directory of the user's script comes last: only it may happen to be where this package is found.
-    path = [*sys.path[1:], *sys.path[:1]]
     if keep_all:
         for descriptor in descriptors:
             os.set_inheritable(descriptor, True)
     return subprocess.Popen(
-        [sys.executable, "-c", f"import sys; sys.path[:] = {path!r}; {code}"],
+        # The path before any import: none may find a module of the user's that has the name of another.
+        [sys.executable, *_interpreter_options(), "-c", f"import sys; sys.path[:] = {list(path)!r}; {code}"],
         stdin=subprocess.DEVNULL,
         env=dict(environment),
         close_fds=not keep_all,
         pass_fds=() if keep_all else descriptors,
         start_new_session=own_session,
     )
+
+
+def _interpreter_options() -> list[str]:
+    return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined,no-any-return]
+
+
+def library_path() -> list[str]:
+    """The module path of a program for processes that run none of it: the program's own directory comes last.
+
+    There a file may have the name of a module that we need. Only this package itself may be found nowhere else.
+    """
+    return [*sys.path[1:], *sys.path[:1]]
 
 
 class Start(msgspec.Struct):

@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from mpi_runtime import config as configuration
@@ -102,16 +102,17 @@ class Worker:
 
     def _begin(self, job: Job) -> None:
         if self._has_worked:
-            self._agent = new_agent(self._poller, self.report)
+            self._agent = new_agent(self._poller, self.report, sys.path)
         self._has_worked = True
         self._host = Host(self._transport, configuration.from_bytes(job.config))
         self._agent.connect(self._transport)
         self.report(Rank(self._transport, self._host, self._agent, job).joined)
 
 
-def new_agent(poller: Poller, report: Callable[[WorkerToHead], None]) -> NodeAgent:
+def new_agent(poller: Poller, report: Callable[[WorkerToHead], None], path: Sequence[str]) -> NodeAgent:
     """An agent whose executors will not have the variables that make a process our rank."""
-    return NodeAgent(poller, report, time.monotonic, configuration.child_environment(configuration.environment()))
+    environment = configuration.child_environment(configuration.environment())
+    return NodeAgent(poller, report, time.monotonic, environment, path)
 
 
 def shorter(first: float | None, second: float | None) -> float | None:
@@ -144,7 +145,7 @@ def _work(launch: Launch, start_timeout_s: float | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher and the driver; they decide
     raise_descriptor_limit()
     poller = Poller()
-    agent = new_agent(poller, lambda message: worker.report(message))
+    agent = new_agent(poller, lambda message: worker.report(message), sys.path)
     if launch.rank == FIRST_WORKER:
         agent.start_forkserver()  # the first call will run here; it comes up while MPI does
     if start_timeout_s is not None:

@@ -35,7 +35,6 @@ import contextlib
 import errno
 import mmap
 import os
-import secrets
 import socket
 import struct
 import time
@@ -61,7 +60,7 @@ class Doorbell:
 
     def __init__(self) -> None:
         """Bind a socket under a fresh random name, which the other ranks must be told before `join`."""
-        self.name = secrets.token_hex(NAME_BYTES // 2).encode()
+        self.name = os.urandom(NAME_BYTES // 2).hex().encode()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.settimeout(START_LIMIT_S)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)

@@ -121,6 +121,8 @@ class Job(Struct, array_like=True, tag=93, gc=False):
     path: list[str]
     """Its module path."""
     argv: list[str]
+    descriptors: int
+    """How many descriptors it may have open."""
 
 
 # Worker to worker.

@@ -255,6 +255,10 @@ def test_what_is_refused() -> None:
         counter.add.options(num_returns=-1)
     with pytest.raises(TypeError, match="remote already"):
         remote(Counter)
+    with pytest.raises(TypeError, match="cannot be derived from"):
+
+        class Derived(Counter):
+            pass
 
 
 def test_options_of_classes() -> None:

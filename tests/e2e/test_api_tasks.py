@@ -34,6 +34,14 @@ def test_arguments_by_position_and_by_name() -> None:
     assert get([add.remote(1, 2), add.remote(1), add.remote(b=1, a=2), add.remote(1, b=5)]) == [3, 11, 3, 6]
 
 
+def test_arguments_with_any_name() -> None:
+    @remote
+    def names(**kwargs: Any) -> list[str]:
+        return sorted(kwargs)
+
+    assert get(names.remote(self=1, args=2, kwargs=3, name=4)) == ["args", "kwargs", "name", "self"]
+
+
 def test_star_arguments() -> None:
     @remote
     def gather(first: Any, *rest: Any, key: Any = None, **others: Any) -> Any:
@@ -107,6 +115,14 @@ def test_remote_of_what_is_remote() -> None:
         remote(add)
 
 
+def test_coroutine_functions_are_refused() -> None:
+    async def later() -> None:
+        pass
+
+    with pytest.raises(ValueError, match="'async def' should not be used"):
+        remote(later)
+
+
 def test_builtins_and_partials() -> None:
     import functools
     import math
@@ -161,15 +177,26 @@ def test_a_closure_that_cannot_be_carried() -> None:
         use.remote()
 
 
-def test_a_closure_that_holds_a_ref() -> None:
-    ref = put([5])
+def test_a_large_closure() -> None:
+    table = bytes(20_000_000)
 
     @remote
-    def use() -> Any:
-        return get(ref)
+    def length() -> int:
+        return len(table)
 
-    # Functions are kept for the whole job, and so are the references in them: in a job of its own.
-    del use
+    assert get([length.remote() for _ in range(8)]) == [20_000_000] * 8
+
+
+def test_init_in_a_task() -> None:
+    @remote
+    def work() -> Any:
+        with pytest.raises(RuntimeError, match="running already"):
+            mpi_runtime.init()
+        mpi_runtime.init(ignore_reinit_error=True)
+        mpi_runtime.shutdown()  # only the driver ends the job
+        return mpi_runtime.is_initialized(), get(add.remote(1, 2))
+
+    assert get(work.remote()) == (True, 3)
 
 
 def test_remote_functions_as_values() -> None:

@@ -151,7 +151,7 @@ class Checker:
         job, index = self.names[id]
         call = self.calls[(int.from_bytes(id, "big") - index).to_bytes(16, "big")]
         retries = self.work.functions[self.work.jobs[job].function].max_retries
-        if 0 <= retries < self.lost_runs[call.id] + max(0, self.work.jobs[job].raises):
+        if 0 <= retries < self.lost_runs[call.id] + self.raised[call.id]:
             return True
         return any(self._was_lost(argument) for argument in call.arguments)
 

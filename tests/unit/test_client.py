@@ -86,10 +86,10 @@ def both() -> Iterator[tuple[Client, Peer]]:
     current.set_client(client)
     yield client, Peer(theirs)
     current.set_client(None)
-    client.close()
     end = time.monotonic() + LIMIT_S
     while client.outbox.ticking and time.monotonic() < end:
         time.sleep(0.001)
+    client.close()
     for one in (ours, theirs):
         one.close()
     os.close(descriptor)
