@@ -88,7 +88,7 @@ class Executor:
             result = self._perform(spec, call, positional, named)
             del positional, named, arguments
             duration_us = int((time.perf_counter() - start_s) * 1e6)
-            # `result` lives until the message is posted: references in it must not be released before it passes them on.
+            # `result` lives until the message is posted: references in it must not be released before that.
             message = self._result(call, spec, result, duration_us)
         except SystemExit as request:
             self._exit(request)
