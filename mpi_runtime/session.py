@@ -132,6 +132,8 @@ class HeadHandle:
                 "that failed before that says so above. A slow file system may need init(start_timeout_s=...)."
             )
         data, descriptors, _, _ = socket.recv_fds(self.socket, 4, 1)
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
         while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):
             missing = 4 + int.from_bytes(data[:4], "little") - len(data) if len(data) >= 4 else 4 - len(data)
             part = self.socket.recv(missing)

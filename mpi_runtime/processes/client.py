@@ -300,6 +300,23 @@ class Client:
             raise
         return Value(b"", Stored(reply.rank, reply.offset, size), serialized.refs, is_error)
 
+    def store_all(self, serialized: list[serialize.Serialized]) -> list[Value]:
+        """Like `store`, for several: all or none.
+
+        Raises:
+            ObjectStoreFullError: there is no room for all of them.
+        """
+        values: list[Value] = []
+        try:
+            for one in serialized:
+                values.append(self.store(one))  # noqa: PERF401  (those that were stored must be known)
+        except BaseException:
+            for value in values:
+                if value.stored is not None:
+                    self.outbox.send_local(Abandon(value.stored.offset))
+            raise
+        return values
+
     def load(self, entry: _Entry) -> Any:
         """The value that a message brought.
 

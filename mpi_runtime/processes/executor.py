@@ -162,8 +162,8 @@ class Executor:
             results = [result]
         if len(results) != count:
             raise ValueError(f"{spec.name} returned {len(results)} values, but num_returns is {count}")
-        values = [client.store(serialize.dumps(one, f"a result of {spec.name}")) for one in results]
-        return Returned(call.id, values, duration_us)
+        serialized = [serialize.dumps(one, f"a result of {spec.name}") for one in results]
+        return Returned(call.id, client.store_all(serialized), duration_us)
 
     def _raised(self, call: Call, spec: Spec, error: BaseException, duration_us: int) -> Returned:
         described: errors.MpiRuntimeError = errors.make_task_error(

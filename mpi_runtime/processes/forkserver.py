@@ -31,6 +31,8 @@ from typing import NoReturn
 import msgspec
 from msgspec import Struct
 
+from mpi_runtime import config as configuration
+
 MESSAGE_BYTES_MAX = 1 << 18
 
 PRELOADED = ("cloudpickle", "numpy", "mpi_runtime.processes.executor", "mpi_runtime.api", "mpi_runtime.context")
@@ -136,6 +138,8 @@ class Forkserver:
             return False
         if not data:
             return False
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)  # not for programs that user code starts
         request = _requests.decode(data)
         if isinstance(request, Setup):
             self._setup = request
@@ -307,7 +311,8 @@ def main(descriptor: int, at_start: Container[str]) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole foreground group; the driver decides
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent's end decides
-    asked = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    environment = configuration.environment()
+    asked = {name: environment.get(name) for name in THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(asked, "1"))
     for name in PRELOADED:
         importlib.import_module(name)

@@ -303,9 +303,24 @@ def test_tasks_wait_for_room_while_others_free_it() -> None:
         assert get(ref)[0] == n
 
 
-def test_what_cannot_be_pickled_leaves_no_memory() -> None:
+def test_what_fails_leaves_no_memory() -> None:
     with pytest.raises(TypeError, match="cannot serialise"):
         put([np.ones(MIB), threading.Lock()])
+
+    @remote(num_returns=2)
+    def half_good() -> Any:
+        return np.zeros(10 * MIB, np.int8), threading.Lock()
+
+    @remote(num_returns=2)
+    def half_too_large() -> Any:
+        return np.zeros(20 * MIB, np.int8), np.zeros(65 * MIB, np.int8)
+
+    for _ in range(4):
+        with pytest.raises(TypeError, match="cannot serialise a result"):
+            get(half_good.remote())
+        with pytest.raises(ObjectStoreFullError):
+            get(half_too_large.remote())
+    assert len(get(put(np.zeros(60 * MIB, np.int8)))) == 60 * MIB
 
 
 def test_cluster_resources_name_the_store() -> None:

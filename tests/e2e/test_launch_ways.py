@@ -196,27 +196,31 @@ print(console.locals["first"], console.locals["second"], console.locals["third"]
     assert "init() was called, but the job is running already" in completed.stderr
 
 
-def test_inside_a_real_kernel(tmp_path: Path) -> None:
+def test_inside_a_real_kernel() -> None:
     """Where IPython's kernel is installed; the test above is the one that always runs."""
     pytest.importorskip("ipykernel")
-    client_module = pytest.importorskip("jupyter_client")
-    manager = client_module.manager.KernelManager()
-    manager.start_kernel(env={**os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path)})
-    client = manager.client()
-    try:
-        client.start_channels()
-        client.wait_for_ready(timeout=30)
-        code = "import mpi_runtime as ray\nray.init(num_cpus=1)\n"
-        code += "f = ray.remote(lambda x: x + 1)\nprint(ray.get(f.remote(1)))"
-        said: list[str] = []
-        reply = client.execute_interactive(
-            code, timeout=30, output_hook=lambda message: said.append(message["content"].get("text", ""))
-        )
-        assert reply["content"]["status"] == "ok", reply
-        assert "".join(said).strip() == "2"
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=False)
+    source = """
+from jupyter_client.manager import start_new_kernel
+
+manager, client = start_new_kernel()
+cells = [
+    "import mpi_runtime as ray",
+    "context = ray.init(num_cpus=1)",
+    "@ray.remote\\ndef add(x):\\n    print('from a task')\\n    return x + 1",
+    "print(ray.get(add.remote(1)))",
+]
+said = []
+for cell in cells:
+    reply = client.execute_interactive(
+        cell, timeout=30, output_hook=lambda message: said.append(message["content"].get("text", ""))
+    )
+    assert reply["content"]["status"] == "ok", reply
+client.execute("import time; time.sleep(0.5)", reply=True, timeout=30)
+print("".join(said))
+client.stop_channels()
+manager.shutdown_kernel()
+"""
+    assert "2\n" in run_program(source).expect().stdout
 
 
 # With a launcher.
