@@ -83,8 +83,8 @@ def files() -> set[str]:
     found = {f"{temporary}/{name}" for name in os.listdir(temporary) if name.startswith(NAME)}
     if os.path.isdir("/dev/shm"):
         # In CI nobody else runs MPI programs; elsewhere `Program.finish` looks for those of its own.
-        ignored = () if helpers.IN_CI else MPI_SEGMENTS
-        found |= {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if not name.startswith(ignored)}
+        # Not those of MPI libraries: of a rank that is killed inside MPI_Init nobody can remove them.
+        found |= {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if not name.startswith(MPI_SEGMENTS)}
     return found
 
 
