@@ -264,6 +264,9 @@ class NodeAgent:
         while len(taken) < effect.count and _claim(hand.tokens):
             taken.appendleft(hand.ids.pop())
             hand.draining = True
+        while hand.held_back and not hand.held_back[0][0]:
+            # Nothing in it may start any more, but the running call may wait for a value in it.
+            self._give(hand, *hand.held_back.popleft())
         self._report(TakenBack(hand.number, list(taken)))
 
     def _free(self, effect: Free) -> None:
