@@ -49,7 +49,9 @@ def largest(nodes: list[Node]) -> str:
     if not nodes:
         return "none that runs calls"
     best = max(nodes, key=lambda node: (node.total.cpu, len(node.total.devices), -node.host))
-    custom = [f"{amount(units)} of {name!r}" for name, units in best.total.custom.items()]
+    custom = [
+        f"{amount(units)} of {name!r}" for name, units in best.total.custom.items() if not name.startswith("node:")
+    ]
     owned = [f"{amount(best.total.cpu)} CPU", f"{len(best.total.devices)} GPU", f"{best.total.memory} bytes of memory"]
     return f"{best.hostname} with {', '.join(owned + custom)}"
 

@@ -23,10 +23,10 @@ def answer(state: State, query: Query) -> Answer:
     return Answer(query.request, msgspec.msgpack.encode(value))
 
 
-def _resources(pools: list[tuple[Pool, str]]) -> dict[str, float]:
+def _resources(pools: list[Pool]) -> dict[str, float]:
     total: dict[str, float] = {}
-    for pool, hostname in pools:
-        named = {"CPU": pool.cpu, "GPU": sum(pool.devices), f"node:{hostname}": UNIT, **pool.custom}
+    for pool in pools:
+        named = {"CPU": pool.cpu, "GPU": sum(pool.devices), **pool.custom}
         for name, units in named.items():
             total[name] = total.get(name, 0) + units
         total["memory"] = total.get("memory", 0) + pool.memory * UNIT
@@ -35,14 +35,14 @@ def _resources(pools: list[tuple[Pool, str]]) -> dict[str, float]:
 
 def cluster_resources(state: State, _: bytes) -> dict[str, float]:
     """What all nodes own together."""
-    resources = _resources([(node.total, node.hostname) for node in state.nodes.values()])
+    resources = _resources([node.total for node in state.nodes.values()])
     resources["object_store_memory"] = float(sum(node.arena for node in state.nodes.values()))
     return resources
 
 
 def available_resources(state: State, _: bytes) -> dict[str, float]:
     """What is free on all nodes together. A name vanishes when nothing of it is free."""
-    return _resources([(node.free, node.hostname) for node in state.nodes.values()])
+    return _resources([node.free for node in state.nodes.values()])
 
 
 def nodes(state: State, _: bytes) -> list[dict[str, Any]]:
@@ -53,8 +53,8 @@ def nodes(state: State, _: bytes) -> list[dict[str, Any]]:
             "Alive": True,
             "NodeName": node.hostname,
             "NodeManagerHostname": node.hostname,
-            "Resources": _resources([(node.total, node.hostname)]),
-            "Available": _resources([(node.free, node.hostname)]),
+            "Resources": _resources([node.total]),
+            "Available": _resources([node.free]),
             "ranks": [rank.number for rank in node.ranks],
             "cpus": node.cpus,
             "executors": sum(len(rank.executors) for rank in node.ranks),

@@ -75,11 +75,13 @@ class Cluster:
     def node(self, cpus: int = 1, gpus: int = 0, memory: int = 0, ranks: int = 1, **custom: float) -> Cluster:
         """Add a host; its ranks share the processors."""
         host = next(self._ranks)
+        name = f"host{host}"
         for index in range(ranks):
             rank = next(self._ranks) if index else host
-            resources = {name: int(amount * UNIT) for name, amount in custom.items()} if not index else {}
+            named = {f"node:{name}": 1.0, **custom} if not index else {}
+            resources = {key: int(amount * UNIT) for key, amount in named.items()}
             own = (0, 0) if index else (gpus * UNIT, memory)
-            self.join(RankJoined(rank, host, f"host{host}", list(range(cpus)), -1, *own, resources, 1 << 30))
+            self.join(RankJoined(rank, host, name, list(range(cpus)), -1, *own, resources, 1 << 30))
         return self
 
     def head(self) -> Cluster:

@@ -120,11 +120,14 @@ class Client:
         self._registered: set[int] = set()
         self._replies: dict[int, Allocated | Answer] = {}
         self._requests = itertools.count(1)
+        self._arrived: deque[bytes] = deque()
+        """What was read and has not been taken in."""
         self._splitter = Splitter()
         self._taken = 0
         """How many messages have come."""
         self._changed = threading.Condition()
-        self._leading = False
+        self._leading = 0
+        """The thread that reads; 0: none."""
         self._closed = ""
         self.has_ended = False
         """Whether the job was shut down: its references are worth nothing any more."""
@@ -150,7 +153,7 @@ class Client:
         self.outbox.mute()
         self.calls.clear()
         self._changed = threading.Condition()  # another thread of the parent may have held it
-        self._leading = False
+        self._leading = 0
         self._socket.close()  # or the head would not notice the parent's end while the child lives
 
     # Ids and references
@@ -202,7 +205,7 @@ class Client:
 
     def adopt(self, id: bytes) -> Client:
         """A reference came to this process inside a value, or a view of an object was made."""
-        with self.outbox.lock:
+        with self.outbox.interrupts, self.outbox.lock:
             count = self.counts.get(id, 0)
             self.counts[id] = count + 1
             if not count:
@@ -422,12 +425,13 @@ class Client:
         """Ask the scheduler about its state."""
         request = next(self._requests)
         self.outbox.post(Query(request, what, id))
-        reply = self._reply(request)
+        # With ids, though there are none: the answer may come behind calls that cannot come before this one ends.
+        reply = self._reply(request, [])
         assert isinstance(reply, Answer)
         return msgspec.msgpack.decode(reply.data)
 
-    def _reply(self, request: int) -> Allocated | Answer:
-        self._wait(lambda: request in self._replies, None, None)
+    def _reply(self, request: int, ids: list[bytes] | None = None) -> Allocated | Answer:
+        self._wait(lambda: request in self._replies, None, ids)
         return self._replies.pop(request)
 
     # Reading
@@ -448,18 +452,18 @@ class Client:
                     if naming is not None and not said:
                         said = True
                         self._say_blocked(naming, ids or [])
-                    if self._leading:
+                    if self._leading and self._leading != threading.get_ident():
                         if left == 0.0:
                             return False
                         self._changed.wait(left)
                         continue
-                    self._leading = True
+                    self._leading = threading.get_ident()
                 try:
                     self.outbox.flush_or(self._lost)
                     arrived = self._receive(left)
                 finally:
-                    with self._changed:
-                        self._leading = False
+                    with self.outbox.interrupts, self._changed:
+                        self._leading = 0
                         self._changed.notify_all()
                 if not arrived and left == 0.0:
                     with self._changed:
@@ -493,20 +497,24 @@ class Client:
 
     def _receive(self, timeout_s: float | None) -> bool:
         """Read once, waiting up to the time given; whether anything came."""
-        if timeout_s is not None and not select.select([self._socket], [], [], timeout_s)[0]:
-            return False
-        try:
-            data = self._socket.recv(READ_BYTES)
-        except OSError:
-            data = b""
-        if not data:
-            self._lost()
-            return True
-        for count, frame in self._splitter.feed(data):
-            if count == LOCAL:
-                self._closed = self._closed or SHUT_DOWN
-            else:
-                self._take(codec.to_client.decode(frame))
+        arrived = self._arrived
+        if not arrived:
+            if timeout_s is not None and not select.select([self._socket], [], [], timeout_s)[0]:
+                return False
+            try:
+                # One call: Ctrl-C may come before it has read anything or after it has noted it, not between.
+                arrived.extend(map(self._socket.recv, (READ_BYTES,)))
+            except OSError:
+                arrived.append(b"")
+        with self.outbox.interrupts:
+            data = arrived.popleft()
+            if not data:
+                self._lost()
+            for count, frame in self._splitter.feed(data):
+                if count == LOCAL:
+                    self._closed = self._closed or SHUT_DOWN
+                else:
+                    self._take(codec.to_client.decode(frame))
         return True
 
     def read_calls(self) -> None:

@@ -5,7 +5,9 @@ It is a child of the driver (or a thread of it, beside a user's own MPI), runs n
 How a job ends, in steps:
 1. The driver says `Shutdown`, or its end of the socket closes, however it ended.
 2. The head says `EndJob` to all workers and stops its own agent: all executors are killed and reaped.
-3. Each worker says `Idle`; nothing of the job can arrive after that.
+3. What is on its way between hosts arrives, though nobody wants it: MPI cannot be told to forget it, and the next job
+   would find it in its memory. A rank that waits for nothing says `Idle`, but gives others what they still wait for.
+   When all are idle they are told, and let the memory go.
 4. After `Shutdown` the head waits for what the driver says next: under MPI that may be a further job, since MPI cannot
    be started twice. Else the head says `Stop`, the transports of all ranks close together, and it ends.
 5. If the driver's end has closed without a word, it was killed, and the launcher may be killing all other ranks. Then
@@ -211,17 +213,24 @@ class Head:
         self._agent.stop()
         self._working.discard(0)
         deadline = time.monotonic() + END_LIMIT_S
-        while self._working and not self.driver_is_gone:
+        while (self._working or self._agent.is_transferring) and not self.driver_is_gone:
             self._poller.poll(self._transport.prepare_sleep(1.0))
             self._transport.wake()
-            for _, frame in self._transport.receive():
+            for source, frame in self._transport.receive():
                 for message in codec.between_ranks.decode(frame):
                     if isinstance(message, Idle):
                         self._working.discard(message.rank)
+                    elif isinstance(message, Pull):
+                        self._agent.pull(source, message)
                     elif isinstance(message, Log):
                         self._print(message)
+            self._agent.turn()
             if time.monotonic() > deadline:
                 raise TransportError(f"ranks {sorted(self._working)} have not ended their part of the job")
+        for rank in range(1, self._transport.size):
+            self._transport.send(rank, codec.encode([EndJob(all_idle=True)]))
+        if not self.driver_is_gone:
+            self._agent.close()
         self._printer.close()
         if not self.driver_is_gone:
             self._driver.send_rest_and(b"", LOCAL)  # nothing of this job comes after it

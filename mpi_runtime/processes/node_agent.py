@@ -400,18 +400,27 @@ class NodeAgent:
         )
 
     def stop(self) -> None:
-        """Leave nothing: the forkserver kills all executors when our end closes."""
-        if self._forkserver is None:
-            return
-        self._poller.remove(self._forkserver)
-        self._forkserver.close()
-        self._forkserver = None
-        assert self._forkserver_process is not None
-        self._forkserver_process.wait()
+        """Leave no process: the forkserver kills all executors when our end closes."""
+        if self._forkserver is not None:
+            self._poller.remove(self._forkserver)
+            self._forkserver.close()
+            self._forkserver = None
+            assert self._forkserver_process is not None
+            self._forkserver_process.wait()
         for hand in list(self._hands.values()):
             self._forget(hand)
         self._waiting.clear()
+
+    @property
+    def is_transferring(self) -> bool:
+        """Whether objects are on their way to this rank or from it."""
+        return self._is_set_up and self._transfers.busy
+
+    def close(self) -> None:
+        """Let go of the arena, when nothing can be on its way any more."""
         if self._is_set_up:
+            while self._transfers.busy:  # all has arrived; MPI has to be asked before it says so
+                self._transfers.poll()
             self._is_set_up = False
             self._arena.close()
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 from mpi_runtime.errors import HeadDiedError
+from mpi_runtime.processes.interrupts import Interrupts
 from mpi_runtime.scheduler.events import Done, Released, Returned
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Buffer
@@ -43,6 +44,7 @@ class Outbox:
         self._dropped = dropped
         self._messages: list[object] = []
         self.lock = threading.RLock()
+        self.interrupts = Interrupts()
         self._last_s = 0.0
         self.ticking = False
         """Whether a thread sees to it that everything is sent soon."""
@@ -67,7 +69,7 @@ class Outbox:
         Raises:
             HeadDiedError: the other end is gone.
         """
-        with self.lock:
+        with self.interrupts, self.lock:
             gone = self._settle()
             # Only now, and not before: a reference that is gone may have been posted as an argument until then.
             messages = self._messages
@@ -91,7 +93,7 @@ class Outbox:
 
     def post_after_releases(self, message: object) -> None:
         """Say this strictly after all references that are gone by now: it may bring one of them back."""
-        with self.lock:
+        with self.interrupts, self.lock:
             gone = self._settle()
             if gone:
                 self._messages.append(Released(gone))
@@ -101,13 +103,13 @@ class Outbox:
 
     def send_local(self, message: object) -> None:
         """Say this to the own agent, now, after everything posted before."""
-        with self.lock:
+        with self.interrupts, self.lock:
             self.flush()
             self._send(codec.encode([message]), LOCAL)
 
     def send_last(self, message: object) -> None:
         """Say this to the own agent, and nothing after it: other threads may still drop references."""
-        with self.lock:
+        with self.interrupts, self.lock:
             self.send_local(message)
             self._socket = None
 

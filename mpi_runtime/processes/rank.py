@@ -99,10 +99,16 @@ class Rank:
             cpu=cpu,
             gpu=_gpu_units(config) if tells else 0,
             memory=(config.memory or configuration.memory_limit()) if tells else 0,
-            custom={name: round(units * UNIT) for name, units in config.resources.items()} if tells else {},
+            custom=_custom_units(config, transport.hostnames[me]) if tells else {},
             arena=capacity,
             pid=os.getpid(),
         )
+
+
+def _custom_units(config: Config, hostname: str) -> dict[str, int]:
+    """What the node has by name. It has itself: whoever asks for a little of `node:<hostname>` is placed there."""
+    stated = {name: round(units * UNIT) for name, units in config.resources.items()}
+    return {f"node:{hostname}": UNIT, **stated}
 
 
 def _gpu_units(config: Config) -> int:

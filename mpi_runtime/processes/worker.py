@@ -47,6 +47,8 @@ class Worker:
         """While there is a job."""
         self._has_worked = False
         self._reports: list[WorkerToHead] = []
+        self._is_ending = False
+        """The job ends here, and the head has not been told yet."""
         self._stopping = False
 
     def report(self, message: WorkerToHead) -> None:
@@ -68,6 +70,9 @@ class Worker:
                 for message in codec.between_ranks.decode(frame):
                     self._take(source, message)
             soon = self._agent.turn()
+            if self._is_ending and not self._agent.is_transferring:
+                self._is_ending = False
+                self.report(Idle(transport.rank))
             if self._reports:
                 active = True
                 transport.send(HEAD, codec.encode(self._reports))
@@ -86,11 +91,7 @@ class Worker:
         elif kind is Job:
             self._begin(message)  # type: ignore[arg-type]
         elif kind is EndJob:
-            assert self._host is not None
-            agent.stop()
-            os.close(self._host.arena)
-            self._host = None
-            self.report(Idle(self._transport.rank))
+            self._end(message.all_idle)  # type: ignore[attr-defined]
         elif kind is Stop:
             self._stopping = True
         elif kind is Pull:
@@ -99,6 +100,17 @@ class Worker:
             agent.pause_logs(message.paused)  # type: ignore[attr-defined]
         else:
             agent.obey([message])  # type: ignore[list-item]
+
+    def _end(self, all_idle: bool) -> None:
+        """Step 1."""
+        assert self._host is not None
+        if not all_idle:
+            self._agent.stop()
+            self._is_ending = True
+            return
+        self._agent.close()
+        os.close(self._host.arena)
+        self._host = None
 
     def _begin(self, job: Job) -> None:
         if self._has_worked:

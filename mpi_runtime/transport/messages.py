@@ -82,7 +82,7 @@ class Log(Struct, array_like=True, tag=51, gc=False):
 
 
 class Idle(Struct, array_like=True, tag=52, gc=False):
-    """Nothing of the job is left on this rank."""
+    """No executor of the job is left on this rank, and nothing is on its way to it."""
 
     rank: int
 
@@ -103,7 +103,10 @@ class Stop(Struct, array_like=True, tag=91, gc=False):
 
 
 class EndJob(Struct, array_like=True, tag=94, gc=False):
-    """The driver has called `shutdown()`: leave nothing of the job, say `Idle`, and wait for the next."""
+    """The driver has called `shutdown()`: end the executors, say `Idle`, and wait for the next job."""
+
+    all_idle: bool = False
+    """Said a second time, when all ranks are: nothing more is asked of this one, so its objects can go."""
 
 
 class PauseLogs(Struct, array_like=True, tag=92, gc=False):

