@@ -10,7 +10,8 @@ VENV := .venv
 MPICH_VENV := .venv-mpich
 BENCH_VENV := .venv-bench
 RUN := $(VENV)/bin/python
-INSTALL := -m pip install --disable-pip-version-check -qq --editable
+# Compat: a path to this folder, where the default would be an import hook that every process of every test pays for.
+INSTALL := -m pip install --disable-pip-version-check -qq --config-settings editable_mode=compat --editable
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint format-check types simulation wheel-content wheel bench install clean

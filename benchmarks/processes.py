@@ -7,6 +7,8 @@ from pathlib import Path
 
 from benchmarks.launching import cpu_seconds
 
+NAMES = {"mpi-rt-head": "head", "mpi-rt-forksrv": "forkserver", "mpi-rt-executor": "executor"}
+
 
 def _parents() -> dict[int, int]:
     """For each process of this machine its parent."""
@@ -25,9 +27,9 @@ def descendants(top: int) -> list[int]:
     return found[1:]
 
 
-def _command(pid: int) -> str:
+def _name(pid: int) -> str:
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        return Path(f"/proc/{pid}/comm").read_text().strip()
     return ""
 
 
@@ -50,11 +52,8 @@ def _role(pid: int, parent: int, top: int) -> str:
         return "driver"
     if pid == top:
         return "launcher"
-    command = _command(pid)
-    if "mpi_runtime.processes.head" in command:
-        return "head"
-    if "mpi_runtime.processes.forkserver" in command:
-        return "executor" if "mpi_runtime.processes.forkserver" in _command(parent) else "forkserver"
+    if (found := NAMES.get(_name(pid))) is not None:
+        return found
     return "worker" if parent == top else "other"
 
 

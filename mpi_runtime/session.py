@@ -18,11 +18,10 @@ import resource
 import select
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
@@ -34,9 +33,12 @@ from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.processes import launch as launching
 from mpi_runtime.processes.client import Client
 from mpi_runtime.processes.launch import Launch
-from mpi_runtime.processes.spawn import Start, library_path, send_start, start_python
+from mpi_runtime.processes.spawn import PRELOADED_IF_USED, Start, library_path, send_start, start_python
 from mpi_runtime.transport import channel
 from mpi_runtime.transport.messages import Job, Shutdown, Welcome
+
+if TYPE_CHECKING:
+    import subprocess
 
 END_LIMIT_S = 10.0
 """How long the head may take to end: executors are killed, but their memory may be large."""
@@ -61,7 +63,13 @@ class HeadHandle:
         if launch.size != 1 and _mpi_is_initialised():
             self._start_thread(theirs)
         else:
-            code = f"from mpi_runtime.processes.head import main; main({theirs.fileno()})"
+            fork = "None"
+            if launch.size == 1:  # the head will run calls: its forkserver loads its modules while the head does too
+                fork = "forkserver.fork(at_start)"
+            code = (
+                "at_start = set(sys.modules); from mpi_runtime.processes import forkserver; "
+                f"forkserver = {fork}; from mpi_runtime.processes.head import main; main({theirs.fileno()}, forkserver)"
+            )
             environment = configuration.environment()
             self._process = start_python(code, [theirs.fileno()], environment, library_path(), keep_all=True)
             theirs.close()
@@ -106,7 +114,8 @@ class HeadHandle:
         directory = _working_directory()
         path = [os.path.join(directory, entry) for entry in sys.path]
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        job = Job(configuration.to_bytes(config), directory, path, list(sys.argv), descriptors)
+        preload = [name for name in PRELOADED_IF_USED if name in sys.modules]
+        job = Job(configuration.to_bytes(config), directory, path, list(sys.argv), descriptors, preload)
         try:
             send_start(self.socket, Start(job, self.launch))
             welcome, arena = self._read_welcome(config.start_timeout_s)
@@ -154,6 +163,8 @@ class HeadHandle:
             send_start(self.socket, Start(None, self.launch))
         self.socket.close()
         if self._process is not None:
+            import subprocess  # it was imported to start the process
+
             try:
                 self._process.wait(limit_s)
             except subprocess.TimeoutExpired:

@@ -24,8 +24,8 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, fcntl
+from typing import NamedTuple
 
 from mpi_runtime.objects.allocator import PAGE, Allocator, Statistics, round_down, round_up
 from mpi_runtime.transport.base import Buffer
@@ -42,8 +42,7 @@ DEFAULT_SHARE_PERCENT = 30
 # The memory file.
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """Where things are in the memory file."""
 
     capacity: int

@@ -17,12 +17,12 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
 from mpi_runtime import errors
+from mpi_runtime.digest import digest
 from mpi_runtime.objects import serialize
 from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.processes.outbox import LOST, Outbox
@@ -166,7 +166,7 @@ class Client:
         """The first of `count` consecutive new ids: ten bytes of the parent's hash, six of its call counter."""
         naming = self._naming
         if not naming.prefix:
-            naming.prefix = blake2b(naming.parent, digest_size=10).digest()
+            naming.prefix = digest(naming.parent, 10)
         if count <= 1:
             index = next(naming.single)
         else:

@@ -13,7 +13,6 @@ It is single-threaded, or forking would not be safe, and runs no user code.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import importlib
 import os
@@ -23,19 +22,19 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Container
+from collections.abc import Callable, Container, Mapping, Sequence
 from importlib.machinery import PathFinder
-from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import msgspec
 from msgspec import Struct
 
 from mpi_runtime import config as configuration
+from mpi_runtime.processes.spawn import name_process, start_python
 
 MESSAGE_BYTES_MAX = 1 << 18
 
-PRELOADED = ("cloudpickle", "numpy", "mpi_runtime.processes.executor", "mpi_runtime.api", "mpi_runtime.context")
+PRELOADED = ("cloudpickle", "mpi_runtime.processes.executor", "mpi_runtime.api", "mpi_runtime.context")
 """What executors find loaded. The last are what user code calls: by name, since they stand above this module."""
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """What numerical libraries ask once, when they are loaded."""
@@ -54,6 +53,7 @@ class Setup(Struct, array_like=True, tag=1):
     path: list[str]
     argv: list[str]
     descriptors: int
+    preload: list[str]
 
 
 class Fork(Struct, array_like=True, tag=2):
@@ -144,6 +144,7 @@ class Forkserver:
         if isinstance(request, Setup):
             self._setup = request
             self._arena = descriptors[0]
+            _load(request.preload)
             self._shadowed = shadowed(request.path[0], self._at_start) if request.path else []
         elif isinstance(request, Fork):
             self._fork(request, descriptors)
@@ -168,6 +169,7 @@ class Forkserver:
         """In the child: leave everything of the forkserver behind, then run user code."""
         setup = self._setup
         assert setup is not None
+        name_process("mpi-rt-executor")
         parent = os.getppid()
         die_with_parent()
         if os.getppid() != parent:
@@ -283,6 +285,8 @@ def adopt_orphans() -> None:
 
 
 def _prctl(option: int, value: int) -> None:
+    import ctypes  # not at the top: agents load this module too
+
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(option, value)
 
@@ -290,7 +294,8 @@ def _prctl(option: int, value: int) -> None:
 def _children() -> list[int]:
     """All children of this single-threaded process; none where the kernel was built without telling."""
     try:
-        return [int(word) for word in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            return [int(word) for word in file.read().split()]
     except OSError:
         return []
 
@@ -302,6 +307,53 @@ def kill_group(pid: int) -> None:
             kill(pid, signal.SIGKILL)
 
 
+class Handle(NamedTuple):
+    """A forkserver as its agent has it."""
+
+    socket: socket.socket
+    wait: Callable[[], int]
+    """Waits for its end; its exit code, or the number of the signal that ended it, negative."""
+
+
+def start(environment: Mapping[str, str], path: Sequence[str]) -> Handle:
+    """Start a forkserver in a new interpreter.
+
+    Args:
+        environment: of its executors.
+        path: where it finds its modules.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    remember = "at_start = set(sys.modules); from mpi_runtime.processes.forkserver import main"
+    code = f"{remember}; main({theirs.fileno()}, at_start)"
+    # A launcher kills ranks by group; the forkserver has to live a little longer, to kill what executors started.
+    process = start_python(code, [theirs.fileno()], environment, path, own_session=True)
+    theirs.close()
+    return Handle(ours, process.wait)
+
+
+def fork(at_start: Container[str]) -> Handle:
+    """Start a forkserver as a copy of this process, which has done nothing yet: half the time of a new interpreter.
+
+    Args:
+        at_start: see `main`.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if not pid:
+        try:
+            os.setsid()
+            for name in os.listdir("/proc/self/fd"):
+                if int(name) > 2 and int(name) != theirs.fileno():
+                    with contextlib.suppress(OSError):  # the one that lists them
+                        os.close(int(name))
+            configuration.leave_launcher()
+            main(theirs.detach(), at_start)
+        finally:
+            os._exit(1)
+    theirs.close()
+    return Handle(ours, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
 def main(descriptor: int, at_start: Container[str]) -> None:
     """Be the forkserver of the agent at the other end of this descriptor.
 
@@ -311,18 +363,24 @@ def main(descriptor: int, at_start: Container[str]) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole foreground group; the driver decides
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent's end decides
+    name_process("mpi-rt-forksrv")
+    _load(PRELOADED)
+    gc.disable()
+    adopt_orphans()
+    Forkserver(socket.socket(fileno=descriptor), at_start).run()
+    os._exit(0)
+
+
+def _load(modules: Sequence[str]) -> None:
+    """Import these, and keep what they have made out of the way of executors' garbage collections."""
     environment = configuration.environment()
     asked = {name: environment.get(name) for name in THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(asked, "1"))
-    for name in PRELOADED:
+    for name in modules:
         importlib.import_module(name)
     for name, value in asked.items():
         del os.environ[name]
         if value is not None:
             os.environ[name] = value
-    gc.disable()
     gc.collect()
     gc.freeze()
-    adopt_orphans()
-    Forkserver(socket.socket(fileno=descriptor), at_start).run()
-    os._exit(0)

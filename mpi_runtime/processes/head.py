@@ -22,16 +22,16 @@ import signal
 import socket
 import sys
 import time
-import traceback
 
 import msgspec
 
 from mpi_runtime import config as configuration
+from mpi_runtime.processes.forkserver import Handle
 from mpi_runtime.processes.node_agent import AgentError, NodeAgent
 from mpi_runtime.processes.poller import Poller
 from mpi_runtime.processes.printer import Printer
 from mpi_runtime.processes.rank import Host, Rank, end_process, join, now_us, raise_descriptor_limit
-from mpi_runtime.processes.spawn import library_path, read_start
+from mpi_runtime.processes.spawn import library_path, name_process, read_start
 from mpi_runtime.processes.worker import new_agent, shorter
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.effects import RankEffect
@@ -249,23 +249,23 @@ def send_welcome(driver: Channel, message: Welcome, arena: int | None) -> None:
     driver.socket.setblocking(False)
 
 
-def serve(end: socket.socket, beside_user_mpi: bool) -> int:
+def serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None = None) -> int:
     """Be the head of one job after another until the driver is gone; the exit code if that is all that a process does.
 
     What went wrong is said on the standard error, unless the driver could be told.
     """
     code = 1
     try:
-        code = _serve(end, beside_user_mpi)
+        code = _serve(end, beside_user_mpi, forkserver)
     except (AgentError, TransportError) as error:
         print(f"mpi_runtime: rank 0: {error}", file=sys.stderr)
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
     end.close()
     return code
 
 
-def _serve(end: socket.socket, beside_user_mpi: bool) -> int:
+def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None) -> int:
     if not beside_user_mpi:
         raise_descriptor_limit()
     start = read_start(end)
@@ -278,7 +278,7 @@ def _serve(end: socket.socket, beside_user_mpi: bool) -> int:
         head.report(message)
 
     path = library_path() if beside_user_mpi else sys.path
-    agent: NodeAgent | None = new_agent(poller, report, path)
+    agent: NodeAgent | None = new_agent(poller, report, path, forkserver)
     driver = Channel(end)
     try:
         transport = join(start.launch, beside_user_mpi)
@@ -308,8 +308,14 @@ def _serve(end: socket.socket, beside_user_mpi: bool) -> int:
     return 0
 
 
-def main(descriptor: int) -> None:
-    """Be the head process of the driver at the other end of this descriptor."""
+def main(descriptor: int, forkserver: Handle | None) -> None:
+    """Be the head process of the driver at the other end of this descriptor.
+
+    Args:
+        descriptor: a socket.
+        forkserver: for the executors of this rank, if it is there already.
+    """
+    name_process("mpi-rt-head")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole foreground group; the driver decides
     gc.set_threshold(100_000, 50, 100)  # records are many and make no cycles
-    end_process(serve(socket.socket(fileno=descriptor), beside_user_mpi=False))
+    end_process(serve(socket.socket(fileno=descriptor), beside_user_mpi=False, forkserver=forkserver))

@@ -14,7 +14,8 @@ asks `is_of_other_family` before, compares the size of its world with `Launch.si
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mpi_runtime.config import LAUNCHER
 
@@ -31,8 +32,7 @@ _TABLE = (
 )
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """How this process was started."""
 
     kind: str = "none"

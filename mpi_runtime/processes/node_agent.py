@@ -12,7 +12,6 @@ import contextlib
 import os
 import signal
 import socket
-import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
@@ -22,10 +21,9 @@ import msgspec
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
 from mpi_runtime.processes import forkserver
-from mpi_runtime.processes.forkserver import Fork, Kill, Setup, kill_group
+from mpi_runtime.processes.forkserver import Fork, Handle, Kill, Setup, kill_group
 from mpi_runtime.processes.lines import Lines
 from mpi_runtime.processes.poller import Poller
-from mpi_runtime.processes.spawn import start_python
 from mpi_runtime.scheduler.effects import Fetch, Free, RankEffect, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.events import ExecutorDied, ExecutorStarted, TakenBack
 from mpi_runtime.transport import codec
@@ -83,10 +81,11 @@ class NodeAgent:
         now_s: Callable[[], float],
         environment: Mapping[str, str],
         path: Sequence[str],
+        forked: Handle | None = None,
     ) -> None:
         """Wait on a poller's descriptors, report to the head, and give executors this environment.
 
-        `path` is where the forkserver finds its modules.
+        `path` is where the forkserver finds its modules; `forked` is one that is there already.
         """
         self._environment = environment
         self._path = path
@@ -107,8 +106,8 @@ class NodeAgent:
         """Extents that dead executors had and that were not freed, until the scheduler has said which to free."""
         self._waiting: deque[tuple[float, int, Channel, Allocate]] = deque()
         """Allocations that wait for room: until when, for which client."""
-        self._forkserver: socket.socket | None = None
-        self._forkserver_process: subprocess.Popen[bytes] | None = None
+        self._forkserver: Handle | None = None
+        self._forked = forked
         self._logs_paused = False
 
     def connect(self, transport: Transport) -> None:
@@ -131,23 +130,15 @@ class NodeAgent:
         """Start it, if it has not been started: early where it will be needed, because it takes longest to be ready."""
         if self._forkserver is not None:
             return
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        start = "at_start = set(sys.modules); from mpi_runtime.processes.forkserver import main"
-        code = f"{start}; main({theirs.fileno()}, at_start)"
-        # A launcher kills ranks by group; the forkserver has to live a little longer, to kill what executors started.
-        self._forkserver_process = start_python(
-            code, [theirs.fileno()], self._environment, self._path, own_session=True
-        )
-        theirs.close()
-        self._forkserver = ours
-        self._poller.add(ours, self._on_forkserver)
+        self._forkserver = self._forked or forkserver.start(self._environment, self._path)
+        self._poller.add(self._forkserver.socket, self._on_forkserver)
         if self._setup is not None:
             self._ask_forkserver(*self._setup)
 
     def _on_forkserver(self) -> None:
         assert self._forkserver is not None
         try:
-            data = self._forkserver.recv(forkserver.MESSAGE_BYTES_MAX)
+            data = self._forkserver.socket.recv(forkserver.MESSAGE_BYTES_MAX)
         except ConnectionError:
             data = b""
         if not data:
@@ -165,15 +156,15 @@ class NodeAgent:
     def _ask_forkserver(self, request: Setup | Fork | Kill, descriptors: list[int]) -> None:
         if self._forkserver is not None:
             with contextlib.suppress(OSError):  # it is gone, which we hear from `_on_forkserver`
-                socket.send_fds(self._forkserver, [msgspec.msgpack.encode(request)], descriptors)
+                socket.send_fds(self._forkserver.socket, [msgspec.msgpack.encode(request)], descriptors)
 
     def _fail_without_forkserver(self) -> NoReturn:
         """The kernel has killed the executors with their parent; what they started in their groups is left to us."""
-        assert self._forkserver_process is not None
+        assert self._forkserver is not None
         for hand in self._hands.values():
             if hand.pid:
                 kill_group(hand.pid)
-        code = self._forkserver_process.wait()
+        code = self._forkserver.wait()
         how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}; what it said is above"
         raise AgentError(f"the forkserver {how}, and all executors of this rank with it: the job cannot go on")
 
@@ -402,11 +393,10 @@ class NodeAgent:
     def stop(self) -> None:
         """Leave no process: the forkserver kills all executors when our end closes."""
         if self._forkserver is not None:
-            self._poller.remove(self._forkserver)
-            self._forkserver.close()
+            self._poller.remove(self._forkserver.socket)
+            self._forkserver.socket.close()
+            self._forkserver.wait()
             self._forkserver = None
-            assert self._forkserver_process is not None
-            self._forkserver_process.wait()
         for hand in list(self._hands.values()):
             self._forget(hand)
         self._waiting.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import sys
 import time
@@ -33,6 +32,7 @@ def join(launch: Launch, beside_user_mpi: bool = False) -> Transport:
         return Alone()
     from mpi_runtime.transport import mpi
 
+    configuration.quicken_mpi()
     cure = singleton_message(launch)
     if is_of_other_family(launch, mpi.library_version()):
         raise TransportError(cure)
@@ -72,6 +72,7 @@ class Rank:
             job.path,
             job.argv,
             job.descriptors,
+            job.preload,
         )
         agent.set_up(own, setup, host.arena)
         self._working = [rank for rank in host.ranks if rank or transport.size == 1]
@@ -134,6 +135,8 @@ def end_process(code: int) -> NoReturn:
         with contextlib.suppress(Exception):  # nobody reads any more
             stream.flush()
     if not code:
+        import ctypes
+
         ctypes.CDLL(None).exit(0)
     os._exit(code)
 

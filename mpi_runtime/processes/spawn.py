@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from mpi_runtime.processes.launch import Launch
 from mpi_runtime.transport.messages import Job
+
+if TYPE_CHECKING:
+    import subprocess
+
+PRELOADED_IF_USED = ("numpy",)
+"""What executors find loaded if the driver has loaded it: it takes long, and a program without it need not wait."""
 
 
 def start_python(
@@ -32,6 +39,8 @@ def start_python(
         keep_all: also pass on every other inheritable descriptor: launchers hand some to their processes.
         own_session: make it the leader of a session, so that who kills this process's group does not kill it too.
     """
+    import subprocess  # not at the top: most ranks start nothing
+
     if keep_all:
         for descriptor in descriptors:
             os.set_inheritable(descriptor, True)
@@ -46,7 +55,15 @@ def start_python(
     )
 
 
+def name_process(name: str) -> None:
+    """Have `ps` and `top` show this process under a name of at most 15 characters."""
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w") as file:
+        file.write(name)
+
+
 def _interpreter_options() -> list[str]:
+    import subprocess
+
     return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined,no-any-return]
 
 

@@ -15,11 +15,11 @@ import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from mpi_runtime import config as configuration
+from mpi_runtime.processes.forkserver import Handle
 from mpi_runtime.processes.launch import Launch
 from mpi_runtime.processes.node_agent import AgentError, NodeAgent
 from mpi_runtime.processes.poller import Poller
@@ -121,10 +121,15 @@ class Worker:
         self.report(Rank(self._transport, self._host, self._agent, job).joined)
 
 
-def new_agent(poller: Poller, report: Callable[[WorkerToHead], None], path: Sequence[str]) -> NodeAgent:
+def new_agent(
+    poller: Poller,
+    report: Callable[[WorkerToHead], None],
+    path: Sequence[str],
+    forkserver: Handle | None = None,
+) -> NodeAgent:
     """An agent whose executors will not have the variables that make a process our rank."""
     environment = configuration.child_environment(configuration.environment())
-    return NodeAgent(poller, report, time.monotonic, environment, path)
+    return NodeAgent(poller, report, time.monotonic, environment, path, forkserver)
 
 
 def shorter(first: float | None, second: float | None) -> float | None:
@@ -148,7 +153,7 @@ def work(launch: Launch, start_timeout_s: float | None = None) -> NoReturn:
     except (AgentError, TransportError) as error:
         print(f"mpi_runtime: rank {launch.rank}: {error}", file=sys.stderr)
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
     finally:
         end_process(code)
 

@@ -126,6 +126,8 @@ class Job(Struct, array_like=True, tag=93, gc=False):
     argv: list[str]
     descriptors: int
     """How many descriptors it may have open."""
+    preload: list[str]
+    """Modules that executors are to find loaded."""
 
 
 # Worker to worker.

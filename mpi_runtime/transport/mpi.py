@@ -36,8 +36,8 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -82,10 +82,12 @@ def _unlink_shared_files(local: MPI.Comm) -> None:
     for request in requests:
         request.Wait()
     local.Barrier()
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        _, found, name = line.partition("/dev/shm/")
-        if name.startswith(_SHARED_FILES):
-            Path(found + name).unlink(missing_ok=True)
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            _, found, name = line.strip().partition("/dev/shm/")
+            if name.startswith(_SHARED_FILES):
+                with suppress(FileNotFoundError):
+                    os.unlink(found + name)
 
 
 def mpi_is_initialised() -> bool:

@@ -68,16 +68,22 @@ def parent(pid: int) -> int:
         return 0
 
 
+def name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 class Cast:
     """The processes of a program by what they are."""
 
     def __init__(self, program: Program) -> None:
         self.driver = int(program.wait_for_line("ready").split()[-1])
         pids = program.processes()
-        self.heads = [pid for pid in pids if "processes.head" in command(pid)]
-        servers = [pid for pid in pids if "processes.forkserver" in command(pid)]
-        self.executors = [pid for pid in servers if parent(pid) in servers]
-        self.forkservers = [pid for pid in servers if pid not in self.executors]
+        self.heads = [pid for pid in pids if name(pid) == "mpi-rt-head"]
+        self.executors = [pid for pid in pids if name(pid) == "mpi-rt-executor"]
+        self.forkservers = [pid for pid in pids if name(pid) == "mpi-rt-forksrv"]
         self.workers = [pid for pid in pids if "app.py" in command(pid) and pid not in (self.driver, program.pid)]
         self.workers = [pid for pid in self.workers if "mpirun" not in command(pid) and "hydra" not in command(pid)]
         self.workers = [pid for pid in self.workers if "prterun" not in command(pid) and "mpiexec" not in command(pid)]

@@ -21,7 +21,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("objects",),
     ("transport",),
     ("config",),
-    ("current", "refs", "errors", "exceptions"),
+    ("current", "refs", "errors", "exceptions", "digest"),
     ("scheduler", "gpu", "slurm"),
 )
 TYPES_FROM_ABOVE = {
