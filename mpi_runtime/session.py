@@ -191,8 +191,7 @@ class Session:
         self.head.expected_to_end = True
         with contextlib.suppress(HeadDiedError, OSError):
             self.client.outbox.send_last(Shutdown())
-            if self.head.is_reusable:
-                self.client.read_to_end(END_LIMIT_S)
+            self.client.read_to_end(END_LIMIT_S)
         self.client.close()
         os.close(self._arena)
         if not self.head.is_reusable:

@@ -26,6 +26,7 @@ from mpi_runtime.digest import digest
 from mpi_runtime.objects import serialize
 from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.processes.outbox import LOST, Outbox
+from mpi_runtime.processes.patience import Patience
 from mpi_runtime.refs import ActorRef, ObjectRef
 from mpi_runtime.scheduler.effects import (
     Answer,
@@ -120,6 +121,11 @@ class Client:
         self._registered: set[int] = set()
         self._replies: dict[int, Allocated | Answer] = {}
         self._requests = itertools.count(1)
+        self._patience = Patience()
+        self._may_look = len(os.sched_getaffinity(0)) > 1
+        """Whether what is waited for could run while this process looks for it."""
+        self._last_call = b""
+        """The call that was submitted last."""
         self._arrived: deque[bytes] = deque()
         """What was read and has not been taken in."""
         self._splitter = Splitter()
@@ -230,6 +236,7 @@ class Client:
     def submit(self, call: Call, num_returns: int) -> list[ObjectRef[Any]]:
         """Send a call whose spec is registered; references to its return values."""
         counts = self.counts
+        self._last_call = call.id
         if num_returns == 1:
             counts[call.id] = 1
             self.outbox.post(call)
@@ -439,6 +446,8 @@ class Client:
     def _wait(self, complete: Callable[[], bool], timeout_s: float | None, ids: list[bytes] | None) -> bool:
         """Read until `complete()` says so, or the time is over. With `ids`, an executor's CPU is given up meanwhile."""
         self.outbox.flush_or(self._lost)
+        # An executor sleeps at once: others have work for its processor.
+        self._patience.is_granted = self._may_look and not self.is_executor and ids == [self._last_call]
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         naming = self._naming if self.is_executor and ids is not None else None
         said = False
@@ -460,11 +469,13 @@ class Client:
                     self._leading = threading.get_ident()
                 try:
                     self.outbox.flush_or(self._lost)
-                    arrived = self._receive(left)
+                    self._read(left)
                 finally:
-                    with self.outbox.interrupts, self._changed:
-                        self._leading = 0
-                        self._changed.notify_all()
+                    with self.outbox.interrupts:
+                        arrived = self._take_in()
+                        with self._changed:
+                            self._leading = 0
+                            self._changed.notify_all()
                 if not arrived and left == 0.0:
                     with self._changed:
                         return complete()
@@ -495,26 +506,39 @@ class Client:
     def _lost(self) -> None:
         self._closed = self._closed or LOST
 
-    def _receive(self, timeout_s: float | None) -> bool:
-        """Read once, waiting up to the time given; whether anything came."""
-        arrived = self._arrived
-        if not arrived:
-            if timeout_s is not None and not select.select([self._socket], [], [], timeout_s)[0]:
-                return False
-            try:
-                # One call: Ctrl-C may come before it has read anything or after it has noted it, not between.
-                arrived.extend(map(self._socket.recv, (READ_BYTES,)))
-            except OSError:
-                arrived.append(b"")
-        with self.outbox.interrupts:
-            data = arrived.popleft()
-            if not data:
-                self._lost()
-            for count, frame in self._splitter.feed(data):
-                if count == LOCAL:
-                    self._closed = self._closed or SHUT_DOWN
-                else:
-                    self._take(codec.to_client.decode(frame))
+    def _read(self, timeout_s: float | None) -> None:
+        """Read once, waiting up to the time given."""
+        patience = self._patience
+        try:
+            if patience.begin(timeout_s):
+                while not self._read_now(socket.MSG_DONTWAIT) and patience.look_again():
+                    pass
+            if not self._arrived and (timeout_s is None or select.select([self._socket], [], [], timeout_s)[0]):
+                self._read_now(0)
+        except OSError:
+            self._arrived.append(b"")
+        patience.end()
+
+    def _read_now(self, flags: int) -> bool:
+        try:
+            # Reading and noting are one call: Ctrl-C may come before it or after it, not between.
+            self._arrived.extend(map(self._socket.recv, (READ_BYTES,), (flags,)))
+        except BlockingIOError:
+            return False
+        return True
+
+    def _take_in(self) -> bool:
+        """Take in what was read; whether anything was."""
+        if not self._arrived:
+            return False
+        data = self._arrived.popleft()
+        if not data:
+            self._lost()
+        for count, frame in self._splitter.feed(data):
+            if count == LOCAL:
+                self._closed = self._closed or SHUT_DOWN
+            else:
+                self._take(codec.to_client.decode(frame))
         return True
 
     def read_calls(self) -> None:
@@ -555,9 +579,12 @@ class Client:
         found = arguments.get(id)
         return found if found is not None else self.values[id]
 
-    def read_to_end(self, timeout_s: float) -> None:
-        """Read what still comes, until the head says that the job is over."""
-        self._wait(lambda: bool(self._closed), timeout_s, None)
+    def read_to_end(self, silence_s: float) -> None:
+        """Read what still comes, until the head says that the job is over, or says nothing for this long."""
+        seen = -1
+        while not self._closed and seen != self._taken:
+            seen = self._taken
+            self._wait(lambda seen=seen: bool(self._closed) or self._taken != seen, silence_s, None)  # type: ignore[misc]
 
     def close(self) -> None:
         """Use the connection no more; the socket itself is its owner's."""

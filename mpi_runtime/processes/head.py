@@ -34,8 +34,9 @@ from mpi_runtime.processes.rank import Host, Rank, end_process, join, now_us, ra
 from mpi_runtime.processes.spawn import library_path, name_process, read_start
 from mpi_runtime.processes.worker import new_agent, shorter
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.effects import RankEffect
+from mpi_runtime.scheduler.effects import Answer, RankEffect
 from mpi_runtime.scheduler.events import Call, RankJoined
+from mpi_runtime.scheduler.limits import UNIT
 from mpi_runtime.scheduler.state import DRIVER, Effects
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Transport, TransportError
@@ -125,9 +126,12 @@ class Head:
     def run(self) -> None:
         """Serve until the driver is done."""
         transport, poller, agent, scheduler = self._transport, self._poller, self._agent, self._scheduler
+        node = scheduler.state.ranks[transport.rank].node
+        may_look = len(configuration.cpus_allowed()) > 1
         busy_s = time.monotonic()
         limit: float | None = 0.0
         while not self._ending:
+            poller.patience.is_granted = may_look and (node.free.cpu >= UNIT or not node.hosts_executors)
             active = poller.gather(limit)
             transport.wake()
             for source, frame in transport.receive():
@@ -231,9 +235,15 @@ class Head:
             self._transport.send(rank, codec.encode([EndJob(all_idle=True)]))
         if not self.driver_is_gone:
             self._agent.close()
-        self._printer.close()
+        self._printer.close(self._keep_driver_waiting)
         if not self.driver_is_gone:
             self._driver.send_rest_and(b"", LOCAL)  # nothing of this job comes after it
+
+    def _keep_driver_waiting(self) -> bool:
+        """Tell the driver that the end takes its time; whether it is still there."""
+        if not self.driver_is_gone:
+            self._driver.send_rest_and(codec.encode([Answer(0, b"")]), 0)
+        return not self.driver_is_gone and not self._driver.closed
 
 
 def die_soon() -> None:

@@ -69,6 +69,8 @@ class Outbox:
         Raises:
             HeadDiedError: the other end is gone.
         """
+        if not self._messages and not self._dropped:
+            return
         with self.interrupts, self.lock:
             gone = self._settle()
             # Only now, and not before: a reference that is gone may have been posted as an argument until then.

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from mpi_runtime.processes.patience import Patience
 from mpi_runtime.transport.channel import Channel
 
 _MANY = 256
@@ -30,6 +31,7 @@ class Poller:
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._writers: dict[int, Channel] = {}
+        self.patience = Patience()
 
     def add(self, source: HasFileno | int, callback: Callable[[], None]) -> None:
         """Call back whenever there is something to read, or the other end is gone."""
@@ -60,10 +62,7 @@ class Poller:
 
     def poll(self, timeout_s: float | None) -> bool:
         """Wait for something to be ready and call back; whether anything was."""
-        if timeout_s is not None and 0 < timeout_s < EPOLL_GRAIN_S:
-            select.select([self._epoll], [], [], timeout_s)
-            timeout_s = 0
-        ready = self._epoll.poll(timeout_s, _MANY)
+        ready = self._epoll.poll(0, _MANY) if timeout_s == 0 else self._wait(timeout_s)
         for descriptor, event in ready:
             writer = self._writers.get(descriptor)
             if writer is not None and event & (select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR):
@@ -75,6 +74,20 @@ class Poller:
             if callback is not None and event & ~select.EPOLLOUT:
                 callback()
         return bool(ready)
+
+    def _wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
+        patience = self.patience
+        ready: list[tuple[int, int]] = []
+        if patience.begin(timeout_s):
+            while not (ready := self._epoll.poll(0, _MANY)) and patience.look_again():
+                pass
+        if not ready:
+            if timeout_s is not None and timeout_s < EPOLL_GRAIN_S:
+                select.select([self._epoll], [], [], timeout_s)
+                timeout_s = 0
+            ready = self._epoll.poll(timeout_s, _MANY)
+        patience.end()
+        return ready
 
     def gather(self, timeout_s: float | None) -> bool:
         """Like `poll`, but go on as long as there is more, for a moment: one turn then decides and sends for all.

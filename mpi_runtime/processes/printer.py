@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import os
 import queue
+import select
 import threading
 import time
 from collections.abc import Callable
 
 LAG_BYTES_MAX = 4 << 20
 LAG_BYTES_RESUME = 1 << 20
-CLOSE_LIMIT_S = 8.0
+WRITE_BYTES = 1 << 14
+"""A part of what a pipe holds: so it is seen soon whether its reader takes anything."""
+STALL_S = 5.0
+"""How long nothing may be taken, at the end of a job, before the rest is given up."""
 
 
 class Printer:
@@ -57,18 +61,27 @@ class Printer:
             rest = memoryview(data)
             while rest:
                 try:
-                    written = os.write(stream, rest)
+                    written = os.write(stream, rest[:WRITE_BYTES])
                 except OSError:
                     written = len(rest)  # nobody reads any more
                 rest = rest[written:]
                 self._written_bytes += written
 
-    def close(self) -> None:
-        """Write what is left, for as long as somebody reads it, within reason."""
+    def close(self, wait: Callable[[], bool]) -> None:
+        """Write what is left, for as long as somebody reads it, and say what had to be given up.
+
+        `wait` is called about every second while that takes its time; if it is false the rest is given up at once.
+        """
         if self._thread is None:
             return
         self._queue.put(None)
-        deadline, before = time.monotonic() + CLOSE_LIMIT_S, -1
-        while self._thread.is_alive() and before != self._written_bytes and time.monotonic() < deadline:
-            before = self._written_bytes
+        before, since_s = self._written_bytes, time.monotonic()
+        while self._thread.is_alive() and time.monotonic() - since_s < STALL_S and wait():
             self._thread.join(1.0)
+            if before != self._written_bytes:
+                before, since_s = self._written_bytes, time.monotonic()
+        if self._thread.is_alive():
+            lost = self._put_bytes - self._written_bytes
+            text = f"mpi_runtime: {lost} bytes of what tasks wrote are lost: for {STALL_S:g} s nobody has read any.\n"
+            if select.select([], [2], [], 0)[1]:
+                os.write(2, text.encode())

@@ -1,0 +1,63 @@
+"""Looking before sleeping: only where it was granted, and only after a short wait."""
+
+import time
+
+import pytest
+
+from mpi_runtime.processes import patience
+from mpi_runtime.processes.patience import LOOK_S, SHORT_S, Patience
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time in seconds, as its only item."""
+    now = [100.0]
+    monkeypatch.setattr(patience.time, "monotonic", lambda: now[0])
+    return now
+
+
+def wait(waiting: Patience, clock: list[float], seconds: float) -> bool:
+    """A wait of this length; whether it began with looking."""
+    looked = waiting.begin(None)
+    clock[0] += seconds
+    waiting.end()
+    return looked
+
+
+def test_nobody_looks_unless_granted(clock: list[float]) -> None:
+    waiting = Patience()
+    assert [wait(waiting, clock, 0.0) for _ in range(3)] == [False] * 3
+
+
+def test_one_looks_after_a_short_wait(clock: list[float]) -> None:
+    waiting = Patience()
+    waiting.is_granted = True
+    seconds = (SHORT_S / 2, SHORT_S / 2, 2 * SHORT_S, SHORT_S / 2, 0.0)
+    assert [wait(waiting, clock, one) for one in seconds] == [False, True, True, False, True]
+
+
+def test_one_looks_for_a_moment_and_no_longer_than_the_wait_may_last(clock: list[float]) -> None:
+    waiting = Patience()
+    waiting.is_granted = True
+    wait(waiting, clock, 0.0)
+    assert waiting.begin(None)
+    clock[0] += 0.9 * LOOK_S
+    assert waiting.look_again()
+    clock[0] += 0.2 * LOOK_S
+    assert not waiting.look_again()
+    waiting.end()
+    assert waiting.begin(LOOK_S / 2)
+    clock[0] += 0.6 * LOOK_S
+    assert not waiting.look_again()
+
+
+def test_looking_lets_others_run() -> None:
+    waiting = Patience()
+    waiting.is_granted = True
+    waiting.begin(None)
+    waiting.end()
+    start = time.monotonic()
+    assert waiting.begin(None)
+    while waiting.look_again():
+        pass
+    assert time.monotonic() - start >= LOOK_S
