@@ -432,13 +432,12 @@ class Client:
         """Ask the scheduler about its state."""
         request = next(self._requests)
         self.outbox.post(Query(request, what, id))
-        # With ids, though there are none: the answer may come behind calls that cannot come before this one ends.
-        reply = self._reply(request, [])
+        reply = self._reply(request)
         assert isinstance(reply, Answer)
         return msgspec.msgpack.decode(reply.data)
 
-    def _reply(self, request: int, ids: list[bytes] | None = None) -> Allocated | Answer:
-        self._wait(lambda: request in self._replies, None, ids)
+    def _reply(self, request: int) -> Allocated | Answer:
+        self._wait(lambda: request in self._replies, None, None)
         return self._replies.pop(request)
 
     # Reading

@@ -167,24 +167,37 @@ class Head:
                 outgoing[rank] = list[ToWorker | RankEffect](rank_effects)
         executors = self._scheduler.state.executors
         for client, messages in effects.clients.items():
-            frame = codec.encode(messages)
             if client == DRIVER:
-                self._driver.send(frame)
+                self._driver.send(codec.encode(messages))
                 self._poller.watch_unsent(self._driver)
                 continue
             executor = executors.get(client)
             if executor is None:
                 continue
-            ids = [message.id for message in messages if type(message) is Call]
-            if ids:
-                self._name(client, messages)
             number = executor.rank.number
-            if number == me:
-                self._agent.to_executor(client, ids, frame)
-            else:
-                outgoing.setdefault(number, []).append(ToExecutor(client, ids, frame))
+            for ids, frame in self._frames(client, messages):
+                if number == me:
+                    self._agent.to_executor(client, ids, frame)
+                else:
+                    outgoing.setdefault(number, []).append(ToExecutor(client, ids, frame))
         for rank, for_rank in outgoing.items():
             self._transport.send(rank, codec.encode(for_rank))
+
+    def _frames(self, client: int, messages: list[object]) -> list[tuple[list[bytes], bytes]]:
+        """What an executor is told: ids of the calls in a frame, and the frame.
+
+        A frame with calls may be held back until the running call has ended. If that waits for the answer to a
+        question, the answer must not be in it. (Of a call that waits for values the scheduler knows, and takes back.)
+        """
+        ids = [message.id for message in messages if type(message) is Call]
+        if not ids:
+            return [(ids, codec.encode(messages))]
+        self._name(client, messages)
+        answers = [message for message in messages if type(message) is Answer]
+        if not answers:
+            return [(ids, codec.encode(messages))]
+        rest = [message for message in messages if type(message) is not Answer]
+        return [([], codec.encode(answers)), (ids, codec.encode(rest))]
 
     # Output of executors
 

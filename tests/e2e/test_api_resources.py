@@ -331,3 +331,13 @@ def test_threads_follow_the_request() -> None:
     variable, pool = get(threads.options(num_cpus=2).remote())
     assert variable == "2"
     assert pool in (0, 2)
+
+
+def test_short_tasks_that_ask_the_scheduler() -> None:
+    """Their answers must not come behind calls that wait for them to end."""
+
+    @remote(num_cpus=4)
+    def ask() -> float:
+        return cluster_resources()["CPU"]
+
+    assert get([ask.remote() for _ in range(300)], timeout=60) == [4.0] * 300
