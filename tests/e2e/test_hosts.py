@@ -95,7 +95,7 @@ print([ray.get(where.options(**on(host)).remote()) for host in ("host1", "host2"
 
 
 @pytest.mark.parametrize("mpi", MPIS)
-@pytest.mark.parametrize("size", [1_000_000, 100_000_000])
+@pytest.mark.parametrize("size", [1_000_000, 20_000_000])
 def test_objects_cross_hosts(mpi: str, size: int, two_hosts: Lab) -> None:
     """As results, as arguments, inside others, from and to the driver; when the last reference goes, all is freed."""
     source = (
@@ -200,7 +200,7 @@ def test_jobs_end_with_transfers_under_way(mpi: str, two_hosts: Lab) -> None:
     source = (
         BEGIN
         + """
-for attempt in range(4):
+for attempt in range(2):
     refs = [make.options(**on(f"host{1 + seed % 2}")).remote(seed, 20_000_000) for seed in range(4)]
     ray.wait(refs, num_returns=4)
     places = [on(f"host{2 - seed % 2}", num_cpus=0.1) for seed in range(4)]
@@ -254,7 +254,7 @@ import time
 import numpy as np
 from mpi4py import MPI
 world = MPI.COMM_WORLD
-data = np.ones(100_000_000, np.uint8)
+data = np.ones(30_000_000, np.uint8)
 best = 1e9
 for _ in range(4):
     world.Barrier()
@@ -274,22 +274,22 @@ if world.rank == 0:
         + """
 touch = ray.remote(lambda array: int(array[0]))
 best = 1e9
-for seed in range(5):
-    ref = ray.put(np.ones(100_000_000, np.uint8))
+for seed in range(3):
+    ref = ray.put(np.ones(30_000_000, np.uint8))
     ray.get(where.options(**on("host2")).remote())
     start = time.perf_counter()
     ray.get(touch.options(**on("host2")).remote(ref))
     best = min(best, time.perf_counter() - start)
     del ref
     time.sleep(0.2)
-print(f"{0.1 / best:.2f} GB/s", flush=True)
+print(f"{0.03 / best:.2f} GB/s", flush=True)
 """
     )
     with two_hosts.mpirun(bare, ranks={"host1": 1, "host2": 1}, mpi=mpi) as program:
         plain = program.finish().expect().stdout.strip()
     with two_hosts.mpirun(source, ranks={"host1": 1, "host2": 1}, mpi=mpi) as program:
         ours = program.finish().expect().stdout.strip()
-    print(f"{mpi}: 100 MB from one host to another: bare MPI {plain}, an argument of a task {ours}")
+    print(f"{mpi}: 30 MB from one host to another: bare MPI {plain}, an argument of a task {ours}")
     assert ours.endswith("GB/s")
     assert plain.endswith("GB/s")
 
