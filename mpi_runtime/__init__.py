@@ -29,6 +29,7 @@ _HOMES = {
     "errors": "",
     "explain": "api",
     "get": "api",
+    "get_actor": "actors",
     "get_gpu_ids": "context",
     "get_runtime_context": "context",
     "init": "api",
@@ -55,6 +56,7 @@ __all__ = [
     "exceptions",
     "explain",
     "get",
+    "get_actor",
     "get_gpu_ids",
     "get_runtime_context",
     "init",
@@ -70,7 +72,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from mpi_runtime import errors, exceptions
-    from mpi_runtime.actors import ActorClass, ActorHandle, method
+    from mpi_runtime.actors import ActorClass, ActorHandle, get_actor, method
     from mpi_runtime.api import explain, get, init, is_initialized, kill, put, remote, shutdown, wait
     from mpi_runtime.context import (
         RuntimeContext,

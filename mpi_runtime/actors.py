@@ -7,11 +7,13 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NoReturn, TypeVar
 
+import msgspec
+
 from mpi_runtime import options as option_rules
 from mpi_runtime import running
 from mpi_runtime.arguments import Parameters, pack
 from mpi_runtime.processes.client import Client
-from mpi_runtime.refs import ActorRef, ObjectRef
+from mpi_runtime.refs import ActorRef, ObjectRef, WeakActorRef
 from mpi_runtime.remote_function import dump_code
 from mpi_runtime.scheduler.events import Call, Spec
 
@@ -34,6 +36,7 @@ class ActorClass(Generic[T]):
 
     def __init__(self, cls: type[T], options: Mapping[str, Any]) -> None:
         option_rules.check(options, option_rules.ACTOR_OPTIONS, "actors")
+        option_rules.check_name(options)
         self._class = cls
         self._options = dict(options)
         self._name = cls.__name__
@@ -85,7 +88,26 @@ class ActorClass(Generic[T]):
         client.register(self._spec)
         packed = pack(client, args, kwargs, self._name)
         call = Call(client.next_ids(1), self._spec.id, packed.payload, packed.arguments, packed.holds)
+        if self._options.get("name"):
+            other = self._claim_name(client, call.id)
+            if other is not None:
+                return other
         return ActorHandle(client.submit_creation(call), self._name, self._methods)
+
+    def _claim_name(self, client: Client, id: bytes) -> ActorHandle | None:
+        """Have the name, or else a handle to the actor that has it."""
+        name, namespace = self._options["name"], self._options.get("namespace") or client.namespace
+        handle = msgspec.msgpack.encode((self._name, self._methods))
+        detached = self._options.get("lifetime") == "detached"
+        found, handle = client.claim_name(namespace, name, id, handle, detached)
+        if found == id:
+            return None
+        if self._options.get("get_if_exists"):
+            return _weak_handle(client, found, handle)
+        raise ValueError(
+            f"The name {name!r} is taken{_in(namespace)}: an actor that has it is alive. Take another, get that one "
+            "with get_actor(), or either of the two with get_if_exists=True."
+        )
 
     @functools.cached_property
     def _parameters(self) -> Parameters:
@@ -97,6 +119,55 @@ class ActorClass(Generic[T]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ActorClass, (self._class, self._options)
+
+
+def get_actor(name: str, namespace: str | None = None) -> ActorHandle:
+    """A handle to the actor with this name. It does not keep the actor alive.
+
+    Args:
+        name: as given in `.options(name=...)`.
+        namespace: where; by default that of the job (`init(namespace=...)`).
+
+    Raises:
+        ValueError: there is no such actor, or none any more.
+
+    Example:
+        Counter.options(name="counter").remote()
+        mpi_runtime.get_actor("counter").add.remote(1)
+    """
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"get_actor() needs a name, a string that is not empty, not {name!r}")
+    client = running.client()
+    namespace = client.namespace if namespace is None else namespace
+    found = client.query("named_actor", msgspec.msgpack.encode((namespace, name)))
+    if found is None:
+        raise ValueError(
+            f"There is no actor with the name {name!r}{_in(namespace)}: none was created under it, or it has ended "
+            "since (an actor ends with its last handle, unless it has lifetime='detached')."
+        )
+    return _weak_handle(client, *found)
+
+
+def list_named_actors(all_namespaces: bool = False) -> list[Any]:
+    """The names of all actors that have one and are alive.
+
+    Returns:
+        Names in the job's namespace; with `all_namespaces` dictionaries with "name" and "namespace".
+    """
+    client = running.client()
+    found = client.query("named_actors")
+    if all_namespaces:
+        return [{"name": name, "namespace": namespace} for namespace, name in found]
+    return [name for namespace, name in found if namespace == client.namespace]
+
+
+def _weak_handle(client: Client, id: bytes, handle: bytes) -> ActorHandle:
+    class_name, methods = msgspec.msgpack.decode(handle, type=tuple[str, dict[str, int]])
+    return ActorHandle(WeakActorRef(id, client), class_name, methods)
+
+
+def _in(namespace: str) -> str:
+    return f" in the namespace {namespace!r}" if namespace else ""
 
 
 class ActorHandle:

@@ -49,6 +49,11 @@ class RuntimeContext:
         return {"GPU": [str(device) for device in get_gpu_ids()]}
 
     @property
+    def namespace(self) -> str:
+        """Where names of actors are looked up unless another namespace is given."""
+        return running.client().namespace
+
+    @property
     def pid(self) -> int:
         """The process number."""
         return os.getpid()

@@ -16,7 +16,9 @@ TASK_OPTIONS = (
     "num_cpus", "num_gpus", "memory", "resources", "num_returns", "max_retries", "retry_exceptions", "name",
     "runtime_env",
 )  # fmt: skip
-ACTOR_OPTIONS = ("num_cpus", "num_gpus", "memory", "resources", "name", "runtime_env")
+ACTOR_OPTIONS = (
+    "num_cpus", "num_gpus", "memory", "resources", "name", "namespace", "get_if_exists", "lifetime", "runtime_env",
+)  # fmt: skip
 DEFAULT_MAX_RETRIES = 3
 
 
@@ -71,6 +73,29 @@ def _text(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be a string, not {value!r}")
 
 
+def _lifetime(name: str, value: Any) -> None:
+    if value not in ("detached", "non_detached"):
+        raise ValueError(f"{name} must be 'detached' (until it is killed or the job ends) or None, not {value!r}")
+
+
+def check_name(options: Mapping[str, Any]) -> None:
+    """Refuse options of actors that mean nothing without a name, or an empty name.
+
+    Raises:
+        ValueError: says which.
+    """
+    if options.get("name") == "":
+        raise ValueError("name must not be empty")
+    if options.get("namespace") == "":
+        raise ValueError("namespace must not be empty; leave it out for that of the job")
+    if not options.get("name"):
+        for option in ("get_if_exists", "namespace"):
+            if options.get(option):
+                raise ValueError(f"{option} is of use only with a name: .options(name=..., {option}=...)")
+        if options.get("lifetime") == "detached":
+            raise ValueError("a detached actor needs a name, or nobody could find it: .options(name=..., lifetime=...)")
+
+
 def _resources(name: str, value: Any) -> None:
     if not isinstance(value, dict):
         raise TypeError(f"{name} must be a dict of names and amounts, not {value!r}")
@@ -101,6 +126,9 @@ _CHECKS = {
     "max_retries": _count,
     "retry_exceptions": _bool,
     "name": _text,
+    "namespace": _text,
+    "get_if_exists": _bool,
+    "lifetime": _lifetime,
     "runtime_env": _runtime_env,
 }
 

@@ -7,12 +7,15 @@ takes one off. Only the first and the last are told to the scheduler.
 from __future__ import annotations
 
 import threading
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mpi_runtime import current
 from mpi_runtime.errors import ActorDiedError, ObjectLostError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from mpi_runtime.processes.client import Client
 
 T_co = TypeVar("T_co", covariant=True)
@@ -40,6 +43,20 @@ class ObjectRef(Generic[T_co]):
     def hex(self) -> str:
         """The id as 32 hexadecimal digits."""
         return self._id.hex()
+
+    def future(self) -> Future[T_co]:
+        """A `concurrent.futures.Future` that gets the value, or the error that `get` would raise.
+
+        Cancelling it does nothing to the call.
+        """
+        self.check_job()
+        return self._client.futures.add(self)
+
+    def __await__(self) -> Generator[Any, None, T_co]:
+        """`await ref` in a coroutine is `get(ref)` without holding up the others."""
+        import asyncio
+
+        return asyncio.wrap_future(self.future()).__await__()
 
     def __repr__(self) -> str:
         return f"ObjectRef({self._id.hex()})"
@@ -90,6 +107,24 @@ class ActorRef(ObjectRef[Any]):
         self.check_job()
         note(self._id, self._client)
         return adopt_actor, (self._id,)
+
+
+class WeakActorRef(ActorRef):
+    """Names an actor without keeping it: what a name was looked up for."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        """Nothing was counted."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.check_job()
+        return weak_actor, (self._id,)
+
+
+def weak_actor(id: bytes) -> WeakActorRef:
+    """A reference to an actor that does not count."""
+    return WeakActorRef(id, current.client())
 
 
 def adopt(id: bytes) -> ObjectRef[Any]:

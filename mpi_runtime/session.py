@@ -185,6 +185,7 @@ class Session:
         self.size = welcome.size
         self.client = Client(head.socket, ClientArena(self._arena), welcome.regions, config.inline_bytes_max)
         self.client.set_parent(b"driver", number)
+        self.client.namespace = config.namespace
 
     def end(self) -> None:
         """End the job."""

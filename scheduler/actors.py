@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from mpi_runtime.scheduler import endings
+from mpi_runtime.scheduler import endings, names
 from mpi_runtime.scheduler.effects import StopExecutor
 from mpi_runtime.scheduler.events import ACTOR, Value
 from mpi_runtime.scheduler.limits import ACTOR_CALLS_MAX
@@ -51,6 +51,8 @@ class Actor(Struct, eq=False, gc=False):
     """Why it died, in words."""
     created: bool = False
     """Whether its grant has been reduced to what it keeps."""
+    name: tuple[str, str] | None = None
+    """Namespace and name, while it has them."""
     error: Value | None = None
     """If its constructor raised: that error, which every call gets."""
 
@@ -62,6 +64,7 @@ def submit(state: State, task: Task) -> None:
         state.actors[task.id] = actor
         state.objects[task.id].actor = actor
         task.actor = actor
+        names.created(state, actor)
         return
     actor_found = state.actors.get(task.call.actor)
     task.actor = actor_found
@@ -207,6 +210,7 @@ def end(state: State, actor: Actor, cause: str, force: bool) -> None:
         return
     actor.cause = actor.cause or cause
     actor.state = END[actor.state]
+    names.ended(state, actor)
     executor = actor.executor
     fail_pending(state, actor)
     if executor is not None:
@@ -225,6 +229,7 @@ def end(state: State, actor: Actor, cause: str, force: bool) -> None:
 def die(state: State, actor: Actor) -> None:
     """The actor will not run again."""
     actor.state = DIE[actor.state]
+    names.ended(state, actor)
     found = state.objects.get(actor.id)
     if found is None:
         del state.actors[actor.id]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpi_runtime.scheduler import actors, calls, explain, objects, recovery
+from mpi_runtime.scheduler import actors, calls, explain, names, objects, recovery
 from mpi_runtime.scheduler.events import (
     Blocked,
     Call,
@@ -15,6 +15,7 @@ from mpi_runtime.scheduler.events import (
     Fetched,
     Held,
     Killed,
+    Named,
     Put,
     Query,
     RankEvent,
@@ -53,6 +54,7 @@ class Scheduler:
             Blocked: self._blocked,
             Unblocked: self._unblocked,
             Killed: self._killed,
+            Named: self._named,
             Query: self._query,
         }
 
@@ -168,6 +170,9 @@ class Scheduler:
         actor = self.state.actors.get(event.actor)
         if actor is not None:
             actors.end(self.state, actor, "was killed by kill()", force=True)
+
+    def _named(self, client: Client, event: Named, now: int) -> None:
+        names.claim(self.state, client, event)
 
     def _query(self, client: Client, event: Query, now: int) -> None:
         self.state.to_client(client.id, explain.answer(self.state, event))

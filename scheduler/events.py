@@ -140,7 +140,22 @@ class Query(Struct, array_like=True, tag=12, gc=False):
     id: bytes = b""
 
 
-ClientEvent = Spec | Call | Done | Returned | Put | Subscribed | Released | Held | Blocked | Unblocked | Killed | Query
+class Named(Struct, array_like=True, tag=13, gc=False):
+    """A client is about to create an actor with a name, and asks whether the name is free."""
+
+    request: int
+    namespace: str
+    name: str
+    actor: bytes
+    handle: bytes
+    """What a handle is made of; opaque."""
+    detached: bool = False
+    """Whether the actor is to live on without handles."""
+
+
+ClientEvent = (
+    Named | Spec | Call | Done | Returned | Put | Subscribed | Released | Held | Blocked | Unblocked | Killed | Query
+)
 
 
 class RankJoined(Struct, array_like=True, tag=40, gc=False):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.scheduler import objects, tasks
+from mpi_runtime.scheduler import names, objects, tasks
 from mpi_runtime.scheduler.effects import Answer
 from mpi_runtime.scheduler.events import Query
 from mpi_runtime.scheduler.limits import EXPLAINED_MAX, UNIT
@@ -61,6 +61,18 @@ def nodes(state: State, _: bytes) -> list[dict[str, Any]]:
         }
         for node in state.nodes.values()
     ]
+
+
+def named_actor(state: State, key: bytes) -> list[bytes] | None:
+    """Id and handle of the actor with this namespace and name, if there is one."""
+    namespace, name = msgspec.msgpack.decode(key, type=tuple[str, str])
+    found = names.look_up(state, (namespace, name))
+    return None if found is None else [found.actor, found.handle]
+
+
+def named_actors(state: State, _: bytes) -> list[tuple[str, str]]:
+    """Namespace and name of every actor that has them."""
+    return [key for key in list(state.names) if names.look_up(state, key) is not None]
 
 
 def statistics(state: State, _: bytes) -> dict[str, int]:
@@ -122,6 +134,8 @@ QUERIES: dict[str, Callable[[State, bytes], Any]] = {
     "cluster_resources": cluster_resources,
     "available_resources": available_resources,
     "nodes": nodes,
+    "named_actor": named_actor,
+    "named_actors": named_actors,
     "statistics": statistics,
     "explain": explain,
 }

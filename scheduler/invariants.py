@@ -47,6 +47,7 @@ def check(state: State) -> None:
     holds(queued.keys() <= live.keys(), "a call that has ended is queued")
     check_references(state, live)
     check_extents(state)
+    check_names(state)
     check_actors(state, live)
     check_fetches(state)
 
@@ -55,6 +56,18 @@ def holds(condition: object, message: str) -> None:
     """Raise unless the condition is true."""
     if not condition:
         raise BrokenInvariantError(message)
+
+
+def check_names(state: State) -> None:
+    """Each name is that of one actor which takes calls, or is claimed for one that is not created yet."""
+    for key, name in state.names.items():
+        actor = state.actors.get(name.actor)
+        holds(actor is None or actor.name == key, f"the name {key} is that of an actor which has another")
+        holds(actor is None or actor.state in (CREATING, ALIVE), f"the name {key} is that of an actor which has ended")
+    for actor in state.actors.values():
+        if actor.name is not None:
+            known = state.names.get(actor.name)
+            holds(known is not None and known.actor == actor.id, f"actor {actor.id.hex()} has a name of another")
 
 
 def tasks_under_way(state: State) -> dict[bytes, Task]:
@@ -225,6 +238,7 @@ def check_references(state: State, live: dict[bytes, Task]) -> None:
             counts[task.call.actor] += 1
     for id, _ in state.fetching:
         counts[id] += 1
+    counts.update(actor.id for actor in state.actors.values() if actor.name and state.names[actor.name].detached)
     for found in state.objects.values():
         expected = counts[found.id]
         holds(found.references == expected, f"object {found.id.hex()} counts {found.references}, {expected} hold it")

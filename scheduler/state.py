@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from mpi_runtime.scheduler.actors import Actor
 from mpi_runtime.scheduler.effects import Free, RankEffect
+from mpi_runtime.scheduler.names import Name
 from mpi_runtime.scheduler.nodes import Executor, Index, Node, Rank
 from mpi_runtime.scheduler.objects import Object, Waiter
 from mpi_runtime.scheduler.queues import Queue
@@ -23,6 +24,8 @@ class Client(Struct, eq=False, gc=False):
     executor: Executor | None
     held: dict[bytes, None] = {}
     """Objects to which its process has references."""
+    claims: dict[bytes, tuple[str, str]] = {}
+    """Names that it has claimed for actors that it has not created yet."""
 
 
 class Effects(Struct, gc=False):
@@ -40,6 +43,8 @@ class State:
         self.functions: dict[int, Function] = {}
         self.objects: dict[bytes, Object] = {}
         self.actors: dict[bytes, Actor] = {}
+        self.names: dict[tuple[str, str], Name] = {}
+        """Names of actors, by namespace and name."""
         self.clients: dict[int, Client] = {}
         self.nodes: dict[int, Node] = {}
         self.ranks: dict[int, Rank] = {}

@@ -290,7 +290,9 @@ class Cluster:
         """Whether nothing is held, used, or remembered."""
         state = self.state
         free = all(node.free == node.total for node in state.nodes.values())
-        return free and not (state.objects or state.actors or state.extents or state.waiting or state.fetching)
+        return free and not (
+            state.objects or state.actors or state.names or state.extents or state.waiting or state.fetching
+        )
 
     def __enter__(self) -> Cluster:
         self.nothing()

@@ -25,6 +25,7 @@ from mpi_runtime import errors
 from mpi_runtime.digest import digest
 from mpi_runtime.objects import serialize
 from mpi_runtime.objects.arena import ClientArena
+from mpi_runtime.processes.futures import Futures
 from mpi_runtime.processes.outbox import LOST, Outbox
 from mpi_runtime.processes.patience import Patience
 from mpi_runtime.refs import ActorRef, ObjectRef
@@ -40,6 +41,7 @@ from mpi_runtime.scheduler.events import (
     Blocked,
     Call,
     Held,
+    Named,
     Put,
     Query,
     Spec,
@@ -118,6 +120,11 @@ class Client:
         """Objects that others made: whether they have been subscribed to."""
         self._watches: list[_Watch] = []
         """One for each thread in `get`."""
+        self.futures = Futures(self)
+        self._expected: set[bytes] = set()
+        """Objects that futures wait for."""
+        self._come: deque[bytes] = deque()
+        """Those of them that have come and were not looked at."""
         self._registered: set[int] = set()
         self._replies: dict[int, Allocated | Answer] = {}
         self._requests = itertools.count(1)
@@ -145,6 +152,8 @@ class Client:
         self.specs: dict[int, Spec] = {}
         self.exiting = False
         self.is_executor = False
+        self.namespace = ""
+        """Where names of actors are looked up unless another namespace is given."""
         self.host = min(regions)
         """The lowest rank of this host."""
         self.executor: Any = None
@@ -258,6 +267,14 @@ class Client:
         self.counts[call.id] = 1
         self.outbox.post(call)
         return ActorRef(call.id, self)
+
+    def claim_name(self, namespace: str, name: str, actor: bytes, handle: bytes, detached: bool) -> tuple[bytes, bytes]:
+        """Ask for a name for an actor that is about to be created; whose it is now: that actor's id and handle."""
+        request = next(self._requests)
+        self.outbox.post(Named(request, namespace, name, actor, handle, detached))
+        reply = self._reply(request)
+        assert isinstance(reply, Answer)
+        return msgspec.msgpack.decode(reply.data, type=tuple[bytes, bytes])
 
     # Values
 
@@ -428,6 +445,38 @@ class Client:
             self._wait(complete, timeout_s, missing)
         return [id in values for id in ids]
 
+    def expect(self, id: bytes) -> None:
+        """Have `wait_for_expected` tell when this object has a value here."""
+        self._expected.add(id)
+        with self._changed:
+            if id in self.values:  # looked at after it is expected: who reads does it in the other order
+                self._come.append(id)
+                self._changed.notify_all()
+        self._subscribe_borrowed([id], fetch=True)
+        self.outbox.flush_or(self._lost)
+
+    def wait_for_expected(self) -> list[bytes]:
+        """Wait until some of the expected objects have a value here; which.
+
+        Raises:
+            HeadDiedError: none will come any more.
+        """
+        arrived: list[bytes] = []
+
+        def complete() -> bool:
+            while self._come:
+                id = self._come.popleft()
+                entry = self.values.get(id)
+                if type(entry) is ReadyElsewhere:
+                    self._subscribe_elsewhere([id])
+                elif entry is not None:
+                    self._expected.discard(id)
+                    arrived.append(id)
+            return bool(arrived)
+
+        self._wait(complete, None, None)
+        return arrived
+
     def query(self, what: str, id: bytes = b"") -> Any:
         """Ask the scheduler about its state."""
         request = next(self._requests)
@@ -547,12 +596,14 @@ class Client:
     def _take(self, messages: list[Any]) -> None:
         """Take in one frame. The values of a call's arguments come before it in the same frame."""
         arguments: dict[bytes, _Entry] = {}
-        values, counts = self.values, self.counts
+        values, counts, expected = self.values, self.counts, self._expected
         for message in messages:
             kind = type(message)
             if kind is Ready:
                 if message.id in counts:
                     values[message.id] = message
+                    if expected and message.id in expected:
+                        self._come.append(message.id)
                 else:
                     arguments[message.id] = message
             elif kind is Call:
@@ -566,6 +617,8 @@ class Client:
                 self.exiting = True
             elif message.id in counts:
                 values[message.id] = message
+                if message.id in expected:
+                    self._come.append(message.id)
                 if self._watches and _is_error(message):
                     for watch in tuple(self._watches):
                         if message.id in watch.wanted:

@@ -199,6 +199,7 @@ def limit_threads(count: int) -> None:
 def main(client: Client, tokens: int, setup: Setup, request: Fork) -> None:
     """Be an executor until told to exit."""
     client.is_executor = True
+    client.namespace = setup.namespace
     client.executor = executor = Executor(client, tokens, setup, request)
     current.set_client(client)
     executor.run()

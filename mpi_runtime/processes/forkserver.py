@@ -54,6 +54,7 @@ class Setup(Struct, array_like=True, tag=1):
     argv: list[str]
     descriptors: int
     preload: list[str]
+    namespace: str
 
 
 class Fork(Struct, array_like=True, tag=2):

@@ -73,6 +73,7 @@ class Rank:
             job.argv,
             job.descriptors,
             job.preload,
+            self.config.namespace,
         )
         agent.set_up(own, setup, host.arena)
         self._working = [rank for rank in host.ranks if rank or transport.size == 1]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mpi_runtime.scheduler.effects import StartExecutor
+from mpi_runtime.scheduler.effects import Answer, StartExecutor
 from mpi_runtime.scheduler.events import Call, Done, Returned, Spec, Value
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import Drained
@@ -67,6 +67,8 @@ class Executor(Process):
                 self.calls.append((message, entries))
             elif isinstance(message, Spec):
                 self.specs[message.id] = message
+            elif isinstance(message, Answer):
+                self.world.counters["answers"] += 1
             else:
                 assert isinstance(message, MESSAGES)
                 self.take_in(message)

@@ -84,7 +84,7 @@ def random_options(seed: int) -> Options:
         head_alone=rng.random() < 0.5,
         calls=rng.choice((15, 40, 80)),
         depth=rng.choice((1, 2, 4)),
-        actors=rng.choice((0, 1, 3)),
+        actors=rng.choice((0, 1, 1, 3)),
         network_us=rng.choice(((1, 1), (5, 50), (100, 3000))),
         socket_us=rng.choice(((1, 1), (5, 30), (5, 500))),
         fork_us=rng.choice(((500, 500), (1000, 8000), (10_000, 60_000))),
@@ -103,14 +103,14 @@ def random_options(seed: int) -> Options:
         slow_executors=rng.choice((0.0, 0.2)),
         long_calls=rng.choice((0.0, 0.1)),
         refusals=rng.choice((0.0, 0.0, 0.1)),
-        kills=rng.random() < 0.5,
+        kills=rng.random() < 0.75,
     )
 
 
 def _random_shape(rng: random.Random) -> Shape:
     return Shape(
         ranks=rng.choice((1, 1, 2, 3)),
-        cpus=rng.choice((1, 2, 2, 4, 8)),
+        cpus=rng.choice((1, 2, 2, 4, 4)),
         gpus=rng.choice((0, 0, 1, 2, 4)),
         memory=rng.choice((0, 1 << 30)),
         custom=rng.choice(({}, {}, {"disk": 2 * UNIT}, {"disk": UNIT // 2, "lane": UNIT})),

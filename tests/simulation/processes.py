@@ -19,6 +19,7 @@ from mpi_runtime.scheduler.events import (
     Call,
     Held,
     Killed,
+    Named,
     Released,
     Spec,
     Stored,
@@ -210,6 +211,8 @@ class Process:
         payload = msgspec.msgpack.encode((job.key, self.number, self.orders[actor]))
         arguments = [slots[slot] for slot in step.arguments]
         holds = [slots[slot] for slot in step.holds]
+        if step.name:
+            self.outbox.append(Named(0, "", step.name, id, b"handle"))
         self.outbox.append(Call(id, spec.id, payload, arguments, holds, actor))
         ids = return_ids(id, spec.num_returns)
         for index, one in enumerate(ids):

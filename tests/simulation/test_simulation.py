@@ -59,5 +59,5 @@ def test_no_decision_hangs_on_the_order_of_a_set() -> None:
 @pytest.mark.parametrize("seed", [1])
 def test_a_large_world_goes_well(seed: int) -> None:
     counters = simulate(large_options(seed)).counters
-    assert counters["runs"] > 20_000
+    assert counters["runs"] > 19_000
     assert counters["deaths"] > 0

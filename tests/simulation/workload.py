@@ -14,6 +14,8 @@ from typing import TypeAlias
 from tests.simulation.options import MIB, UNIT, Options
 
 TASK, ACTOR, METHOD = 0, 1, 2
+NAMES = ("first", "second")
+"""So few that actors of one program want the same."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Submit:
     holds: tuple[int, ...] = ()
     actor: int = -1
     """The slot of the actor that is called."""
+    name: str = ""
+    """For creations: the name that the actor is to have, if it is free."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,7 @@ class Author:
         self.left = options.calls
         self.keys = 1_000_000
         self.actors_left = options.actors
-        self.holding = self.rng.random() < 0.5
+        self.holding = self.rng.random() < 0.7
         """Whether actors keep CPUs and GPUs. Then no call asks for so much that it could wait for an actor to end."""
         self.plain: dict[tuple[object, ...], int] = {}
 
@@ -366,15 +370,28 @@ class Author:
                 gpu=UNIT // 2 if keeps_gpu and self.can_hold_gpus() else 0, max_retries=0, duration_us=2000,
             )  # fmt: skip
             creation = self.job(function, raises=-1 if doomed else 0, keeps=rng.random() < 0.5)
-        scope.steps.append(Submit(creation, handle, self.some(scope.safe, 1), given))
+        name = rng.choice(NAMES) if rng.random() < 0.5 else ""
+        scope.steps.append(Submit(creation, handle, self.some(scope.safe, 1), given, name=name))
         for _ in range(rng.randint(1, 6)):
             self.method(scope, handle)
         if rng.random() < 0.5:
             self.passed_on(scope, handle)
         if self.options.kills and rng.random() < 0.5:
+            if rng.random() < 0.5:
+                scope.steps.append(Get(tuple(scope.usable[-1:])))  # then it is known to be alive
             scope.steps.append(Kill(handle))
             self.method(scope, handle)
+            self.crowd(scope)
         scope.steps.append(Drop((handle,)))
+
+    def crowd(self, scope: Scope) -> None:
+        """As many calls at once as there are CPUs: what comes free too early is taken."""
+        function = self.function(duration_us=3000, max_retries=3)
+        for _ in range(sum(shape.cpus for shape in self.options.hosts)):
+            inner, slot = Scope(0), scope.take()
+            inner.steps.append(self.compute(function))
+            scope.steps.append(Submit(self.job(function, inner), slot))
+            scope.usable.append(slot)
 
     def can_hold(self) -> bool:
         return all(shape.cpus > self.options.actors for shape in self.options.hosts)
