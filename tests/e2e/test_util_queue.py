@@ -429,7 +429,7 @@ def test_shutdown_lets_calls_end_that_were_made(tmp_path: Path) -> None:
     assert (tmp_path / "arrived").exists()
 
 
-@pytest.mark.parametrize("options", [{"force": True}, {"grace_period_s": 0.1}])
+@pytest.mark.parametrize("options", [{"force": True, "grace_period_s": 600}, {"grace_period_s": 0.1}])
 def test_shutdown_waits_no_longer_than_it_should(options: dict[str, Any], tmp_path: Path) -> None:
     queue = Queue()
     assert queue.empty()
