@@ -1,0 +1,211 @@
+"""A pool of actors that share work: each has one call at a time, and the next when that has been collected."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from typing import Any, TypeVar
+
+from mpi_runtime import ActorHandle, ObjectRef, get, wait
+
+V = TypeVar("V")
+
+
+class ActorPool:
+    """Spreads calls over actors that can stand for each other.
+
+    An actor is free again when the result of its call has been collected, also if the call failed. Calls for which no
+    actor is free wait in the pool, in the order of `submit`. A pool belongs to one thread, and stays in its process.
+
+        @mpi_runtime.remote
+        class Worker:
+            def double(self, x):
+                return 2 * x
+
+        pool = ActorPool([Worker.remote() for _ in range(4)])
+        print(list(pool.map(lambda worker, x: worker.double.remote(x), range(100))))
+
+    Args:
+        actors: handles of the actors to start with; none is allowed, `push` adds more.
+    """
+
+    def __init__(self, actors: Iterable[ActorHandle]) -> None:
+        self._idle = list(actors)
+        self._waiting: deque[tuple[Callable[[ActorHandle, Any], Any], Any]] = deque()
+        """Calls in the order of submission, while no actor is idle."""
+        self._running: dict[int, tuple[Any, ActorHandle | None]] = {}
+        """By number, in the order of submission: references and who makes their values; or an error, of nobody."""
+        self._numbers = count()
+        self._highest_collected = -1
+
+    def map(self, fn: Callable[[ActorHandle, V], Any], values: Iterable[V]) -> Iterator[Any]:
+        """Apply `fn` to each value with some actor; iterate over the results in the order of the values.
+
+        All values are submitted at once, before the first result is asked for. Results of earlier submissions that
+        were not collected are forgotten; their calls run all the same.
+
+        Args:
+            fn: called as `fn(actor, value)`, returns the reference that a call of the actor returned.
+            values: what to apply it to.
+
+        Raises:
+            Exception: the iteration raises what a call raised, in its place, and ends there: a generator that has
+                raised is exhausted. `get_next` goes on behind it.
+        """
+        self._submit_afresh(fn, values)
+        return self._collect(self.get_next)
+
+    def map_unordered(self, fn: Callable[[ActorHandle, V], Any], values: Iterable[V]) -> Iterator[Any]:
+        """Do the same as `map`, but give each result as soon as it is there."""
+        self._submit_afresh(fn, values)
+        return self._collect(self.get_next_unordered)
+
+    def submit(self, fn: Callable[[ActorHandle, V], Any], value: V) -> None:
+        """Start `fn(actor, value)` with a free actor, or as soon as there is one.
+
+        Args:
+            fn: returns the reference, or for `num_returns` above 1 the list of them, that a call of the actor returned.
+            value: its second argument.
+
+        Raises:
+            TypeError: `fn` returned something else.
+            Exception: what `fn` raised. If there is no free actor, both come in the place of the result.
+        """
+        if self._idle:
+            self._start(fn, value)
+        else:
+            self._waiting.append((fn, value))
+
+    def has_next(self) -> bool:
+        """Whether there are results to collect, ready or not."""
+        return bool(self._running)
+
+    def get_next(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
+        """Wait for the next result in the order of submission and return it.
+
+            pool.submit(lambda worker, x: worker.double.remote(x), 1)
+            assert pool.get_next() == 2
+
+        Args:
+            timeout: seconds to wait at most; None for as long as it takes, 0 to look only.
+            ignore_if_timedout: forget the result if it is not there in time: the actor gets other work, and the next
+                call asks for the next result.
+
+        Raises:
+            StopIteration: there is nothing left to collect.
+            TimeoutError: the result was not there in time.
+            ValueError: `get_next_unordered` has returned a later result before; collect the rest with it too.
+            Exception: what the call raised. Its actor is back in the pool.
+        """
+        self._check_not_empty()
+        number = next(iter(self._running))
+        if number < self._highest_collected:
+            raise ValueError(
+                "get_next() is not allowed after get_next_unordered(): a later result than the next one has been "
+                "returned already. Collect what is left with get_next_unordered()."
+            )
+        return self._first_of([number], timeout, ignore_if_timedout)
+
+    def get_next_unordered(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
+        """Wait until any result is there and return it.
+
+        Args:
+            timeout: seconds to wait at most; None for as long as it takes, 0 to look only.
+            ignore_if_timedout: if none is there in time, forget the one that was submitted first.
+
+        Raises:
+            StopIteration: there is nothing left to collect.
+            TimeoutError: no result was there in time.
+            Exception: what the call raised. Its actor is back in the pool.
+        """
+        self._check_not_empty()
+        return self._first_of(list(self._running), timeout, ignore_if_timedout)
+
+    def has_free(self) -> bool:
+        """Whether there is an actor without a call."""
+        return bool(self._idle)
+
+    def pop_idle(self) -> ActorHandle | None:
+        """Take an actor without a call out of the pool and return it; None if there is none."""
+        return self._idle.pop() if self._idle else None
+
+    def push(self, actor: ActorHandle) -> None:
+        """Add an actor to the pool. It gets the first call that waits.
+
+        Raises:
+            ValueError: it is in the pool already.
+        """
+        if actor in self._idle or any(actor == busy for _, busy in self._running.values()):
+            raise ValueError(f"{actor!r} is in this ActorPool already")
+        self._release(actor)
+
+    def _submit_afresh(self, fn: Callable[[ActorHandle, V], Any], values: Iterable[V]) -> None:
+        while self._running:
+            self._forget(next(iter(self._running)))
+        for value in values:
+            self.submit(fn, value)
+
+    def _collect(self, get_one: Callable[[], Any]) -> Iterator[Any]:
+        while self.has_next():
+            yield get_one()
+
+    def _first_of(self, numbers: list[int], timeout: float | None, ignore_if_timedout: bool) -> Any:
+        by_ref = {}
+        for number in numbers:
+            returned, _ = self._running[number]
+            if isinstance(returned, Exception):
+                self._highest_collected = max(self._highest_collected, number)
+                raise self._forget(number)
+            by_ref[_first_ref(returned)] = number
+        ready, _ = wait(list(by_ref), timeout=timeout)
+        if not ready:
+            if ignore_if_timedout:
+                self._forget(numbers[0])
+            what = "it was forgotten" if ignore_if_timedout else "it can be asked for again"
+            raise TimeoutError(f"Waited {timeout} s in vain for a result in an ActorPool; {what}")
+        number = by_ref[ready[0]]
+        self._highest_collected = max(self._highest_collected, number)
+        return get(self._forget(number))
+
+    def _forget(self, number: int) -> Any:
+        # The actor goes on before its result is read, which may take long or raise.
+        returned, actor = self._running.pop(number)
+        if actor is not None:
+            self._release(actor)
+        return returned
+
+    def _release(self, actor: ActorHandle) -> None:
+        self._idle.append(actor)
+        while self._idle and self._waiting:
+            fn, value = self._waiting.popleft()
+            try:
+                self._start(fn, value)
+            except Exception as error:
+                # Not now: whoever collects another result would lose it, and learn of this one's error out of place.
+                self._running[next(self._numbers)] = error, None
+
+    def _start(self, fn: Callable[[ActorHandle, V], Any], value: V) -> None:
+        actor = self._idle.pop()
+        try:
+            returned = fn(actor, value)
+            _first_ref(returned)
+        except BaseException:
+            self._idle.append(actor)
+            raise
+        self._running[next(self._numbers)] = returned, actor
+
+    def _check_not_empty(self) -> None:
+        if not self.has_next():
+            raise StopIteration("No results are left in this ActorPool")
+
+
+def _first_ref(returned: Any) -> ObjectRef[Any]:
+    """Stands for all that a call returns: it ends with all of its values or with none."""
+    first = returned[0] if isinstance(returned, (list, tuple)) and returned else returned
+    if not isinstance(first, ObjectRef):
+        raise TypeError(
+            "The function given to an ActorPool must return what a call of the actor returned, as in "
+            f"'lambda actor, value: actor.method.remote(value)'; it returned {returned!r}"
+        )
+    return first
