@@ -30,7 +30,7 @@ demo: $(VENV)/.installed-run
 	$(RUN) -m mpi_runtime run -n 8 examples/demo.py
 
 test: $(VENV)/.installed-dev $(MPICH_VENV)/.installed
-	$(RUN) -m pytest -m "not device" $(ARGS)
+	$(RUN) -m pytest -m "not device" --durations=20 $(ARGS)
 
 # `make -k check` goes on after a failure.
 check: lint format-check types simulation wheel-content

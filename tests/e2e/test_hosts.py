@@ -94,8 +94,7 @@ print([ray.get(where.options(**on(host)).remote()) for host in ("host1", "host2"
     assert asked == "['host1', 'host2', 'host1']"
 
 
-@pytest.mark.parametrize("mpi", MPIS)
-@pytest.mark.parametrize("size", [1_000_000, 20_000_000])
+@pytest.mark.parametrize(("mpi", "size"), [("openmpi", 20_000_000), ("mpich", 1_000_000)])
 def test_objects_cross_hosts(mpi: str, size: int, two_hosts: Lab) -> None:
     """As results, as arguments, inside others, from and to the driver; when the last reference goes, all is freed."""
     source = (
@@ -139,7 +138,7 @@ input()
         program.finish().expect()
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", MPIS[:1])
 def test_transfers_beside_other_work(mpi: str, two_hosts: Lab) -> None:
     """Large objects cross in both directions while small calls go on; the slowest of them is printed."""
     source = (
@@ -161,7 +160,7 @@ print(f"{count} calls beside 180 MB of transfers, the slowest {1000 * slowest:.1
         print(mpi, program.finish().expect().stdout)
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", MPIS[:1])
 def test_one_object_for_many_tasks_crosses_once(mpi: str, two_hosts: Lab) -> None:
     source = (
         BEGIN
@@ -245,56 +244,7 @@ time.sleep(1000)
         assert program.finish().returncode != 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mpi", MPIS)
-def test_bandwidth(mpi: str, two_hosts: Lab) -> None:
-    """Printed beside what bare MPI moves between the same two hosts; nothing is claimed."""
-    bare = """
-import time
-import numpy as np
-from mpi4py import MPI
-world = MPI.COMM_WORLD
-data = np.ones(30_000_000, np.uint8)
-best = 1e9
-for _ in range(4):
-    world.Barrier()
-    start = time.perf_counter()
-    if world.rank == 0:
-        world.Send(data, 1)
-        world.Recv(data[:1], 1)
-    elif world.rank == 1:
-        world.Recv(data, 0)
-        world.Send(data[:1], 0)
-    best = min(best, time.perf_counter() - start)
-if world.rank == 0:
-    print(f"{data.nbytes / best / 1e9:.2f} GB/s", flush=True)
-"""
-    source = (
-        BEGIN
-        + """
-touch = ray.remote(lambda array: int(array[0]))
-best = 1e9
-for seed in range(3):
-    ref = ray.put(np.ones(30_000_000, np.uint8))
-    ray.get(where.options(**on("host2")).remote())
-    start = time.perf_counter()
-    ray.get(touch.options(**on("host2")).remote(ref))
-    best = min(best, time.perf_counter() - start)
-    del ref
-    time.sleep(0.2)
-print(f"{0.03 / best:.2f} GB/s", flush=True)
-"""
-    )
-    with two_hosts.mpirun(bare, ranks={"host1": 1, "host2": 1}, mpi=mpi) as program:
-        plain = program.finish().expect().stdout.strip()
-    with two_hosts.mpirun(source, ranks={"host1": 1, "host2": 1}, mpi=mpi) as program:
-        ours = program.finish().expect().stdout.strip()
-    print(f"{mpi}: 30 MB from one host to another: bare MPI {plain}, an argument of a task {ours}")
-    assert ours.endswith("GB/s")
-    assert plain.endswith("GB/s")
-
-
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", MPIS[:1])
 def test_an_idle_job_on_two_hosts(mpi: str, two_hosts: Lab) -> None:
     from tests.e2e.test_launch_again import idle_cpu
 
