@@ -61,7 +61,8 @@ FLOW_S = 0.01
 LONG_PAUSE_S_MAX = 0.01
 SPIN_S = 50e-6
 """About what waking a sleeper takes; beyond that, spinning does not pay."""
-BACKSTOP_S = 0.2
+BACKSTOP_S, BACKSTOP_S_MAX = 0.2, 1.0
+"""A tenth of the time that a rank has been idle, within these bounds."""
 CLOSE_LIMIT_S = 10.0
 
 _ME = struct.Struct(f"<i256s{NAME_BYTES}s")
@@ -379,7 +380,7 @@ class MpiTransport:
                 return 0.0
         except self.mpi_error as error:
             raise self.translate(error, "receive") from error
-        return None if self._bell is None else BACKSTOP_S
+        return None if self._bell is None else max(BACKSTOP_S, min(BACKSTOP_S_MAX, idle_s / 10))
 
     def wake(self) -> None:
         """See `Transport.wake`."""
