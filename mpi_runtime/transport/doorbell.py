@@ -13,8 +13,8 @@ What stands in for it: every mpi4py call gives the interpreter lock back and tak
 mutex; on x86 these are locked instructions and full fences. On Arm they are weaker, but hundreds of instructions lie
 between the write and the read. Two gaps remain: an MPI library may keep a small message in a queue of the sender
 after it has called the send complete, and a rank may be killed between clearing a flag and ringing. So nobody sleeps
-for ever: a sleeper with company wakes by itself after a *backstop* (0.2 s, and 1 s after ten seconds of idleness). A lost ring is a
-hiccup, never a hang.
+for ever: a sleeper with company wakes by itself after a *backstop* (0.2 s, and 1 s after ten seconds of idleness).
+A lost ring is a hiccup, never a hang.
 
 **Start.** Eventfds and memory files have no names, so they are handed round over Unix datagram sockets, which do:
 random, abstract names, told by an MPI collective. An abstract name lives in the network namespace, not in a
