@@ -20,13 +20,15 @@ __version__ = "0.1.0"
 _HOMES = {
     "ActorClass": "actors",
     "ActorHandle": "actors",
+    "DynamicObjectRefGenerator": "generators",
     "ObjectRef": "refs",
+    "ObjectRefGenerator": "generators",
     "RemoteFunction": "remote_function",
     "RuntimeContext": "context",
     "available_resources": "context",
+    "available_resources_per_node": "context",
+    "cancel": "api",
     "cluster_resources": "context",
-    "exceptions": "",
-    "errors": "",
     "explain": "api",
     "get": "api",
     "get_actor": "actors",
@@ -43,14 +45,21 @@ _HOMES = {
     "wait": "api",
 }
 """Where each public name lives: loaded on first use, so that `import mpi_runtime` costs next to nothing."""
+_MODULES = {"actor": "actors", "errors": "errors", "exceptions": "exceptions"}
+"""Modules that are public names: `actor` has `exit_actor`."""
 
 __all__ = [
     "ActorClass",
     "ActorHandle",
+    "DynamicObjectRefGenerator",
     "ObjectRef",
+    "ObjectRefGenerator",
     "RemoteFunction",
     "RuntimeContext",
+    "actor",
     "available_resources",
+    "available_resources_per_node",
+    "cancel",
     "cluster_resources",
     "errors",
     "exceptions",
@@ -71,17 +80,20 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from mpi_runtime import actors as actor
     from mpi_runtime import errors, exceptions
     from mpi_runtime.actors import ActorClass, ActorHandle, get_actor, method
-    from mpi_runtime.api import explain, get, init, is_initialized, kill, put, remote, shutdown, wait
+    from mpi_runtime.api import cancel, explain, get, init, is_initialized, kill, put, remote, shutdown, wait
     from mpi_runtime.context import (
         RuntimeContext,
         available_resources,
+        available_resources_per_node,
         cluster_resources,
         get_gpu_ids,
         get_runtime_context,
         nodes,
     )
+    from mpi_runtime.generators import DynamicObjectRefGenerator, ObjectRefGenerator
     from mpi_runtime.refs import ObjectRef
     from mpi_runtime.remote_function import RemoteFunction
 
@@ -89,15 +101,14 @@ if TYPE_CHECKING:
 if not TYPE_CHECKING:  # or a checker would take every name for one of ours
 
     def __getattr__(name: str) -> Any:
-        home = _HOMES.get(name)
+        home = _MODULES.get(name) or _HOMES.get(name)
         if home is None:
             raise AttributeError(f"module 'mpi_runtime' has no attribute {name!r}")
         import importlib
 
-        if name in ("errors", "exceptions"):
-            value: Any = importlib.import_module(f"mpi_runtime.{name}")
-        else:
-            value = getattr(importlib.import_module(f"mpi_runtime.{home}"), name)
+        value: Any = importlib.import_module(f"mpi_runtime.{home}")
+        if name not in _MODULES:
+            value = getattr(value, name)
         globals()[name] = value
         return value
 

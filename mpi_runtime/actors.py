@@ -4,35 +4,108 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NoReturn, ParamSpec, TypeVar, overload
 
 import msgspec
 
 from mpi_runtime import options as option_rules
 from mpi_runtime import running
 from mpi_runtime.arguments import Parameters, pack
+from mpi_runtime.options import Method
 from mpi_runtime.processes.client import Client
 from mpi_runtime.refs import ActorRef, ObjectRef, WeakActorRef
 from mpi_runtime.remote_function import dump_code
-from mpi_runtime.scheduler.events import Call, Spec
+from mpi_runtime.scheduler.events import DYNAMIC, STREAMING, Call, Spec, Where
 
-T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec as ParamSpecWithDefault
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    from mpi_runtime.signatures import Few, MarkedMethod, Submit
+
+    # Those who do not care need not say what class it is.
+    T = TypeVarWithDefault("T", default=Any)
+    Init = ParamSpecWithDefault("Init", default=...)
+else:
+    T = TypeVar("T")
+    Init = ParamSpec("Init")
 
 
-def method(*, num_returns: int = 1) -> Callable[[T], T]:
-    """Options of one method of an actor class: how many values a call of it returns."""
-    option_rules.check({"num_returns": num_returns}, ("num_returns",), "method()")
+SPECIAL_METHODS = ("__ray_call__", "__ray_ready__", "__ray_terminate__")
+"""What every actor answers to, besides its own methods: call a function with the instance as first argument; tell that
+it is there; end after all calls before this one."""
 
-    def mark(function: T) -> T:
-        function.__mpi_runtime_num_returns__ = num_returns  # type: ignore[attr-defined]
+
+@overload
+def method(function: Callable[Concatenate[Any, P], R], /) -> MarkedMethod[P, R, ObjectRef[R]]: ...
+@overload
+def method(
+    *, num_returns: Literal[0], **options: Any
+) -> Callable[[Callable[Concatenate[Any, P], R]], MarkedMethod[P, R, None]]: ...
+@overload
+def method(
+    *, num_returns: Few, **options: Any
+) -> Callable[[Callable[Concatenate[Any, P], R]], MarkedMethod[P, R, list[ObjectRef[Any]]]]: ...
+@overload
+def method(
+    *, num_returns: Literal[1] = 1, **options: Any
+) -> Callable[[Callable[Concatenate[Any, P], R]], MarkedMethod[P, R, ObjectRef[R]]]: ...
+@overload
+def method(
+    *, num_returns: int | str, **options: Any
+) -> Callable[[Callable[Concatenate[Any, P], R]], MarkedMethod[P, R, Any]]: ...
+
+
+def method(function: Any = None, /, **options: Any) -> Any:
+    """Options of one method of an actor class.
+
+    `@method` without options changes nothing but what a type checker knows: of a handle that is said to be of the
+    class, with `typing.cast`, it knows what `.remote` of marked methods takes and returns.
+
+    Args:
+        function: the method, where there are no options.
+        **options: `num_returns`, how many values a call returns; `max_task_retries`, how often a call may be run again
+            after its actor died and was started again (-1: without limit); `retry_exceptions`, whether it may be run
+            again when it raised, or a list of the exception classes for which it may; `concurrency_group`, one of the
+            names in the actor's `concurrency_groups`.
+
+    Raises:
+        ValueError, TypeError: there is no such option, or its value is out of bounds.
+    """
+    option_rules.check(options, option_rules.METHOD_OPTIONS, "method()")
+
+    def mark(function: Any) -> Any:
+        function.__mpi_runtime_options__ = options
         return function
 
-    return mark
+    return mark if function is None else mark(function)
 
 
-class ActorClass(Generic[T]):
+def exit_actor() -> NoReturn:
+    """End this actor for good, from inside one of its methods: it is not started again.
+
+    The running call and those that wait raise `ActorDiedError`. Functions registered with `atexit` are run.
+
+    Raises:
+        TypeError: this is no actor.
+    """
+    from mpi_runtime.processes.executor import ActorExit  # not at the top: it is of use in executors only
+
+    executor = running.client().executor
+    if executor is None or not executor.actor_id:
+        raise TypeError("exit_actor() was called outside of an actor: it ends the actor whose method calls it.")
+    raise ActorExit
+
+
+class ActorClass(Generic[T, Init]):
     """A class whose instances are actors: `C.remote(...)` makes one and returns a handle at once."""
+
+    if not TYPE_CHECKING:
+        __class_getitem__ = classmethod(types.GenericAlias)  # so that ActorClass[C] is enough
 
     def __init__(self, cls: type[T], options: Mapping[str, Any]) -> None:
         option_rules.check(options, option_rules.ACTOR_OPTIONS, "actors")
@@ -41,16 +114,25 @@ class ActorClass(Generic[T]):
         self._options = dict(options)
         self._name = cls.__name__
         self._spec: Spec | None = None
+        self._inherited: Where | None = None
         functools.update_wrapper(self, cls, updated=())
 
     @functools.cached_property
-    def _methods(self) -> dict[str, int]:
+    def _methods(self) -> dict[str, Method]:
         # Not at once: a class that refers to its own actor class arrives in an executor before it is complete.
-        return {
-            name: getattr(function, "__mpi_runtime_num_returns__", 1)
+        found = {
+            name: option_rules.method(getattr(function, "__mpi_runtime_options__", {}), self._options, yields(function))
             for name, function in inspect.getmembers(self._class, callable)
             if not (name.startswith("__") and name.endswith("__")) or name == "__call__"
         }
+        groups = {"", *(self._options.get("concurrency_groups") or {})}
+        for name, method in found.items():
+            if method.group not in groups:
+                raise ValueError(
+                    f"{self._name}.{name} is of the concurrency group {method.group!r}, which the class does not "
+                    f"have: @remote(concurrency_groups={{{method.group!r}: 2}})"
+                )
+        return found | {name: option_rules.method({}, self._options) for name in SPECIAL_METHODS}
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refused: tells what to write instead."""
@@ -64,37 +146,47 @@ class ActorClass(Generic[T]):
             "result remote."
         )
 
-    def options(self, **options: Any) -> ActorClass[T]:
+    def options(self, **options: Any) -> ActorClass[T, Init]:
         """The same class with other options for the actors made through what is returned.
 
         Raises:
             ValueError: there is no such option, or its value is out of bounds.
         """
-        changed = ActorClass(self._class, {**self._options, **options})
+        changed: ActorClass[T, Init] = ActorClass(self._class, {**self._options, **options})
         if "_pickled" in self.__dict__:
             changed._pickled = self._pickled
         return changed
 
-    def remote(self, /, *args: Any, **kwargs: Any) -> ActorHandle:
-        """Make an actor. The handle can be used at once; if the constructor raises, every call gets that error.
+    if TYPE_CHECKING:
 
-        Raises:
-            TypeError: an argument is missing, unknown, or cannot be serialised.
-        """
-        self._parameters.check(args, kwargs, self._name)
-        client = running.client()
-        if self._spec is None:
-            self._spec = option_rules.actor_spec(self._name, self._pickled, self._options)
-        client.register(self._spec)
-        packed = pack(client, args, kwargs, self._name)
-        call = Call(client.next_ids(1), self._spec.id, packed.payload, packed.arguments, packed.holds)
-        if self._options.get("name"):
-            other = self._claim_name(client, call.id)
-            if other is not None:
-                return other
-        return ActorHandle(client.submit_creation(call), self._name, self._methods)
+        @property
+        def remote(self) -> Submit[Init, ActorHandle[T]]: ...  # noqa: D102
+    else:
 
-    def _claim_name(self, client: Client, id: bytes) -> ActorHandle | None:
+        def remote(self, /, *args: Any, **kwargs: Any) -> ActorHandle:
+            """Make an actor. The handle can be used at once; if the constructor raises, every call gets that error.
+
+            Raises:
+                TypeError: an argument is missing, unknown, or cannot be serialised.
+                ValueError: no bundle of the placement group in which it is to run can hold the actor.
+            """
+            self._parameters.check(args, kwargs, self._name)
+            client = running.client()
+            if self._spec is None or client.inherited is not self._inherited:
+                self._inherited = client.inherited
+                self._spec = option_rules.actor_spec(
+                    self._name, self._pickled, self._options, client.inherited, is_async(self._class)
+                )
+            client.register(self._spec)
+            packed = pack(client, args, kwargs, self._name)
+            call = Call(client.next_ids(1), self._spec.id, packed.payload, packed.arguments, packed.holds)
+            if self._options.get("name"):
+                other = self._claim_name(client, call.id)
+                if other is not None:
+                    return other
+            return ActorHandle(client.submit_creation(call), self._name, self._methods)
+
+    def _claim_name(self, client: Client, id: bytes) -> ActorHandle[T] | None:
         """Have the name, or else a handle to the actor that has it."""
         name, namespace = self._options["name"], self._options.get("namespace") or client.namespace
         handle = msgspec.msgpack.encode((self._name, self._methods))
@@ -121,7 +213,7 @@ class ActorClass(Generic[T]):
         return ActorClass, (self._class, self._options)
 
 
-def get_actor(name: str, namespace: str | None = None) -> ActorHandle:
+def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
     """A handle to the actor with this name. It does not keep the actor alive.
 
     Args:
@@ -161,22 +253,40 @@ def list_named_actors(all_namespaces: bool = False) -> list[Any]:
     return [name for namespace, name in found if namespace == client.namespace]
 
 
-def _weak_handle(client: Client, id: bytes, handle: bytes) -> ActorHandle:
-    class_name, methods = msgspec.msgpack.decode(handle, type=tuple[str, dict[str, int]])
+def _weak_handle(client: Client, id: bytes, handle: bytes) -> ActorHandle[Any]:
+    class_name, methods = msgspec.msgpack.decode(handle, type=tuple[str, dict[str, Method]])
     return ActorHandle(WeakActorRef(id, client), class_name, methods)
+
+
+def handle_of(id: bytes, cls: type) -> ActorHandle:
+    """A handle to the actor with this id, which is of this class. It does not keep the actor alive."""
+    return ActorHandle(WeakActorRef(id, running.client()), cls.__name__, ActorClass(cls, {})._methods)
 
 
 def _in(namespace: str) -> str:
     return f" in the namespace {namespace!r}" if namespace else ""
 
 
-class ActorHandle:
+def is_async(cls: type) -> bool:
+    """Whether a class has methods that are coroutines or asynchronous generators: its calls run in an asyncio loop."""
+    return any(
+        inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member)
+        for _, member in inspect.getmembers(cls, inspect.isfunction)
+    )
+
+
+def yields(function: object) -> bool:
+    """Whether calls of it yield values."""
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+class ActorHandle(Generic[T]):
     """Stands for an actor. Its methods are called with `handle.method.remote(...)`; it can be passed on like any value.
 
     The actor ends when the last handle is gone and its calls have ended.
     """
 
-    def __init__(self, ref: ActorRef, class_name: str, methods: dict[str, int]) -> None:
+    def __init__(self, ref: ActorRef, class_name: str, methods: dict[str, Method]) -> None:
         self._mpi_runtime_ref = ref
         self._mpi_runtime_class = class_name
         self._mpi_runtime_methods = methods
@@ -184,13 +294,13 @@ class ActorHandle:
     def __getattr__(self, name: str) -> ActorMethod:
         if name.startswith("_mpi_runtime"):
             raise AttributeError(name)
-        num_returns = self._mpi_runtime_methods.get(name)
-        if num_returns is None:
+        known = self._mpi_runtime_methods.get(name)
+        if known is None:
             raise AttributeError(
                 f"actor class {self._mpi_runtime_class} has no method {name!r}. Attributes of an actor cannot "
                 "be read through a handle: write a method that returns them."
             )
-        found = ActorMethod(self._mpi_runtime_ref, self._mpi_runtime_class, name, num_returns)
+        found = ActorMethod(self._mpi_runtime_ref, self._mpi_runtime_class, name, known)
         self.__dict__[name] = found
         return found
 
@@ -210,11 +320,12 @@ class ActorHandle:
 class ActorMethod:
     """One method of an actor. While it exists the actor does, as with a handle."""
 
-    def __init__(self, ref: ActorRef, class_name: str, name: str, num_returns: int) -> None:
+    def __init__(self, ref: ActorRef, class_name: str, name: str, method: Method) -> None:
         self._ref = ref
         self._class_name = class_name
         self._name = name
-        self._spec = option_rules.method_spec(f"{class_name}.{name}", num_returns)
+        self._method = method
+        self._spec = option_rules.method_spec(f"{class_name}.{name}", method)
         self._client: Client | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -224,16 +335,22 @@ class ActorMethod:
             f"try 'object.{self._name}.remote()'."
         )
 
-    def options(self, *, num_returns: int = 1) -> ActorMethod:
-        """The same method with another number of return values."""
-        option_rules.check({"num_returns": num_returns}, ("num_returns",), "actor methods")
-        return ActorMethod(self._ref, self._class_name, self._name, num_returns)
+    def options(self, **options: Any) -> ActorMethod:
+        """The same method with other options: those of `method`.
+
+        Raises:
+            ValueError, TypeError: there is no such option, or its value is out of bounds.
+        """
+        option_rules.check(options, option_rules.METHOD_OPTIONS, "actor methods")
+        changed = option_rules.changed(self._method, options)
+        return ActorMethod(self._ref, self._class_name, self._name, changed)
 
     def remote(self, /, *args: Any, **kwargs: Any) -> Any:
         """Submit a call. Calls from one process run in the order in which they were submitted.
 
         Returns:
-            An `ObjectRef`; a list of them for `num_returns` above 1; None for 0.
+            An `ObjectRef`; a list of them for `num_returns` above 1; None for 0; an `ObjectRefGenerator` for
+            "streaming", which is the default of generators.
 
         Raises:
             TypeError: an argument cannot be serialised.
@@ -255,7 +372,9 @@ class ActorMethod:
             )
         else:
             call = Call(client.next_ids(spec.num_returns), spec.id, b"", actor=self._ref.binary())
+        if spec.num_returns == STREAMING:
+            return client.submit_stream(call, bool(spec.backpressure))
         refs: list[ObjectRef[Any]] = client.submit(call, spec.num_returns)
-        if spec.num_returns == 1:
+        if spec.num_returns in (1, DYNAMIC):
             return refs[0]
         return refs or None

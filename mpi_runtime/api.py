@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 from mpi_runtime import config as configuration
 from mpi_runtime import current, running, session
@@ -12,7 +12,11 @@ from mpi_runtime.actors import ActorClass, ActorHandle
 from mpi_runtime.errors import MpiRuntimeError
 from mpi_runtime.refs import ObjectRef
 from mpi_runtime.remote_function import P, R, RemoteFunction
-from mpi_runtime.scheduler.events import Killed
+from mpi_runtime.scheduler.events import Cancelled, Killed
+
+if TYPE_CHECKING:
+    from mpi_runtime.generators import ObjectRefGenerator
+    from mpi_runtime.signatures import ClassObject, Few, Returning
 
 T = TypeVar("T")
 
@@ -95,12 +99,38 @@ def is_initialized() -> bool:
     return current.client_or_none() is not None
 
 
+class MakesRemote(Protocol):
+    """What `remote(num_cpus=2)` returns, for type checkers."""
+
+    @overload
+    def __call__(self, target: ClassObject[P, T], /) -> ActorClass[T, P]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, target: type[T], /) -> ActorClass[T]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, target: Callable[P, R], /) -> RemoteFunction[P, R]: ...
+
+
+# Of the two for classes mypy takes the first, which knows the arguments of the constructor; pyright takes the second.
+@overload
+def remote(target: ClassObject[P, T], /) -> ActorClass[T, P]: ...  # type: ignore[overload-overlap]
 @overload
 def remote(target: type[T], /) -> ActorClass[T]: ...  # type: ignore[overload-overlap]
 @overload
 def remote(target: Callable[P, R], /) -> RemoteFunction[P, R]: ...
 @overload
-def remote(**options: Any) -> Callable[[Any], Any]: ...
+def remote(*, num_returns: Literal[1], **options: Any) -> MakesRemote: ...
+@overload
+def remote(*, num_returns: Literal[0], **options: Any) -> Callable[[Callable[P, Any]], Returning[P, None]]: ...
+@overload
+def remote(*, num_returns: Few, **options: Any) -> Callable[[Callable[P, Any]], Returning[P, list[ObjectRef[Any]]]]: ...
+@overload
+def remote(
+    *, num_returns: Literal["streaming"], **options: Any
+) -> Callable[[Callable[P, Iterable[T]]], Returning[P, ObjectRefGenerator[T]]]: ...
+@overload
+def remote(*, num_returns: int | str, **options: Any) -> Callable[[Any], Any]: ...
+@overload
+def remote(**options: Any) -> MakesRemote: ...
 
 
 def remote(*targets: Any, **options: Any) -> Any:
@@ -226,7 +256,7 @@ def wait(
     return ready, rest
 
 
-def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
+def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
     """Kill an actor at once. Calls that have not ended raise `ActorDiedError`.
 
     Raises:
@@ -240,6 +270,32 @@ def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
     client.outbox.flush()
 
 
+def cancel(ref: ObjectRef[Any], *, force: bool = False, recursive: bool = True) -> None:
+    """Have the call that makes a value not run, or not run on. `get` of it then raises `TaskCancelledError`.
+
+    A call that waits is dropped. A task that runs gets a `KeyboardInterrupt`, even where it waits in `get`; one that
+    is deep in C code gets it when that returns. A coroutine of an actor gets asyncio's `CancelledError`; other methods
+    run on once they have started, since the actor's state would be left half changed. Of a call that has ended
+    nothing changes. Returns at once.
+
+    Args:
+        ref: what a call returned.
+        force: kill the process of a task that runs. Methods of actors are never killed: see `kill`.
+        recursive: cancel too what the call has submitted.
+
+    Raises:
+        TypeError: not an `ObjectRef`.
+    """
+    if isinstance(ref, ActorHandle):
+        raise TypeError(f"cancel() is for the calls of tasks and methods, not for {ref!r}. To end an actor: kill().")
+    if not isinstance(ref, ObjectRef):
+        raise TypeError(f"cancel() only supports object refs, got: {type(ref)}.")
+    ref.check_job()
+    client = running.client()
+    client.outbox.post(Cancelled(ref.binary(), force, recursive))
+    client.outbox.flush()
+
+
 def explain(ref: ObjectRef[Any]) -> str:
     """Why the value is not there yet, in words: what the call waits for, or where it runs."""
     found: dict[str, str] = running.client().query("explain", ref.binary())
@@ -250,6 +306,7 @@ def explain(ref: ObjectRef[Any]) -> str:
 __all__ = [
     "Context",
     "MpiRuntimeError",
+    "cancel",
     "explain",
     "get",
     "init",

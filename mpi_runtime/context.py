@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from mpi_runtime import current, running
+from mpi_runtime.actors import ActorHandle, handle_of
 
 
 class RuntimeContext:
@@ -21,18 +22,69 @@ class RuntimeContext:
 
     def get_task_id(self) -> str | None:
         """The id of the running call; None in the driver."""
-        executor = running.client().executor
-        return executor.call.id.hex() if executor is not None and executor.call is not None else None
+        call = running.client().scope().call
+        return call.id.hex() if call is not None else None
 
     def get_task_name(self) -> str | None:
         """The name of the running function or method; None in the driver."""
-        executor = running.client().executor
-        return executor.name if executor is not None else None
+        return running.client().scope().name or None
 
     def get_actor_id(self) -> str | None:
         """The id of the actor whose method runs; None outside of actors."""
         executor = running.client().executor
         return executor.actor_id.hex() if executor is not None and executor.actor_id else None
+
+    def get_task_function_name(self) -> str | None:
+        """The same: functions are known by one name here."""
+        return self.get_task_name()
+
+    def get_actor_name(self) -> str | None:
+        """The name of the actor whose method runs; None outside of actors, "" in one without a name."""
+        found = self._actor()
+        return found["name"] if found is not None else None
+
+    @property
+    def was_current_actor_reconstructed(self) -> bool:
+        """Whether this is an actor that was started again after its process had died."""
+        executor = running.client().executor
+        return executor is not None and executor.actor_attempt > 0
+
+    @property
+    def current_actor(self) -> ActorHandle:
+        """A handle to the actor whose method runs. It does not keep the actor alive.
+
+        Raises:
+            RuntimeError: this is no actor.
+        """
+        client = running.client()
+        if client.executor is None or not client.executor.actor_id:
+            raise RuntimeError("current_actor is of use inside an actor; this is a task or the driver.")
+        return handle_of(client.executor.actor_id, type(client.executor.actor))
+
+    def get_assigned_resources(self) -> dict[str, float]:
+        """What the running task or actor holds: amounts by name; empty in the driver."""
+        number = self.get_worker_id()
+        workers = running.client().query("workers")
+        return next((one["assigned_resources"] for one in workers if one["worker_id"] == number), {})
+
+    def get_placement_group_id(self) -> str | None:
+        """The id of the placement group in which this code runs; None outside of one."""
+        executor = running.client().executor
+        where = executor.where if executor is not None else None
+        return where.group.hex() if where is not None and where.group else None
+
+    def get_node_labels(self) -> dict[str, str]:
+        """The labels of this node."""
+        node = self.get_node_id()
+        return next((one["Labels"] for one in nodes() if one["NodeID"] == node), {})
+
+    def _actor(self) -> dict[str, Any] | None:
+        id = self.get_actor_id()
+        return (
+            None
+            if id is None
+            else next((one for one in running.client().query("actors") if one["actor_id"] == id), None)
+        )
 
     def get_worker_id(self) -> str:
         """The number of the process within the job, as a string: 0 is the driver."""
@@ -83,6 +135,11 @@ def available_resources() -> dict[str, float]:
     """What is free on all nodes together: amounts by name. A name vanishes when nothing of it is free."""
     resources: dict[str, float] = running.client().query("available_resources")
     return resources
+
+
+def available_resources_per_node() -> dict[str, dict[str, float]]:
+    """What is free on each node: amounts by name, by the node's id."""
+    return {one["NodeID"]: one["Available"] for one in nodes()}
 
 
 def nodes() -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@
     |  you asked for it
     +-- GetTimeoutError               get() with a timeout gave up; also a TimeoutError
     +-- TaskCancelledError            the task was cancelled
+    +-- PlacementGroupRemovedError    the placement group in which it was to run was removed
     |  user code raised
     +-- TaskError                     with the original as `cause`, and of its class where possible (RayTaskError)
     |  the world broke something
@@ -27,6 +28,7 @@ All but `TaskError` are made from one message, so that the scheduler can name th
 """
 
 import builtins
+import contextlib
 import functools
 import pickle
 import traceback
@@ -62,6 +64,10 @@ class GetTimeoutError(MpiRuntimeError, TimeoutError):
 
 class TaskCancelledError(MpiRuntimeError):
     """The task was cancelled before it ended."""
+
+
+class PlacementGroupRemovedError(MpiRuntimeError):
+    """The placement group was removed: one that was waited for, or in which the task ran or was to run."""
 
 
 class TaskError(MpiRuntimeError):
@@ -107,7 +113,7 @@ class TaskError(MpiRuntimeError):
         cause = self.cause
         if type(cause).__reduce__ is BaseException.__reduce__ and type(cause).__reduce_ex__ is object.__reduce_ex__:
             # pickle would call the class with `args`, which fails for each __init__ with parameters of its own.
-            return _load_task_error, (type(cause), cause.args, vars(cause), self.traceback_str)
+            return _load_task_error, (type(cause), cause.args, vars(cause), self.traceback_str, _slots(cause))
         return task_error, (cause, self.traceback_str)
 
 
@@ -151,6 +157,10 @@ RayError = MpiRuntimeError
 RayTaskError = TaskError
 RayActorError = ActorError
 RaySystemError = InternalError
+TaskPlacementGroupRemoved = PlacementGroupRemovedError
+ActorPlacementGroupRemoved = ActorDiedError
+TaskUnschedulableError = InfeasibleResourceError
+ActorUnschedulableError = ActorDiedError
 
 _BY_CODE: dict[str, type[MpiRuntimeError]] = {
     kind.__name__: kind
@@ -161,6 +171,7 @@ _BY_CODE: dict[str, type[MpiRuntimeError]] = {
         SerializationError,
         GetTimeoutError,
         TaskCancelledError,
+        PlacementGroupRemovedError,
         WorkerCrashedError,
         OutOfMemoryError,
         ActorError,
@@ -296,7 +307,7 @@ def _bare_instance(kind: type[TaskError]) -> TaskError:
 
 def _fill(error: TaskError, cause: BaseException, traceback_str: str) -> None:
     """Give the error what the original has: args, attributes, and fields that C classes and slots keep elsewhere."""
-    error.args = cause.args
+    _set_args(error, cause.args)
     for kind in type(cause).__mro__:
         if kind in (BaseException, object):
             continue
@@ -313,13 +324,35 @@ def _fill(error: TaskError, cause: BaseException, traceback_str: str) -> None:
     state["traceback_str"] = traceback_str
 
 
+def _set_args(error: BaseException, args: tuple[Any, ...]) -> None:
+    BaseException.__setattr__(error, "args", args)  # not by assignment, which frozen data classes refuse
+
+
 def _load_task_error(
-    kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any], traceback_str: str
+    kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any], traceback_str: str, slots: dict[str, Any]
 ) -> TaskError:
     """Unpickle an error whose cause is made again without calling its class."""
     base = _builtin_base(kind)
     cause: BaseException = base.__new__(kind, *args)
     base.__init__(cause, *args)
-    cause.args = args
+    _set_args(cause, args)
     vars(cause).update(state)
+    for name, value in slots.items():
+        BaseException.__setattr__(cause, name, value)  # as for `args`
     return task_error(cause, traceback_str)
+
+
+def _slots(cause: BaseException) -> dict[str, Any]:
+    """What classes written in Python keep in `__slots__`."""
+    members = [
+        (name, member)
+        for kind in type(cause).__mro__
+        if kind.__flags__ & _HEAP_TYPE
+        for name, member in vars(kind).items()
+        if type(member).__name__ == "member_descriptor"
+    ]
+    found = {}
+    for name, member in members:
+        with contextlib.suppress(AttributeError):  # an empty one
+            found[name] = member.__get__(cause)
+    return found

@@ -3,7 +3,9 @@
 from mpi_runtime.errors import (
     ActorDiedError,
     ActorError,
+    ActorPlacementGroupRemoved,
     ActorUnavailableError,
+    ActorUnschedulableError,
     GetTimeoutError,
     HeadDiedError,
     InfeasibleResourceError,
@@ -13,6 +15,7 @@ from mpi_runtime.errors import (
     ObjectLostError,
     ObjectStoreFullError,
     OutOfMemoryError,
+    PlacementGroupRemovedError,
     RayActorError,
     RayError,
     RaySystemError,
@@ -21,13 +24,17 @@ from mpi_runtime.errors import (
     SerializationError,
     TaskCancelledError,
     TaskError,
+    TaskPlacementGroupRemoved,
+    TaskUnschedulableError,
     WorkerCrashedError,
 )
 
 __all__ = [
     "ActorDiedError",
     "ActorError",
+    "ActorPlacementGroupRemoved",
     "ActorUnavailableError",
+    "ActorUnschedulableError",
     "GetTimeoutError",
     "HeadDiedError",
     "InfeasibleResourceError",
@@ -37,6 +44,7 @@ __all__ = [
     "ObjectLostError",
     "ObjectStoreFullError",
     "OutOfMemoryError",
+    "PlacementGroupRemovedError",
     "RayActorError",
     "RayError",
     "RaySystemError",
@@ -45,5 +53,7 @@ __all__ = [
     "SerializationError",
     "TaskCancelledError",
     "TaskError",
+    "TaskPlacementGroupRemoved",
+    "TaskUnschedulableError",
     "WorkerCrashedError",
 ]

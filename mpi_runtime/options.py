@@ -8,18 +8,40 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.digest import digest
-from mpi_runtime.scheduler.events import ACTOR, METHOD, TASK, Spec
+from mpi_runtime.scheduler.events import ACTOR, DYNAMIC, METHOD, STREAMING, TASK, BundleSpec, Spec, Where
+from mpi_runtime.scheduler.ids import digest
 from mpi_runtime.scheduler.limits import UNIT
+from mpi_runtime.scheduler.resources import request_of
 
 TASK_OPTIONS = (
     "num_cpus", "num_gpus", "memory", "resources", "num_returns", "max_retries", "retry_exceptions", "name",
-    "runtime_env",
+    "runtime_env", "scheduling_strategy", "label_selector", "max_calls", "priority",
+    "_generator_backpressure_num_objects",
 )  # fmt: skip
 ACTOR_OPTIONS = (
     "num_cpus", "num_gpus", "memory", "resources", "name", "namespace", "get_if_exists", "lifetime", "runtime_env",
+    "max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "allow_out_of_order_execution",
+    "scheduling_strategy", "label_selector", "priority",
+)  # fmt: skip
+METHOD_OPTIONS = (
+    "num_returns", "max_task_retries", "retry_exceptions", "concurrency_group", "_generator_backpressure_num_objects",
 )  # fmt: skip
 DEFAULT_MAX_RETRIES = 3
+ASYNC_MAX_CONCURRENCY = 1000
+"""How many calls of an actor with coroutines are under way at most, unless it says otherwise: as in Ray."""
+_RETURNS = {"streaming": STREAMING, "dynamic": DYNAMIC}
+_MAY_BE_UNLIMITED = ("max_retries", "max_restarts", "max_task_retries")
+
+
+class Method(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of one method of an actor class. Handles carry it."""
+
+    num_returns: int = 1
+    max_retries: int = 0
+    retry_exceptions: bool = False
+    retry_only: bytes = b""
+    group: str = ""
+    backpressure: int = 0
 
 
 def check(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
@@ -55,17 +77,53 @@ def _gpus(name: str, value: Any) -> None:
 
 
 def _count(name: str, value: Any) -> None:
+    _whole(name, value)
+    if name in _MAY_BE_UNLIMITED and value < -1:
+        raise ValueError(f"{name} must be 0 or more, or -1 for no limit, not {value}")
+    if name == "max_concurrency" and value < 1:
+        raise ValueError(f"{name} must be 1 or more, not {value}")
+    if name not in _MAY_BE_UNLIMITED and value < 0:
+        raise ValueError(f"{name} must be 0 or more, not {value}")
+
+
+def _whole(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
-    if name == "max_retries" and value < -1:
-        raise ValueError(f"{name} must be 0 or more, or -1 for no limit, not {value}")
-    if name != "max_retries" and value < 0:
-        raise ValueError(f"{name} must be 0 or more, not {value}")
 
 
 def _bool(name: str, value: Any) -> None:
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, not {value!r}")
+
+
+def _returns(name: str, value: Any) -> None:
+    if isinstance(value, str):
+        if value not in _RETURNS:
+            raise ValueError(f"{name} must be a whole number, 'streaming' or 'dynamic', not {value!r}")
+    else:
+        _count(name, value)
+
+
+def _groups(name: str, value: Any) -> None:
+    if not isinstance(value, dict):
+        raise TypeError(f"{name} must be a dict of names and numbers of calls, not {value!r}")
+    for group, limit in value.items():
+        _text(f"a key of {name}", group)
+        if not group:
+            raise ValueError(f"a key of {name} must not be empty: max_concurrency is for calls without a group")
+        _count(f"{name}[{group!r}]", limit)
+        if limit < 1:
+            raise ValueError(f"{name}[{group!r}] must be 1 or more, not {limit}")
+
+
+def _exceptions(name: str, value: Any) -> None:
+    if isinstance(value, bool):
+        return
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"{name} must be True, False or a list of exception classes, not {value!r}")
+    for kind in value:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise TypeError(f"{name} must be True, False or a list of exception classes; {kind!r} is none")
 
 
 def _text(name: str, value: Any) -> None:
@@ -117,19 +175,42 @@ def _runtime_env(name: str, value: Any) -> None:
         _text(f"{name}['env_vars'][{variable!r}]", text)
 
 
+def _strategy(name: str, value: Any) -> None:
+    from mpi_runtime import strategies  # not at the top: who says nothing about places need not wait for it
+
+    strategies.check_strategy(name, value)
+
+
+def _selector(name: str, value: Any) -> None:
+    from mpi_runtime import strategies
+
+    strategies.check_selector(name, value)
+
+
 _CHECKS = {
     "num_cpus": _amount,
     "num_gpus": _gpus,
     "memory": _amount,
     "resources": _resources,
-    "num_returns": _count,
+    "num_returns": _returns,
+    "_generator_backpressure_num_objects": _count,
     "max_retries": _count,
-    "retry_exceptions": _bool,
+    "max_calls": _count,
+    "priority": _whole,
+    "max_restarts": _count,
+    "max_task_retries": _count,
+    "max_concurrency": _count,
+    "concurrency_groups": _groups,
+    "concurrency_group": _text,
+    "allow_out_of_order_execution": _bool,
+    "retry_exceptions": _exceptions,
     "name": _text,
     "namespace": _text,
     "get_if_exists": _bool,
     "lifetime": _lifetime,
     "runtime_env": _runtime_env,
+    "scheduling_strategy": _strategy,
+    "label_selector": _selector,
 }
 
 
@@ -138,42 +219,145 @@ def _with_id(spec: Spec) -> Spec:
     return spec
 
 
-def _needs(options: Mapping[str, Any], default_cpus: float) -> dict[str, Any]:
+def _needs(name: str, options: Mapping[str, Any], inherited: Where | None) -> dict[str, Any]:
     cpus = options.get("num_cpus")
-    return {
-        "cpu": round((default_cpus if cpus is None else cpus) * UNIT),
+    needs = {
+        "cpu": round((1 if cpus is None else cpus) * UNIT),
         "gpu": round((options.get("num_gpus") or 0) * UNIT),
         "memory": int(options.get("memory") or 0),
         "custom": {name: round(units * UNIT) for name, units in (options.get("resources") or {}).items() if units},
-        "environment": (options.get("runtime_env") or {}).get("env_vars", {}),
     }
+    says = options.get("scheduling_strategy") is not None or options.get("label_selector")
+    where = _where(name, options, needs, inherited) if says or inherited is not None else None
+    return {**needs, "environment": (options.get("runtime_env") or {}).get("env_vars", {}), "where": where}
 
 
-def task_spec(name: str, function: bytes, options: Mapping[str, Any]) -> Spec:
-    """The spec of a remote function."""
+def _retrying(options: Mapping[str, Any]) -> dict[str, Any]:
+    """For which exceptions a call may be run again. Only executors know classes."""
+    wanted = options.get("retry_exceptions")
+    if not isinstance(wanted, (list, tuple)) or not wanted:
+        return {"retry_exceptions": wanted is True}
+    import cloudpickle
+
+    return {"retry_exceptions": True, "retry_only": cloudpickle.dumps(tuple(wanted), protocol=5)}
+
+
+def _count_of_returns(value: int | str | None, is_generator: bool) -> int:
+    """What `num_returns` comes to. Generators stream, unless told otherwise."""
+    if value is None:
+        return STREAMING if is_generator else 1
+    return _RETURNS[value] if isinstance(value, str) else value
+
+
+def _where(name: str, options: Mapping[str, Any], needs: dict[str, Any], inherited: Where | None) -> Where | None:
+    from mpi_runtime import strategies
+
+    return strategies.where(name, options, request_of(BundleSpec(**needs)), inherited)
+
+
+def task_spec(
+    name: str,
+    function: bytes,
+    options: Mapping[str, Any],
+    inherited: Where | None = None,
+    is_generator: bool = False,
+) -> Spec:
+    """The spec of a remote function. Calls that say nothing about their place run where `inherited` says.
+
+    Raises:
+        ValueError: no bundle of the placement group in which it is to run can hold a call.
+    """
     retries = options.get("max_retries")
-    returns = options.get("num_returns")
     return _with_id(
         Spec(
             0,
             TASK,
             options.get("name") or name,
             function,
-            num_returns=1 if returns is None else returns,
+            num_returns=_count_of_returns(options.get("num_returns"), is_generator),
+            backpressure=options.get("_generator_backpressure_num_objects") or 0,
+            max_calls=options.get("max_calls") or 0,
+            priority=options.get("priority") or 0,
             max_retries=DEFAULT_MAX_RETRIES if retries is None else retries,
-            retry_exceptions=bool(options.get("retry_exceptions")),
-            **_needs(options, 1),
+            **_retrying(options),
+            **_needs(name, options, inherited),
         )
     )
 
 
-def actor_spec(name: str, function: bytes, options: Mapping[str, Any]) -> Spec:
-    """The spec of an actor's creation. Without `num_cpus` it takes one CPU to be placed and none to run."""
-    needs = _needs(options, 1)
+def _concurrency(options: Mapping[str, Any], is_async: bool) -> dict[str, int]:
+    """How many calls of each group run at a time; empty: one after the other, in the main thread."""
+    groups = options.get("concurrency_groups") or {}
+    most = options.get("max_concurrency") or (ASYNC_MAX_CONCURRENCY if is_async else 1)
+    return {"": most, **groups} if is_async or groups or most > 1 else {}
+
+
+def actor_spec(
+    name: str,
+    function: bytes,
+    options: Mapping[str, Any],
+    inherited: Where | None = None,
+    is_async: bool = False,
+) -> Spec:
+    """The spec of an actor's creation. Without `num_cpus` it takes one CPU to be placed and none to run.
+
+    Raises:
+        ValueError: no bundle of the placement group in which it is to run can hold the actor.
+    """
+    needs = _needs(name, options, inherited)
     held = 0 if options.get("num_cpus") is None else needs["cpu"]
-    return _with_id(Spec(0, ACTOR, name, function, held_cpu=held, **needs))
+    return _with_id(
+        Spec(
+            0,
+            ACTOR,
+            name,
+            function,
+            held_cpu=held,
+            max_restarts=options.get("max_restarts") or 0,
+            concurrency=_concurrency(options, is_async),
+            is_async=is_async,
+            priority=options.get("priority") or 0,
+            out_of_order=bool(options.get("allow_out_of_order_execution")),
+            **needs,
+        )
+    )
 
 
-def method_spec(name: str, num_returns: int) -> Spec:
+def method(own: Mapping[str, Any], actor: Mapping[str, Any], is_generator: bool = False) -> Method:
+    """What a method's own options and its actor's come to."""
+    returns = _count_of_returns(None, is_generator)
+    return changed(Method(returns, actor.get("max_task_retries") or 0), own)
+
+
+def changed(method: Method, options: Mapping[str, Any]) -> Method:
+    """A method with some options changed."""
+    values: dict[str, Any] = {}
+    if options.get("num_returns") is not None:
+        values["num_returns"] = _count_of_returns(options["num_returns"], False)
+    if options.get("_generator_backpressure_num_objects") is not None:
+        values["backpressure"] = options["_generator_backpressure_num_objects"]
+    if options.get("max_task_retries") is not None:
+        values["max_retries"] = options["max_task_retries"]
+    if options.get("retry_exceptions") is not None:
+        values |= {"retry_only": b"", **_retrying(options)}
+    if options.get("concurrency_group") is not None:
+        values["group"] = options["concurrency_group"]
+    return msgspec.structs.replace(method, **values)
+
+
+def method_spec(name: str, method: Method) -> Spec:
     """The spec of an actor's method."""
-    return _with_id(Spec(0, METHOD, name, b"", num_returns=num_returns))
+    return _with_id(
+        Spec(
+            0,
+            METHOD,
+            name,
+            b"",
+            num_returns=method.num_returns,
+            max_retries=method.max_retries,
+            retry_exceptions=method.retry_exceptions,
+            retry_only=method.retry_only,
+            group=method.group,
+            backpressure=method.backpressure,
+        )
+    )

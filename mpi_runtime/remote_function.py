@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, NoReturn, ParamSpec, TypeVar, overload
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, TypeVar, overload
 
 from mpi_runtime import options as option_rules
 from mpi_runtime import running
-from mpi_runtime.arguments import Parameters, pack
+from mpi_runtime.arguments import Packed, Parameters, pack
 from mpi_runtime.processes.client import Client
 from mpi_runtime.refs import ObjectRef
-from mpi_runtime.scheduler.events import Call, Spec
+from mpi_runtime.scheduler.events import DYNAMIC, STREAMING, Call, Spec, Where
+
+if TYPE_CHECKING:
+    from mpi_runtime.generators import ObjectRefGenerator
+    from mpi_runtime.mapping import Results
+    from mpi_runtime.signatures import Few, Returning, Submit
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+
+CODE_BYTES_WARN = 10_000_000
+"""Code that takes more has probably caught data."""
+CODE_BYTES_MAX = 100_000_000
+"""The head keeps all code for as long as the job lives, and each process that runs it has its own copy."""
 
 
 class RemoteFunction(Generic[P, R]):
@@ -23,7 +36,7 @@ class RemoteFunction(Generic[P, R]):
 
     def __init__(self, function: Callable[P, R], options: Mapping[str, Any]) -> None:
         option_rules.check(options, option_rules.TASK_OPTIONS, "remote functions")
-        if inspect.iscoroutinefunction(function):
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise ValueError(
                 "'async def' should not be used for remote functions: make a plain function that calls asyncio.run()."
             )
@@ -32,6 +45,7 @@ class RemoteFunction(Generic[P, R]):
         self._name = getattr(function, "__name__", type(function).__name__)
         self._client: Client | None = None
         self._spec: Spec | None = None
+        self._inherited: Where | None = None
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> NoReturn:
@@ -42,7 +56,17 @@ class RemoteFunction(Generic[P, R]):
         )
 
     @overload
-    def options(self, *, num_returns: int, **options: Any) -> Any: ...
+    def options(self, *, num_returns: Literal[1], **options: Any) -> RemoteFunction[P, R]: ...
+    @overload
+    def options(self, *, num_returns: Literal[0], **options: Any) -> Returning[P, None]: ...
+    @overload
+    def options(self, *, num_returns: Few, **options: Any) -> Returning[P, list[ObjectRef[Any]]]: ...
+    @overload
+    def options(
+        self: RemoteFunction[P, Iterator[T]], *, num_returns: Literal["streaming"], **options: Any
+    ) -> Returning[P, ObjectRefGenerator[T]]: ...
+    @overload
+    def options(self, *, num_returns: int | str, **options: Any) -> Any: ...
     @overload
     def options(self, **options: Any) -> RemoteFunction[P, R]: ...
 
@@ -57,30 +81,91 @@ class RemoteFunction(Generic[P, R]):
             changed._pickled = self._pickled
         return changed
 
-    def remote(self, /, *args: Any, **kwargs: Any) -> ObjectRef[R]:
-        """Submit a call.
+    if TYPE_CHECKING:
+
+        @property
+        def remote(self) -> Submit[P, ObjectRef[R]]: ...  # noqa: D102
+    else:
+
+        def remote(self, /, *args: Any, **kwargs: Any) -> Any:
+            """Submit a call.
+
+            Returns:
+                An `ObjectRef`; a list of them for `num_returns` above 1; None for 0; an `ObjectRefGenerator` for
+                "streaming", which is the default of generator functions.
+
+            Raises:
+                TypeError: an argument is missing, unknown, or cannot be serialised.
+                ValueError: no bundle of the placement group in which it is to run can hold the call.
+            """
+            self._parameters.check(args, kwargs, self._name)
+            client = running.client()
+            if client is not self._client or client.inherited is not self._inherited:
+                self._prepare(client)
+            spec = self._spec
+            assert spec is not None
+            if args or kwargs:
+                packed = pack(client, args, kwargs, self._name)
+                call = Call(client.next_ids(spec.num_returns), spec.id, packed.payload, packed.arguments, packed.holds)
+            else:
+                call = Call(client.next_ids(spec.num_returns), spec.id, b"")
+            if spec.num_returns == STREAMING:
+                return client.submit_stream(call, bool(spec.backpressure))
+            refs = client.submit(call, spec.num_returns)
+            if spec.num_returns in (1, DYNAMIC):
+                return refs[0]
+            return refs or None
+
+    def _submit(self, client: Client, packed: Packed, attempt: int = 0) -> ObjectRef[R]:
+        """Submit a call with one return value of which so many attempts have been made already."""
+        if client is not self._client or client.inherited is not self._inherited:
+            self._prepare(client)
+        assert self._spec is not None
+        call = Call(client.next_ids(1), self._spec.id, packed.payload, packed.arguments, packed.holds, b"", attempt)
+        return client.submit(call, 1)[0]
+
+    def map(self, iterable: Iterable[Any], *, chunk: int | Literal["auto"] = "auto") -> Results[R]:
+        """Call the function with each element: many calls in few messages.
+
+        Each call has its own error and its own retries, as with `.remote`. Calls of one chunk run one after another in
+        one process, and must not wait for each other. An element that is an `ObjectRef` stands for its value.
+
+        Args:
+            iterable: the arguments. Without a length it is read as the results are, some thousand calls ahead.
+            chunk: how many calls make one task. By default the runtime decides, by their number, the size of their
+                arguments, and how long they take; with `max_retries=0` it is 1. With a number of your own each
+                task makes so many, and with `max_retries=0` besides they are lost together if their process dies.
 
         Returns:
-            An `ObjectRef`; a list of them for `num_returns` above 1; None for 0.
+            A sequence of the values that waits where it is read: `[index]`, `for`, `.get(timeout=)`, `.as_completed()`.
 
         Raises:
-            TypeError: an argument is missing, unknown, or cannot be serialised.
+            TypeError: the function does not take one argument, or an element cannot be serialised.
+            ValueError: `chunk` is below 1, or the function has `num_returns`.
+
+        Example:
+            sum(square.map(range(1_000_000)))
         """
-        self._parameters.check(args, kwargs, self._name)
-        client = running.client()
-        if client is not self._client:
-            self._prepare(client)
-        spec = self._spec
-        assert spec is not None
-        if args or kwargs:
-            packed = pack(client, args, kwargs, self._name)
-            call = Call(client.next_ids(spec.num_returns), spec.id, packed.payload, packed.arguments, packed.holds)
-        else:
-            call = Call(client.next_ids(spec.num_returns), spec.id, b"")
-        refs: Any = client.submit(call, spec.num_returns)
-        if spec.num_returns == 1:
-            return refs[0]  # type: ignore[no-any-return]
-        return refs or None  # type: ignore[return-value]  # with such options the type of the remote function is Any
+        from mpi_runtime.mapping import Results  # not at the top: who does not call this need not wait for it
+
+        return Results(self, iterable, chunk, star=False)
+
+    def starmap(self, iterable: Iterable[Iterable[Any]], *, chunk: int | Literal["auto"] = "auto") -> Results[R]:
+        """Call the function with the arguments in each element; otherwise like `map`.
+
+        Example:
+            power.starmap([(2, 10), (3, 5)]).get()
+        """
+        from mpi_runtime.mapping import Results
+
+        return Results(self, iterable, chunk, star=True)
+
+    @functools.cached_property
+    def _of_chunks(self) -> RemoteFunction[Any, Any]:
+        """What makes many calls of this function in one task."""
+        from mpi_runtime.chunks import Runner
+
+        return RemoteFunction(Runner(self), {**self._options, "num_returns": 1, "retry_exceptions": False})
 
     @functools.cached_property
     def _parameters(self) -> Parameters:
@@ -92,8 +177,12 @@ class RemoteFunction(Generic[P, R]):
 
     def _prepare(self, client: Client) -> None:
         """Make the function known to the job of this client."""
-        if self._spec is None:
-            self._spec = option_rules.task_spec(self._name, self._pickled, self._options)
+        if self._spec is None or client.inherited is not self._inherited:
+            self._inherited = client.inherited
+            is_generator = inspect.isgeneratorfunction(self._function)
+            self._spec = option_rules.task_spec(
+                self._name, self._pickled, self._options, client.inherited, is_generator
+            )
         client.register(self._spec)
         self._client = client
 
@@ -102,10 +191,11 @@ class RemoteFunction(Generic[P, R]):
 
 
 def dump_code(code: object, name: str) -> bytes:
-    """A function or class as bytes.
+    """A function or class as bytes. Warns if there are many: what it refers to travels with it.
 
     Raises:
         TypeError: it refers to something that cannot be serialised.
+        ValueError: it is far too large.
     """
     import cloudpickle
 
@@ -114,6 +204,24 @@ def dump_code(code: object, name: str) -> bytes:
     except Exception as error:
         raise TypeError(
             f"cannot serialise {name}: {error}. It refers to something that belongs to this process (a lock, an open "
-            "file, a connection); make it inside, or pass it as an argument in a form that can be serialised."
+            "file, a connection); make it inside, or pass it as an argument in a form that can be serialised. "
+            f"mpi_runtime.util.inspect_serializability({name}) shows which it is."
         ) from error
+    if len(pickled) > CODE_BYTES_WARN:
+        message = (
+            f"{name} takes {len(pickled) / 1e6:.0f} MB, which go to every process that runs it. It refers to something "
+            "large, a global variable or one of an enclosing function: put() that once, and pass the reference as an "
+            "argument."
+        )
+        if len(pickled) > CODE_BYTES_MAX:
+            raise ValueError(f"{message} The limit is {CODE_BYTES_MAX / 1e6:.0f} MB.")
+        warnings.warn(message, stacklevel=_depth_of_user_code())
     return pickled
+
+
+def _depth_of_user_code() -> int:
+    """For a warning by the caller: how many frames up the first one is that is not of this package."""
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("mpi_runtime.", "functools")):
+        depth, frame = depth + 1, frame.f_back
+    return depth

@@ -33,6 +33,7 @@ from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.processes import launch as launching
 from mpi_runtime.processes.client import Client
 from mpi_runtime.processes.launch import Launch
+from mpi_runtime.processes.scope import Scope
 from mpi_runtime.processes.spawn import PRELOADED_IF_USED, Start, library_path, send_start, start_python
 from mpi_runtime.transport import channel
 from mpi_runtime.transport.messages import Job, Shutdown, Welcome
@@ -184,7 +185,7 @@ class Session:
         welcome, self._arena = head.begin(config)
         self.size = welcome.size
         self.client = Client(head.socket, ClientArena(self._arena), welcome.regions, config.inline_bytes_max)
-        self.client.set_parent(b"driver", number)
+        self.client.enter(Scope(b"driver", number))
         self.client.namespace = config.namespace
 
     def end(self) -> None:

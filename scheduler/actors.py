@@ -8,33 +8,53 @@ call waits for an argument does not hold up other callers.
 from __future__ import annotations
 
 from collections import deque
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from mpi_runtime.scheduler import endings, names
+from mpi_runtime.scheduler import endings, names, objects
 from mpi_runtime.scheduler.effects import StopExecutor
-from mpi_runtime.scheduler.events import ACTOR, Value
+from mpi_runtime.scheduler.events import ACTOR, ExecutorDied, Value
 from mpi_runtime.scheduler.limits import ACTOR_CALLS_MAX
 from mpi_runtime.scheduler.nodes import STOPPING, Executor
+from mpi_runtime.scheduler.objects import PENDING
 from mpi_runtime.scheduler.placement import stage
-from mpi_runtime.scheduler.queues import withdraw
-from mpi_runtime.scheduler.tasks import ENDED, FAIL, READY, SEND, WAITING, Task
+from mpi_runtime.scheduler.queues import enqueue, requeue, withdraw
+from mpi_runtime.scheduler.tasks import (
+    CREATE_AGAIN,
+    ENDED,
+    FAIL,
+    FINISHED,
+    LOSE,
+    READY,
+    RETRY,
+    SEND,
+    STAGING,
+    TAKE_BACK,
+    WAITING,
+    Task,
+    advance,
+)
 
 if TYPE_CHECKING:
     from mpi_runtime.scheduler.state import State
 
-CREATING, ALIVE, ENDING, DEAD = range(4)
-STATE_NAMES = ("creating", "alive", "ending", "dead")
+CREATING, ALIVE, RESTARTING, ENDING, DEAD = range(5)
+STATE_NAMES = ("creating", "alive", "restarting", "ending", "dead")
 
 CREATED = {CREATING: ALIVE}
 """Its constructor has returned."""
-END = {CREATING: ENDING, ALIVE: ENDING}
+RESTART = {CREATING: RESTARTING, ALIVE: RESTARTING, RESTARTING: RESTARTING}
+"""Its process is gone, or was killed, and it is to have another one."""
+CREATE = {RESTARTING: CREATING, CREATING: CREATING}
+"""Its process is gone: its creation is queued again."""
+END = {CREATING: ENDING, ALIVE: ENDING, RESTARTING: ENDING}
 """It has been told to stop: the last handle is gone, or it was killed."""
-DIE = {CREATING: DEAD, ALIVE: DEAD, ENDING: DEAD}
+DIE = {CREATING: DEAD, ALIVE: DEAD, RESTARTING: DEAD, ENDING: DEAD}
 """It will not run again."""
 
-TABLES = {"created": CREATED, "told to end": END, "died": DIE}
+TABLES = {"created": CREATED, "to start again": RESTART, "creating": CREATE, "told to end": END, "died": DIE}
 """For diagrams and tests."""
 
 
@@ -45,12 +65,14 @@ class Actor(Struct, eq=False, gc=False):
     creation: Task
     state: int = CREATING
     executor: Executor | None = None
-    callers: dict[int, deque[Task]] = {}
-    """For each caller its calls that have not been sent, in order."""
+    callers: dict[tuple[int, str], deque[Task]] = {}
+    """For each caller and concurrency group the calls that have not been sent, in order."""
     cause: str = ""
     """Why it died, in words."""
-    created: bool = False
-    """Whether its grant has been reduced to what it keeps."""
+    restarts: int = 0
+    """How often it was created again."""
+    kept: list[bytes] = []
+    """What its creation needs, as long as it may be created again."""
     name: tuple[str, str] | None = None
     """Namespace and name, while it has them."""
     error: Value | None = None
@@ -61,6 +83,8 @@ def submit(state: State, task: Task) -> None:
     """A creation or a method call was submitted."""
     if task.function.spec.kind == ACTOR:
         actor = Actor(task.id, task)
+        if task.function.spec.max_restarts:
+            actor.kept = [id for id in (*task.call.arguments, *task.call.holds) if objects.hold(state, id)]
         state.actors[task.id] = actor
         state.objects[task.id].actor = actor
         task.actor = actor
@@ -68,8 +92,18 @@ def submit(state: State, task: Task) -> None:
         return
     actor_found = state.actors.get(task.call.actor)
     task.actor = actor_found
-    if actor_found is not None and actor_found.state != DEAD:
-        actor_found.callers.setdefault(task.client, deque()).append(task)
+    if actor_found is not None and actor_found.state != DEAD and not out_of_order(actor_found):
+        line_up(actor_found, task)
+
+
+def line_up(actor: Actor, task: Task) -> None:
+    """A call waits for its turn, after those before it."""
+    actor.callers.setdefault((task.client, task.function.spec.group), deque()).append(task)
+
+
+def out_of_order(actor: Actor) -> bool:
+    """Whether its calls line up when they have their arguments, not when they are submitted."""
+    return actor.creation.function.spec.out_of_order
 
 
 def ready(state: State, task: Task) -> None:
@@ -80,16 +114,14 @@ def ready(state: State, task: Task) -> None:
     elif actor.state in (ENDING, DEAD):
         fail_call(state, actor, task)
     else:
+        if out_of_order(actor):
+            line_up(actor, task)
         pump(state, actor)
 
 
 def fail_call(state: State, actor: Actor, task: Task) -> None:
     """A call gets the reason for its actor's death as its result."""
-    queue = actor.callers.get(task.client)
-    if queue is not None and task in queue:
-        queue.remove(task)
-        if not queue:
-            del actor.callers[task.client]
+    leave_queue(actor, task)
     if actor.error is not None:
         endings.conclude(state, task, [actor.error], FAIL)
     else:
@@ -113,15 +145,27 @@ def pump(state: State, actor: Actor) -> None:
     executor = actor.executor
     if actor.state != ALIVE or executor is None:
         return
-    for client in list(actor.callers):
-        if len(executor.in_hand) >= ACTOR_CALLS_MAX:
-            return
-        queue = actor.callers.pop(client)
-        while queue and queue[0].state == READY and len(executor.in_hand) < ACTOR_CALLS_MAX:
+    for key in list(actor.callers):
+        room = room_for(actor, executor, key[1])
+        if room <= 0:
+            continue
+        queue = actor.callers.pop(key)
+        while room and queue and queue[0].state == READY:
+            room -= 1
             if send(state, executor, queue[0]):
                 queue.popleft()
         if queue:
-            actor.callers[client] = queue  # at the end: next time others come first
+            actor.callers[key] = queue  # at the end: next time others come first
+
+
+def room_for(actor: Actor, executor: Executor, group: str) -> int:
+    """How many more calls of a concurrency group may be sent: a group that is busy holds up no other."""
+    limits = actor.creation.function.spec.concurrency
+    if len(limits) < 2:
+        in_hand = len(executor.in_hand)
+    else:
+        in_hand = sum(task.function.spec.group == group for task in executor.in_hand.values())
+    return max(ACTOR_CALLS_MAX, limits.get(group, 0)) - in_hand
 
 
 def send(state: State, executor: Executor, task: Task) -> bool:
@@ -142,13 +186,21 @@ def send(state: State, executor: Executor, task: Task) -> bool:
     return True
 
 
-def staged(state: State, actor: Actor, task: Task) -> None:
-    """A method call whose arguments had to be brought was sent, or has failed: its caller's next ones may follow."""
-    queue = actor.callers.get(task.client)
+def leave_queue(actor: Actor, task: Task) -> None:
+    """A call does not wait for its turn any more."""
+    key = task.client, task.function.spec.group
+    queue = actor.callers.get(key)
     if queue and queue[0] is task:
         queue.popleft()
-        if not queue:
-            del actor.callers[task.client]
+    elif queue and task in queue:
+        queue.remove(task)
+    if queue is not None and not queue:
+        del actor.callers[key]
+
+
+def go_past(state: State, actor: Actor, task: Task) -> None:
+    """A method call was sent now that its arguments were brought, or never will be: its caller's next may follow."""
+    leave_queue(actor, task)
     pump(state, actor)
 
 
@@ -171,14 +223,13 @@ def reduce_grant(state: State, executor: Executor, held_cpu: int) -> None:
     """Once placed, an actor keeps only part of its CPU."""
     grant = executor.grant
     assert grant is not None
-    node = executor.rank.node
+    source = executor.source
     if not executor.blocked:
-        node.free.cpu += grant.cpu - held_cpu
+        source.free.cpu += grant.cpu - held_cpu
     grant.cpu = held_cpu
-    assert executor.actor is not None
-    executor.actor.created = True
-    node.actor_cpu += held_cpu
-    state.index.update(node)
+    executor.is_reduced = True
+    source.actor_cpu += held_cpu
+    state.index.update(executor.rank.node)
     state.freed = True
 
 
@@ -226,10 +277,31 @@ def end(state: State, actor: Actor, cause: str, force: bool) -> None:
         endings.fail(state, creation, "ActorDiedError", f"{describe(actor)} {cause}")
 
 
+def kill(state: State, actor: Actor, no_restart: bool) -> None:
+    """A client wants the actor's process killed; for good, or only what it is now."""
+    if no_restart or not may_restart(actor) or actor.state in (ENDING, DEAD):
+        end(state, actor, "was killed by kill()", force=True)
+        return
+    executor = actor.executor
+    if executor is not None:
+        actor.state = RESTART[actor.state]
+        executor.state = STOPPING
+        state.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
+
+
+def may_restart(actor: Actor) -> bool:
+    """Whether the actor may be created once more."""
+    most = actor.creation.function.spec.max_restarts
+    return most < 0 or actor.restarts < most
+
+
 def die(state: State, actor: Actor) -> None:
     """The actor will not run again."""
     actor.state = DIE[actor.state]
     names.ended(state, actor)
+    kept, actor.kept = actor.kept, []
+    for id in kept:
+        objects.release(state, id)
     found = state.objects.get(actor.id)
     if found is None:
         del state.actors[actor.id]
@@ -244,9 +316,28 @@ def fail_pending(state: State, actor: Actor) -> None:
     actor.callers.clear()
 
 
-def executor_died(state: State, actor: Actor, executor: Executor, in_hand: list[Task], cause: str) -> None:
+def executor_died(state: State, actor: Actor, executor: Executor, in_hand: list[Task], event: ExecutorDied) -> None:
     """The actor's process is gone, and with it the calls in hand."""
-    actor.cause = actor.cause or executor.expected_death or f"died: {cause}"
+    creation = actor.creation
+    sent = [task.id for task in in_hand if task.state != STAGING]
+    started = set(sent[: sent.index(event.running) + 1]) if event.running in sent else set()
+    if creation.function.spec.concurrency and creation not in in_hand:
+        started.update(sent)  # calls start in any order
+    if actor.state in (CREATING, RESTARTING) and creation in in_hand and creation.id not in started:
+        actor.state = CREATE[actor.state]
+        advance(creation, TAKE_BACK)
+        actor.executor = creation.executor = None
+        requeue(state, [creation])
+    elif actor.state in (CREATING, ALIVE, RESTARTING) and may_restart(actor):
+        restart(state, actor, in_hand, started, event.cause)
+    else:
+        died_for_good(state, actor, executor, in_hand, event.cause)
+
+
+def died_for_good(state: State, actor: Actor, executor: Executor, in_hand: list[Task], cause: str) -> None:
+    """The actor's process was its last: all calls get the reason."""
+    again = f", after it had been started again {actor.restarts} time(s)" if actor.restarts else ""
+    actor.cause = actor.cause or executor.expected_death or f"died{again}: {cause}"
     creation = actor.creation
     for task in in_hand:
         if task is not creation:
@@ -256,3 +347,61 @@ def executor_died(state: State, actor: Actor, executor: Executor, in_hand: list[
         die(state, actor)
     if creation.state not in ENDED:
         endings.fail(state, creation, "ActorDiedError", f"{describe(actor)} {actor.cause}")
+
+
+def restart(state: State, actor: Actor, in_hand: list[Task], started: set[bytes], cause: str) -> None:
+    """The actor's process is gone, and it is created again.
+
+    Of the calls in hand those that had not started go back to the front of their callers' queues, and so do those that
+    have retries left. The others get an error: they may have run.
+    """
+    unavailable = f"{describe(actor)} died: {cause}. It is being started again."
+    actor.state = RESTART[actor.state]
+    actor.executor = None
+    actor.restarts += 1
+    state.restarted += 1
+    for task in reversed(in_hand):
+        if task is actor.creation:
+            continue
+        if task.is_cancelled:
+            endings.cancelled(state, task)
+        elif task.id in started and not task.retries:
+            name = task.function.spec.name
+            endings.fail(state, task, "ActorUnavailableError", f"{name} may have been running when {unavailable}")
+        else:
+            give_again(state, actor, task, task.id in started)
+    create_again(state, actor)
+
+
+def give_again(state: State, actor: Actor, task: Task, has_run: bool) -> None:
+    """A call goes back into its caller's queue, before later ones: after a restart, or because it raised."""
+    queue = actor.callers.setdefault((task.client, task.function.spec.group), deque())
+    if task.state != STAGING:
+        before = sum(1 for _ in takewhile(lambda other: other.order < task.order, queue))
+        queue.insert(before, task)  # else it is there still
+    if has_run:
+        advance(task, LOSE)
+        endings.again(state, task)
+    else:
+        advance(task, TAKE_BACK)
+        task.executor = None
+
+
+def create_again(state: State, actor: Actor) -> None:
+    """Queue the creation, which has been run before."""
+    creation = actor.creation
+    actor.state = CREATE[actor.state]
+    if creation.state == FINISHED:
+        advance(creation, CREATE_AGAIN)
+        state.finished -= 1
+        handles = state.objects[actor.id]
+        handles.state, handles.task = PENDING, creation
+        handles.references += 1
+        for id in actor.kept:
+            objects.hold(state, id)
+    else:
+        advance(creation, LOSE)
+        advance(creation, RETRY)
+    creation.executor = None
+    creation.call.attempt += 1
+    enqueue(state, creation)

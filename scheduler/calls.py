@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import actors, endings, objects
+from mpi_runtime.scheduler import actors, endings, objects, strategies
 from mpi_runtime.scheduler.events import METHOD, TASK, Call, Done, Returned, Spec, Value
 from mpi_runtime.scheduler.nodes import Executor, Node
 from mpi_runtime.scheduler.objects import PENDING, Object
@@ -14,7 +14,6 @@ from mpi_runtime.scheduler.tasks import (
     FAIL,
     FINISH,
     LOSE,
-    RETRY,
     WAITING,
     Function,
     Task,
@@ -28,12 +27,16 @@ def register(state: State, spec: Spec) -> None:
     if spec.id in state.functions:
         return
     function = Function(spec, request_of(spec), [])
+    if spec.where is not None:
+        function.where = strategies.resolve(state, spec.where, function.request)
     function.infeasible = "" if spec.kind == METHOD else why_infeasible(state, function)
     state.functions[spec.id] = function
 
 
 def why_infeasible(state: State, function: Function) -> str:
     """Why no node can ever serve the function's request; empty if one can."""
+    if function.where is not None:
+        return strategies.why_nowhere(state, function, function.where)
     if any(fits(function.request, node.total) and node.hosts_executors for node in state.nodes.values()):
         return ""
     nodes = [node for node in state.nodes.values() if node.hosts_executors]
@@ -65,7 +68,10 @@ def submit(state: State, client: Client, call: Call) -> None:
         running = executor.running()
         depth = running.depth + 1 if running is not None else 1
     state.submitted = order = state.submitted + 1
-    task = Task(call, function, client.id, depth, order, function.spec.max_retries)
+    retries = function.spec.max_retries
+    task = Task(call, function, client.id, depth, order, max(0, retries - call.attempt) if retries > 0 else retries)
+    if executor is not None:
+        executor.children[call.id] = task
     objects_by_id = state.objects
     held = client.held
     if function.spec.num_returns == 1:
@@ -82,8 +88,12 @@ def submit(state: State, client: Client, call: Call) -> None:
         fail(state, task, "ObjectLostError", f"an argument of {function.spec.name}, object {lost.hex()}, is gone")
     elif function.infeasible:
         fail(state, task, "InfeasibleResourceError", function.infeasible)
-    elif not task.missing:
-        arguments_ready(state, task)
+    elif function.where is not None and (removed := strategies.why_removed(state, function)):
+        fail(state, task, "PlacementGroupRemovedError", removed)
+    else:
+        strategies.await_group(state, task)
+        if not task.missing:
+            arguments_ready(state, task)
 
 
 def hold_arguments(state: State, task: Task) -> bytes | None:
@@ -110,10 +120,17 @@ def hold_arguments(state: State, task: Task) -> bytes | None:
 
 
 def fail(state: State, task: Task, code: str, message: str) -> None:
-    """The call cannot be run, for a reason of the runtime. If it was to create an actor, there will be none."""
+    """The call cannot be run, for a reason of the runtime."""
     endings.fail(state, task, code, message)
+    not_run(state, task, None, f"could not be created: {message}")
+
+
+def not_run(state: State, task: Task, error: Value | None, cause: str) -> None:
+    """The call has failed. If it was to create an actor, there will be none; if it is an actor's, others follow."""
     if task.function.is_actor:
-        actors.creation_failed(state, task, None, f"could not be created: {message}")
+        actors.creation_failed(state, task, error, cause)
+    elif task.actor is not None:
+        actors.go_past(state, task.actor, task)
 
 
 def arguments_ready(state: State, task: Task) -> None:
@@ -130,8 +147,7 @@ def arguments_ready(state: State, task: Task) -> None:
         if found.state == objects.ERROR:
             error = Value(found.data, holds=found.holds or [], is_error=True)
             endings.conclude(state, task, [error], FAIL)
-            if task.function.is_actor:
-                actors.creation_failed(state, task, error, "could not be created")
+            not_run(state, task, error, "could not be created")
             return
     advance(task, ARGUMENTS_READY)
     if task.function.spec.kind == METHOD:
@@ -164,6 +180,8 @@ def done(state: State, executor: Executor, event: Done) -> None:
         endings.release_arguments(state, task)
     if function.spec.kind != TASK:
         actors.ended(state, task)
+    if task.depth:
+        endings.forget_child(state, task)
     state.finished += 1
 
 
@@ -179,10 +197,16 @@ def returned(state: State, executor: Executor, event: Returned) -> None:
     function = task.function
     known = function.duration_us
     function.duration_us = event.duration_us if known < 0 else (7 * known + event.duration_us) >> 3
-    if event.raised and function.spec.retry_exceptions and task.retries and function.spec.kind == TASK:
+    again = event.raised and event.may_retry and function.spec.retry_exceptions and task.retries
+    # A large error among the arguments is raised by the executor, and would be again.
+    if again and not function.is_actor and not any(state.objects[id].is_error for id in task.call.arguments):
         for value in event.values:
             if value.stored is not None:
                 objects.free_extent(state, value.stored)
+        if task.actor is not None:
+            actors.give_again(state, task.actor, task, has_run=True)
+            actors.pump(state, task.actor)
+            return
         advance(task, LOSE)
         retry(state, task)
         return
@@ -195,10 +219,5 @@ def returned(state: State, executor: Executor, event: Returned) -> None:
 
 def retry(state: State, task: Task) -> None:
     """Run a lost call again."""
-    if task.retries > 0:
-        task.retries -= 1
-    task.executor = None
-    task.call.attempt += 1
-    advance(task, RETRY)
-    state.retried += 1
+    endings.again(state, task)
     enqueue(state, task)

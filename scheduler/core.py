@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpi_runtime.scheduler import actors, calls, explain, names, objects, recovery
+from mpi_runtime.scheduler import actors, calls, cancel, explain, groups, names, objects, recovery, streams
 from mpi_runtime.scheduler.events import (
     Blocked,
     Call,
+    Cancelled,
     ClientEvent,
+    Consumed,
     Done,
     ExecutorDied,
     ExecutorStarted,
     Fetched,
+    GroupCreated,
+    GroupRemoved,
     Held,
     Killed,
+    Left,
     Named,
     Put,
     Query,
@@ -26,14 +31,16 @@ from mpi_runtime.scheduler.events import (
     Subscribed,
     TakenBack,
     Unblocked,
+    Yielded,
 )
 from mpi_runtime.scheduler.limits import UNIT
-from mpi_runtime.scheduler.nodes import RUNNING, STARTING, Executor, Node, Rank
+from mpi_runtime.scheduler.nodes import RUNNING, STARTING, Bundle, Executor, Node, Rank
 from mpi_runtime.scheduler.placement import look_for_stuck, serve, settle
-from mpi_runtime.scheduler.queues import Queue
-from mpi_runtime.scheduler.reservations import look_after_node
+from mpi_runtime.scheduler.queues import Queue, purge
+from mpi_runtime.scheduler.reservations import look_after_node, look_after_reservation
 from mpi_runtime.scheduler.resources import Pool
 from mpi_runtime.scheduler.state import DRIVER, Client, Effects, State
+from mpi_runtime.scheduler.strategies import HOSTNAME, NODE_ID
 
 
 class Scheduler:
@@ -54,8 +61,14 @@ class Scheduler:
             Blocked: self._blocked,
             Unblocked: self._unblocked,
             Killed: self._killed,
+            Left: self._left,
+            Yielded: self._yielded,
+            Consumed: self._consumed,
+            Cancelled: self._cancelled,
             Named: self._named,
             Query: self._query,
+            GroupCreated: self._group_created,
+            GroupRemoved: self._group_removed,
         }
 
     def handle(self, client_number: int, events: Sequence[ClientEvent], now: int) -> None:
@@ -111,8 +124,12 @@ class Scheduler:
                 look_for_stuck(state, subject, now)
             elif isinstance(subject, Node):
                 look_after_node(state, subject, now)
+            elif isinstance(subject, Bundle):
+                look_after_reservation(state, subject, now)
         while True:
-            if state.woken:
+            if state.withdrawn:
+                purge(state)
+            elif state.woken:
                 woken, state.woken = state.woken, []
                 for task in woken:
                     calls.arguments_ready(state, task)
@@ -120,7 +137,7 @@ class Scheduler:
                 unreferenced, state.unreferenced_actors = state.unreferenced_actors, []
                 for actor in unreferenced:
                     actors.unreferenced(state, actor)
-            elif state.dirty or (state.freed and state.waiting):
+            elif state.dirty or (state.freed and (state.waiting or state.waiting_groups)):
                 self._serve(now)
             else:
                 return state.take_effects()
@@ -129,8 +146,10 @@ class Scheduler:
         state = self.state
         queues, state.dirty = state.dirty, []
         if state.freed:
-            queues.extend(queue for queue in state.waiting if not queue.dirty)
             state.freed = False
+            if state.waiting_groups:
+                groups.place_waiting(state, now)
+            queues.extend(queue for queue in state.waiting if not queue.dirty)
         if len(queues) > 1:
             queues.sort(key=Queue.precedence)
         for queue in queues:
@@ -169,10 +188,32 @@ class Scheduler:
     def _killed(self, client: Client, event: Killed, now: int) -> None:
         actor = self.state.actors.get(event.actor)
         if actor is not None:
-            actors.end(self.state, actor, "was killed by kill()", force=True)
+            actors.kill(self.state, actor, event.no_restart)
+
+    def _cancelled(self, client: Client, event: Cancelled, now: int) -> None:
+        cancel.cancel(self.state, event, now)
+
+    def _yielded(self, client: Client, event: Yielded, now: int) -> None:
+        assert client.executor is not None
+        client.executor.progress_us = now
+        streams.yielded(self.state, client.executor, event)
+
+    def _consumed(self, client: Client, event: Consumed, now: int) -> None:
+        streams.consumed(self.state, event)
+
+    def _left(self, client: Client, event: Left, now: int) -> None:
+        actor = self.state.actors.get(event.actor)
+        if actor is not None:
+            actors.end(self.state, actor, "ended itself with exit_actor() or sys.exit()", force=False)
 
     def _named(self, client: Client, event: Named, now: int) -> None:
         names.claim(self.state, client, event)
+
+    def _group_created(self, client: Client, event: GroupCreated, now: int) -> None:
+        groups.create(self.state, client, event)
+
+    def _group_removed(self, client: Client, event: GroupRemoved, now: int) -> None:
+        groups.remove(self.state, event.id)
 
     def _query(self, client: Client, event: Query, now: int) -> None:
         self.state.to_client(client.id, explain.answer(self.state, event))
@@ -182,8 +223,10 @@ def join(state: State, event: RankJoined) -> None:
     """A rank is ready: its resources go into the pool of its node. The driver belongs to the node of rank 0."""
     node = state.nodes.get(event.host)
     if node is None:
-        node = Node(event.host, event.hostname, Pool(0, 0, {}, []), Pool(0, 0, {}, []))
+        node = Node(host=event.host, hostname=event.hostname, total=Pool(0, 0, {}, []), free=Pool(0, 0, {}, []))
+        node.labels = {NODE_ID: node.id, HOSTNAME: event.hostname}
         state.nodes[event.host] = node
+    node.labels.update(event.labels)
     rank = Rank(event.rank, node, bool(event.cpus or event.cpu > 0))
     state.ranks[event.rank] = rank
     node.ranks.append(rank)
@@ -203,6 +246,8 @@ def join(state: State, event: RankJoined) -> None:
         state.index.update(node)
     if event.rank == 0:
         state.add_client(DRIVER, node, None)
+    for group in state.waiting_groups.values():
+        groups.look_at_nodes(state, group)
     state.freed = True
 
 

@@ -52,7 +52,21 @@ class Answer(Struct, array_like=True, tag=65, gc=False):
     data: bytes
 
 
-ClientEffect = Ready | ReadyStored | ReadyError | ReadyFailed | ReadyElsewhere | Answer
+class Item(Struct, array_like=True, tag=66, gc=False):
+    """To a client: a call of its has yielded a value. It holds the object, which follows."""
+
+    call: bytes
+    id: bytes
+
+
+class Demand(Struct, array_like=True, tag=67, gc=False):
+    """To an executor: so many of the items of a call have been taken."""
+
+    call: bytes
+    count: int
+
+
+ClientEffect = Ready | ReadyStored | ReadyError | ReadyFailed | ReadyElsewhere | Answer | Item | Demand
 
 
 class StartExecutor(Struct, array_like=True, tag=80, gc=False):
@@ -84,6 +98,14 @@ class TakeBack(Struct, array_like=True, tag=82, gc=False):
     count: int
 
 
+class Cancel(Struct, array_like=True, tag=85, gc=False):
+    """To a rank: have an executor give up a call that it was sent; `force`: kill it if it runs the call."""
+
+    executor: int
+    id: bytes
+    force: bool
+
+
 class Free(Struct, array_like=True, tag=83, gc=False):
     """To a rank: these extents of its part of the arena are no longer used by anybody."""
 
@@ -104,4 +126,4 @@ class Fetch(Struct, array_like=True, tag=84, gc=False):
     size: int
 
 
-RankEffect = StartExecutor | StopExecutor | TakeBack | Free | Fetch
+RankEffect = StartExecutor | StopExecutor | TakeBack | Cancel | Free | Fetch

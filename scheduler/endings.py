@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from mpi_runtime.scheduler import objects
 from mpi_runtime.scheduler.events import Value
-from mpi_runtime.scheduler.tasks import FAIL, FINISHED, Task, advance, return_ids
+from mpi_runtime.scheduler.tasks import CANCEL, FAIL, FINISHED, RETRY, Task, advance, return_ids
 
 if TYPE_CHECKING:
     from mpi_runtime.scheduler.state import State
 
 
-def fail(state: State, task: Task, code: str, message: str) -> None:
+def fail(state: State, task: Task, code: str, message: str, table: dict[int, int] = FAIL) -> None:
     """The runtime gives the call an error; `code` names the class."""
-    advance(task, FAIL)
+    advance(task, table)
     data = message.encode()
     for id in return_ids(task):
         found = state.objects[id]
@@ -23,7 +23,30 @@ def fail(state: State, task: Task, code: str, message: str) -> None:
             objects.fail(state, found, code, data)
         objects.release(state, id)
     release_arguments(state, task)
+    forget_child(state, task)
     state.failed += 1
+
+
+def again(state: State, task: Task) -> None:
+    """A call that was lost will be run once more: it has one retry less, and is ready."""
+    advance(task, RETRY)
+    task.retries -= task.retries > 0
+    task.executor = None
+    task.call.attempt += 1
+    state.retried += 1
+
+
+def cancelled(state: State, task: Task) -> None:
+    """The call will not run, or not run on, because somebody cancelled it."""
+    fail(state, task, "TaskCancelledError", f"{task.function.spec.name} was cancelled by cancel().", CANCEL)
+
+
+def forget_child(state: State, task: Task) -> None:
+    """Nobody needs to know any more that an executor has submitted this call. An actor's creation may end again."""
+    if task.depth:
+        parent = state.executors.get(task.client)
+        if parent is not None:
+            parent.children.pop(task.id, None)
 
 
 def conclude(state: State, task: Task, values: list[Value], table: dict[int, int]) -> None:
@@ -41,6 +64,7 @@ def conclude(state: State, task: Task, values: list[Value], table: dict[int, int
             objects.free_extent(state, value.stored)
         objects.release(state, id)
     release_arguments(state, task)
+    forget_child(state, task)
     if task.state == FINISHED:
         state.finished += 1
     else:

@@ -10,6 +10,41 @@ are 10 000 to one. Payloads are opaque: nothing here looks inside them.
 from msgspec import Struct
 
 TASK, ACTOR, METHOD = 0, 1, 2
+STREAMING, DYNAMIC = -1, -2
+"""For `num_returns`: items are given one by one while the call runs; or their references, when it has ended."""
+IN, NOT_IN, EXISTS, ABSENT = range(4)
+PACK, SPREAD, STRICT_PACK, STRICT_SPREAD = STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+"""How the bundles of a placement group lie on nodes: on few or on many if possible, on one or on as many for sure."""
+
+
+class Label(Struct, array_like=True, frozen=True, gc=False):
+    """What one label of a node must be."""
+
+    key: str
+    operator: int
+    """IN, NOT_IN (a node without the label will do), EXISTS or ABSENT."""
+    values: tuple[str, ...] = ()
+
+
+class Where(Struct, array_like=True, frozen=True, gc=False):
+    """Where calls may run, beyond what they need of a node. Hashable: calls are queued by it."""
+
+    spread: bool = False
+    """On all nodes in turn."""
+    node: str = ""
+    """On the node with this id."""
+    soft: bool = False
+    """With `node`: anywhere, if there is no such node or it is too small."""
+    group: bytes = b""
+    """In this placement group."""
+    bundle: int = -1
+    """With `group`: in this one of its bundles; -1: in any."""
+    captures: bool = False
+    """With `group`: calls that these calls make run in it too, unless they say where."""
+    labels: tuple[Label, ...] = ()
+    """On nodes with these."""
+    preferred: tuple[Label, ...] = ()
+    """On nodes with these too, where there is room now."""
 
 
 class Spec(Struct, array_like=True, tag=1, gc=False):
@@ -27,13 +62,36 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     memory: int = 0
     custom: dict[str, int] = {}
     num_returns: int = 1
+    """How many values; or STREAMING, or DYNAMIC."""
     max_retries: int = 0
     """How often a call may be run again after its executor died; -1: without limit."""
     retry_exceptions: bool = False
+    """Whether it may be run again too when it raised what it may be run again for."""
     held_cpu: int = 0
     """For ACTOR: how much of `cpu` it keeps once it has been placed."""
     environment: dict[str, str] = {}
     """Variables set before the first user instruction."""
+    max_restarts: int = 0
+    """For ACTOR: how often it may be created again after its process died; -1: without limit."""
+    retry_only: bytes = b""
+    """For executors: the pickled classes of exceptions that it may be run again for; empty: all."""
+    concurrency: dict[str, int] = {}
+    """For ACTOR: how many calls of each concurrency group it takes at a time, "" being the default group. Empty: one
+    call after the other."""
+    is_async: bool = False
+    """For ACTOR: whether its calls run in an asyncio loop, not in threads."""
+    group: str = ""
+    """For METHOD: its concurrency group."""
+    backpressure: int = 0
+    """With STREAMING: how many items may be yielded and not taken; 0: any number."""
+    priority: int = 0
+    """Calls with a higher one are started first."""
+    max_calls: int = 0
+    """For TASK: after so many calls of it the executor ends, and with it what they have left behind; 0: never."""
+    out_of_order: bool = False
+    """For ACTOR: a call whose arguments are there need not wait for earlier ones of the same caller."""
+    where: Where | None = None
+    """None: on any node."""
 
 
 class Call(Struct, array_like=True, tag=2, gc=False):
@@ -50,6 +108,7 @@ class Call(Struct, array_like=True, tag=2, gc=False):
     actor: bytes = b""
     """For METHOD: the id of the actor's creation call."""
     attempt: int = 0
+    """How many times it was run before. A client says so of a call that another task has tried to make."""
 
 
 class Done(Struct, array_like=True, tag=3, gc=False):
@@ -85,7 +144,9 @@ class Returned(Struct, array_like=True, tag=4, gc=False):
     values: list[Value]
     duration_us: int
     raised: bool = False
-    """Whether user code raised (and `retry_exceptions` may apply)."""
+    """Whether user code raised."""
+    may_retry: bool = True
+    """Whether it raised what it may be run again for."""
 
 
 class Put(Struct, array_like=True, tag=5, gc=False):
@@ -132,6 +193,40 @@ class Killed(Struct, array_like=True, tag=11, gc=False):
     no_restart: bool = True
 
 
+class Cancelled(Struct, array_like=True, tag=15, gc=False):
+    """A client wants the call that makes an object not to run, or not to run on."""
+
+    id: bytes
+    force: bool
+    """Kill the process of a task that runs."""
+    recursive: bool
+    """The calls that it has submitted too, and theirs."""
+
+
+class Yielded(Struct, array_like=True, tag=16, gc=False):
+    """A call with STREAMING has yielded a value."""
+
+    call: bytes
+    index: int
+    """From 0 on, in each attempt."""
+    id: bytes
+    """The object that it is to be."""
+    value: Value
+
+
+class Consumed(Struct, array_like=True, tag=17, gc=False):
+    """The client of a call with STREAMING and backpressure has taken so many items."""
+
+    call: bytes
+    count: int
+
+
+class Left(Struct, array_like=True, tag=14, gc=False):
+    """An actor ends itself: its process runs no further call."""
+
+    actor: bytes
+
+
 class Query(Struct, array_like=True, tag=12, gc=False):
     """A client asks about the state: `what` names one of the functions of `explain.py`."""
 
@@ -153,8 +248,57 @@ class Named(Struct, array_like=True, tag=13, gc=False):
     """Whether the actor is to live on without handles."""
 
 
+class BundleSpec(Struct, array_like=True, gc=False):
+    """What one bundle of a placement group reserves on one node. The fields mean what they mean in `Spec`."""
+
+    cpu: int = 0
+    gpu: int = 0
+    memory: int = 0
+    custom: dict[str, int] = {}
+
+
+class GroupCreated(Struct, array_like=True, tag=18, gc=False):
+    """A client asks for a placement group: an object of this id gets its value when all bundles are reserved."""
+
+    id: bytes
+    bundles: list[BundleSpec]
+    strategy: str
+    """One of STRATEGIES."""
+    data: bytes
+    """The value of its object; opaque."""
+    namespace: str = ""
+    name: str = ""
+    """Empty: it has none, and nobody waits for an answer."""
+    request: int = 0
+    """With a name: the answer to this says whether the name was free. If it was not, there is no such group."""
+
+
+class GroupRemoved(Struct, array_like=True, tag=19, gc=False):
+    """A client asks that a placement group, and all that runs in it, be ended."""
+
+    id: bytes
+
+
 ClientEvent = (
-    Named | Spec | Call | Done | Returned | Put | Subscribed | Released | Held | Blocked | Unblocked | Killed | Query
+    GroupCreated
+    | GroupRemoved
+    | Named
+    | Yielded
+    | Consumed
+    | Cancelled
+    | Left
+    | Spec
+    | Call
+    | Done
+    | Returned
+    | Put
+    | Subscribed
+    | Released
+    | Held
+    | Blocked
+    | Unblocked
+    | Killed
+    | Query
 )
 
 
@@ -175,6 +319,8 @@ class RankJoined(Struct, array_like=True, tag=40, gc=False):
     arena: int
     """Capacity of the host's arena in bytes."""
     pid: int = 0
+    labels: dict[str, str] = {}
+    """Of its node."""
 
 
 class TakenBack(Struct, array_like=True, tag=41, gc=False):

@@ -7,11 +7,13 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.scheduler import names, objects, tasks
+from mpi_runtime.scheduler import listing, names, objects, strategies, tasks
 from mpi_runtime.scheduler.effects import Answer
-from mpi_runtime.scheduler.events import Query
+from mpi_runtime.scheduler.events import Query, Where
+from mpi_runtime.scheduler.groups import Group
 from mpi_runtime.scheduler.limits import EXPLAINED_MAX, UNIT
-from mpi_runtime.scheduler.resources import Pool, amount
+from mpi_runtime.scheduler.nodes import Bundle, Source, node_of
+from mpi_runtime.scheduler.resources import Pool, amount, pool_for
 from mpi_runtime.scheduler.state import State
 from mpi_runtime.scheduler.tasks import Task
 
@@ -49,12 +51,13 @@ def nodes(state: State, _: bytes) -> list[dict[str, Any]]:
     """One entry for each node."""
     return [
         {
-            "NodeID": f"{node.host:032x}",
+            "NodeID": node.id,
             "Alive": True,
             "NodeName": node.hostname,
             "NodeManagerHostname": node.hostname,
             "Resources": _resources([node.total]),
             "Available": _resources([node.free]),
+            "Labels": node.labels,
             "ranks": [rank.number for rank in node.ranks],
             "cpus": node.cpus,
             "executors": sum(len(rank.executors) for rank in node.ranks),
@@ -75,6 +78,52 @@ def named_actors(state: State, _: bytes) -> list[tuple[str, str]]:
     return [key for key in list(state.names) if names.look_up(state, key) is not None]
 
 
+def named_group(state: State, key: bytes) -> bytes | None:
+    """The value of the object of the placement group with this namespace and name, if there is one."""
+    namespace, name = msgspec.msgpack.decode(key, type=tuple[str, str])
+    id = state.group_names.get((namespace, name))
+    return None if id is None else state.groups[id].data
+
+
+def group(state: State, id: bytes) -> bytes | None:
+    """The value of the object of the placement group with this id, if it has not been removed."""
+    found = state.groups.get(id)
+    return None if found is None else found.data
+
+
+def group_table(state: State, id: bytes) -> list[dict[str, Any]]:
+    """One entry for each placement group, or for the one with this id."""
+    return [_group_entry(state, group) for group in state.groups.values() if id in (b"", group.id)]
+
+
+def _group_entry(state: State, group: Group) -> dict[str, Any]:
+    waiting = "NO_RESOURCES" if group.is_feasible else "INFEASIBLE"
+    return {
+        "placement_group_id": group.id.hex(),
+        "name": group.name[1] if group.name is not None else "",
+        "bundles": [_resources([pool_for(request)]) for request in group.requests],
+        "nodes": [bundle.node.id for bundle in group.bundles],
+        "strategy": group.strategy,
+        "state": "CREATED" if group.bundles else "PENDING",
+        "scheduling": "FINISHED" if group.bundles else waiting,
+        "why": _why_group(state, group),
+    }
+
+
+def _why_group(state: State, group: Group) -> str:
+    bundles = "; ".join(str(request) for request in group.requests[:EXPLAINED_MAX])
+    if group.bundles:
+        hosts = [bundle.node.hostname for bundle in group.bundles]
+        return f"Its bundles are reserved on {', '.join(hosts[:EXPLAINED_MAX])}."
+    asks = f"It asks for {len(group.requests)} bundle(s) ({bundles}) with strategy {group.strategy}."
+    if group.is_feasible:
+        return f"{asks} Free now: {_free(state)}."
+    return (
+        f"{asks} It is infeasible: no arrangement was found even if nothing else ran. Remove it, and ask for less or "
+        "start the job with more."
+    )
+
+
 def statistics(state: State, _: bytes) -> dict[str, int]:
     """Counts of everything, for tests, leaks and displays."""
     return {
@@ -82,8 +131,10 @@ def statistics(state: State, _: bytes) -> dict[str, int]:
         "finished": state.finished,
         "failed": state.failed,
         "retried": state.retried,
+        "restarted": state.restarted,
         "objects": len(state.objects),
         "actors": len(state.actors),
+        "placement_groups": len(state.groups),
         "executors": len(state.executors),
         "ready": sum(len(queue.ready) for queue in state.queues.values()),
         "stored_extents": len(state.extents),
@@ -96,6 +147,9 @@ def explain(state: State, id: bytes) -> dict[str, str]:
     if found is None:
         return {"state": "unknown", "why": "No such object: it was freed, or never existed."}
     task = found.task
+    if id in state.waiting_groups:
+        name = f"placement group {id.hex()}"
+        return {"state": "pending", "name": name, "why": _why_group(state, state.waiting_groups[id])}
     if task is None:
         return {"state": objects.STATE_NAMES[found.state], "why": "The value is there."}
     return {"state": tasks.STATE_NAMES[task.state], "name": task.function.spec.name, "why": _why(state, task)}
@@ -106,6 +160,9 @@ def _why(state: State, task: Task) -> str:
     if task.state == tasks.WAITING:
         missing = [id.hex() for id in task.call.arguments if state.objects[id].state == objects.PENDING]
         more = f" and {len(missing) - EXPLAINED_MAX} more" if len(missing) > EXPLAINED_MAX else ""
+        group = state.waiting_groups.get(task.function.where.group) if task.function.where is not None else None
+        if group is not None:
+            return f"It waits for placement group {group.id.hex()}: {_why_group(state, group)}"
         return f"It waits for {len(missing)} argument(s): {', '.join(missing[:EXPLAINED_MAX])}{more}."
     if executor is not None:
         rank = executor.rank
@@ -121,13 +178,34 @@ def _why(state: State, task: Task) -> str:
     if task.function.is_method:
         assert task.actor is not None
         return "Its actor is being created." if task.actor.executor is None else "Its actor is busy with earlier calls."
+    return f"It needs {task.function.request}{_place(task.function.where)}. {_free(state, task.function.where)}."
+
+
+def _place(where: Where | None) -> str:
+    if where is None:
+        return ""
+    if where.group:
+        which = "any bundle" if where.bundle < 0 else f"bundle {where.bundle}"
+        return f" in {which} of placement group {where.group.hex()}"
+    wanted = " and ".join(strategies.words(label) for label in where.labels)
+    return f" on a node with {wanted}" if wanted else ""
+
+
+def _free(state: State, where: Where | None = None) -> str:
+    """What is free of the nodes or bundles that count."""
+    found = list(strategies.sources(state, where)) if where is not None else list(state.nodes.values())
     free = [
-        f"{node.hostname}: {amount(node.free.cpu)} CPU, {amount(sum(node.free.devices))} GPU free"
-        + (" (kept for a larger request)" if node.reserved_for is not None else "")
-        for node in state.nodes.values()
+        f"{_source_name(source)}: {amount(source.free.cpu)} CPU, {amount(sum(source.free.devices))} GPU free"
+        + (" (kept for a larger request)" if source.reserved_for is not None else "")
+        for source in found[:EXPLAINED_MAX]
     ]
-    more = f" and {len(free) - EXPLAINED_MAX} more nodes" if len(free) > EXPLAINED_MAX else ""
-    return f"It needs {task.function.request}. {'; '.join(free[:EXPLAINED_MAX])}{more}."
+    more = f" and {len(found) - EXPLAINED_MAX} more" if len(found) > EXPLAINED_MAX else ""
+    return f"{'; '.join(free)}{more}"
+
+
+def _source_name(source: Source) -> str:
+    hostname = node_of(source).hostname
+    return f"bundle {source.index} on {hostname}" if isinstance(source, Bundle) else hostname
 
 
 QUERIES: dict[str, Callable[[State, bytes], Any]] = {
@@ -136,6 +214,13 @@ QUERIES: dict[str, Callable[[State, bytes], Any]] = {
     "nodes": nodes,
     "named_actor": named_actor,
     "named_actors": named_actors,
+    "group": group,
+    "named_group": named_group,
+    "group_table": group_table,
     "statistics": statistics,
+    "tasks": listing.tasks,
+    "actors": listing.actors,
+    "objects": listing.objects,
+    "workers": listing.workers,
     "explain": explain,
 }

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mpi_runtime.scheduler.actors import ALIVE, CREATING, DEAD
-from mpi_runtime.scheduler.limits import ACTOR_CALLS_MAX, DEPTH_MAX
-from mpi_runtime.scheduler.nodes import STOPPING, Executor, Node
+from mpi_runtime.scheduler.actors import ALIVE, CREATING, DEAD, RESTARTING, out_of_order, room_for
+from mpi_runtime.scheduler.events import STRICT_PACK, STRICT_SPREAD
+from mpi_runtime.scheduler.groups import find_spots
+from mpi_runtime.scheduler.limits import DEPTH_MAX
+from mpi_runtime.scheduler.nodes import NOTHING, STOPPING, Bundle, Executor, Node, Source, node_of
 from mpi_runtime.scheduler.objects import ERROR, INLINE, PENDING, RUNTIME_ERROR, STORED, Object
 from mpi_runtime.scheduler.queues import Queue
-from mpi_runtime.scheduler.resources import Pool, fits
+from mpi_runtime.scheduler.resources import Grant, Pool, pool_of, request_of
 from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler.strategies import allows, has_room, sources
 from mpi_runtime.scheduler.tasks import BLOCKED, READY, SENT, STAGING, WAITING, Task
 
 
@@ -28,8 +31,8 @@ def check(state: State) -> None:
         BrokenInvariantError: something does not hold, and what.
     """
     holds(not state.woken and not state.unreferenced_actors, "something that was to be looked at was forgotten")
-    holds(not state.dirty, "a queue is dirty after a decision")
-    holds(not (state.freed and state.waiting), "something came free and nobody was served")
+    holds(not state.dirty and not state.withdrawn, "a queue is dirty after a decision")
+    holds(not (state.freed and (state.waiting or state.waiting_groups)), "something came free and nobody was served")
     live = tasks_under_way(state)
     queued = Counter(task.id for queue in state.queues.values() for task in queue.ready)
     for node in state.nodes.values():
@@ -48,6 +51,7 @@ def check(state: State) -> None:
     check_references(state, live)
     check_extents(state)
     check_names(state)
+    check_groups(state)
     check_actors(state, live)
     check_fetches(state)
 
@@ -63,7 +67,10 @@ def check_names(state: State) -> None:
     for key, name in state.names.items():
         actor = state.actors.get(name.actor)
         holds(actor is None or actor.name == key, f"the name {key} is that of an actor which has another")
-        holds(actor is None or actor.state in (CREATING, ALIVE), f"the name {key} is that of an actor which has ended")
+        holds(
+            actor is None or actor.state in (CREATING, ALIVE, RESTARTING),
+            f"the name {key} is that of an actor which has ended",
+        )
     for actor in state.actors.values():
         if actor.name is not None:
             known = state.names.get(actor.name)
@@ -81,24 +88,61 @@ def tasks_under_way(state: State) -> dict[bytes, Task]:
 
 
 def check_node(state: State, node: Node) -> None:
-    """Free and granted add up to the total, for every resource; blocked calls have lent their CPU."""
+    """Its grants and bundles add up; what is said about it in other places is true."""
     name = f"node {node.host}"
-    executors = [executor for rank in node.ranks for executor in rank.executors.values()]
-    granted = Pool(0, 0, dict.fromkeys(node.total.custom, 0), [0] * len(node.total.devices))
-    actor_cpu = 0
-    for executor in executors:
-        grant = executor.grant
-        if grant is None:
-            continue
-        granted.cpu += 0 if executor.blocked else grant.cpu
+    bundles = [(bundle.grant, False) for bundle in node.bundles]
+    check_source(node, name, bundles + grants_of(node, node))
+    for bundle in node.bundles:
+        check_bundle(state, bundle)
+    for key, group in node.idle.items():
+        for executor in group.values():
+            holds(executor.key == key and executor.rank.node is node, f"executor {executor.id} idles elsewhere")
+            holds(executor.grant is None, f"executor {executor.id} idles with a grant")
+    free = node.free
+    places = state.index._places.get(node.host)
+    if places is not None:
+        expected = {"CPU": free.cpu, **free.custom, **({"GPU": sum(free.devices)} if free.devices else {})}
+        holds(places == expected, f"{name}: the index says {places}, free is {expected}")
+
+
+def check_bundle(state: State, bundle: Bundle) -> None:
+    """A bundle is that of a group, or waits for its last executor to die; its grants add up."""
+    name = f"bundle {bundle.index} of group {bundle.group.hex()}"
+    grants = grants_of(bundle, bundle.node)
+    check_source(bundle, name, grants)
+    granted = pool_of(bundle.grant, len(bundle.node.total.devices))
+    holds(bundle.total == granted, f"{name} has {bundle.total}, and was granted {bundle.grant}")
+    group = state.groups.get(bundle.group)
+    holds((group is None) == bundle.removed, f"{name} was removed and its group was not, or the reverse")
+    if group is None:
+        holds(grants, f"{name} was removed, nobody uses it, and the node has not got it back")
+    else:
+        holds(group.bundles[bundle.index] is bundle, f"{name} is another for its group")
+        holds(
+            request_of(group.specs[bundle.index]) == group.requests[bundle.index], f"{name} is not what was asked for"
+        )
+
+
+def grants_of(source: Source, node: Node) -> list[tuple[Grant, bool]]:
+    """The grants that executors have of a source, and whether their CPU is lent. What actors hold is right, too."""
+    executors = [one for rank in node.ranks for one in rank.executors.values() if one.source is source]
+    actors = [one for one in executors if one.grant is not None and one.is_reduced]
+    actor_cpu = sum(one.grant.cpu for one in actors if one.grant is not None)
+    holds(source.actor_cpu == actor_cpu, f"actors hold {actor_cpu} CPU units of {node.host}, not {source.actor_cpu}")
+    return [(one.grant, one.blocked) for one in executors if one.grant is not None]
+
+
+def check_source(source: Source, name: str, grants: list[tuple[Grant, bool]]) -> None:
+    """Free and granted add up to the total, for every resource; blocked calls have lent their CPU."""
+    free, total = source.free, source.total
+    granted = Pool(0, 0, dict.fromkeys(total.custom, 0), [0] * len(total.devices))
+    for grant, is_lent in grants:
+        granted.cpu += 0 if is_lent else grant.cpu
         granted.memory += grant.memory
         for resource, units in grant.custom:
             granted.custom[resource] += units
         for device, units in grant.devices:
             granted.devices[device] += units
-        if executor.actor is not None and executor.actor.created:
-            actor_cpu += grant.cpu
-    free, total = node.free, node.total
     holds(free.cpu + granted.cpu == total.cpu, f"{name}: CPU {free.cpu} free, {granted.cpu} granted of {total.cpu}")
     holds(free.memory + granted.memory == total.memory and free.memory >= 0, f"{name}: memory does not add up")
     for device, units in enumerate(total.devices):
@@ -107,18 +151,35 @@ def check_node(state: State, node: Node) -> None:
     for resource, units in total.custom.items():
         holds(free.custom[resource] + granted.custom[resource] == units, f"{name}: {resource} does not add up")
         holds(free.custom[resource] >= 0, f"{name}: {resource} is oversold")
-    holds(node.actor_cpu == actor_cpu, f"{name}: actors hold {actor_cpu} CPU units, not {node.actor_cpu}")
-    if node.reserved_for is not None:
-        holds(node.reserved_for.reserved is node, f"{name} is kept for a queue that does not know")
-        holds(node.reserved_for.ready, f"{name} is kept for a queue without calls")
-    for key, group in node.idle.items():
-        for executor in group.values():
-            holds(executor.key == key and executor.rank.node is node, f"executor {executor.id} idles elsewhere")
-            holds(executor.grant is None, f"executor {executor.id} idles with a grant")
-    places = state.index._places.get(node.host)
-    if places is not None:
-        expected = {"CPU": free.cpu, **free.custom, **({"GPU": sum(free.devices)} if free.devices else {})}
-        holds(places == expected, f"{name}: the index says {places}, free is {expected}")
+    claimant = source.reserved_for
+    if claimant is not None:
+        holds(any(one is source for one in claimant.reserved), f"{name} is kept for somebody who does not know")
+        holds(claimant.position() != NOTHING, f"{name} is kept for somebody who waits for nothing")
+
+
+def check_groups(state: State) -> None:
+    """A group waits, or all its bundles are on nodes as its strategy says; nothing is left of others."""
+    for id, group in state.groups.items():
+        name = f"group {id.hex()}"
+        found = state.objects.get(id)
+        holds(found is not None and found.task is None, f"{name} has no object")
+        assert found is not None
+        is_placed = found.state != PENDING
+        holds(is_placed == (id not in state.waiting_groups), f"{name}: placed {is_placed}, but waits or the reverse")
+        holds(len(group.bundles) == (len(group.requests) if is_placed else 0), f"{name}: some bundles are placed")
+        for bundle in group.bundles:
+            holds(any(one is bundle for one in bundle.node.bundles), f"{name}: a bundle lies on no node")
+        hosts = {bundle.node.host for bundle in group.bundles}
+        holds(group.strategy != STRICT_PACK or len(hosts) <= 1, f"{name} lies on nodes {hosts}")
+        holds(group.strategy != STRICT_SPREAD or len(hosts) == len(group.bundles), f"{name} lies on nodes {hosts}")
+        holds(all(one.reserved_for is group for one in group.reserved), f"{name} has a reservation that no node knows")
+        holds(is_placed or find_spots(state, group) is None, f"{name} waits although there is room")
+        holds(group.name is None or state.group_names.get(group.name) == id, f"{name} has a name of another")
+    holds(state.waiting_groups.keys() <= state.groups.keys(), "a group waits that was removed")
+    named = {group.id for group in state.groups.values() if group.name is not None}
+    holds(set(state.group_names.values()) == named, "a group that was removed has a name")
+    for queue in state.queues.values():
+        holds(not queue.group or queue.group in state.groups, "a queue is left of a group that was removed")
 
 
 def check_executor(state: State, executor: Executor) -> None:
@@ -133,8 +194,12 @@ def check_executor(state: State, executor: Executor) -> None:
         holds(not any(places) and not executor.in_hand, f"{name} stops, but is used")
     else:
         holds(sum(places) == 1, f"{name} is in {sum(places)} places")
-    has_use = executor.actor is not None or bool(executor.in_hand)
+    is_killed = isinstance(executor.source, Bundle) and executor.source.removed
+    has_use = executor.actor is not None or bool(executor.in_hand) or is_killed
     holds((executor.grant is not None) == has_use, f"{name} has a grant and nothing to do, or the reverse")
+    holds(executor.grant is not None or executor.source is node, f"{name} has no grant, but a source")
+    holds(node_of(executor.source) is node, f"{name} has a grant of another node")
+    holds(executor.queue is None or allows(executor.queue.where, executor.source), f"{name} is not where it may be")
     for id, task in executor.in_hand.items():
         holds(task.id == id and task.executor is executor, f"{name}: call {id.hex()} in hand is not its own")
         holds(task.state in (STAGING, SENT, BLOCKED), f"{name}: call {id.hex()} in hand is in state {task.state}")
@@ -172,15 +237,10 @@ def check_queue(state: State, queue: Queue) -> None:
         holds(executor.queue is queue, f"executor {executor.id} is not loaded here")
     if queue.loaded:
         holds(queue in state.alarms, "nobody will look for stuck executors of a queue")
-    if queue.reserved is not None:
-        holds(queue.reserved.reserved_for is queue, "a queue's reservation is not known to the node")
+    holds(all(one.reserved_for is queue for one in queue.reserved), "a queue's reservation is not known to the node")
     if queue.ready and not queue.executors:
-        waits = any(
-            fits(queue.request, node.free) and node.reserved_for in (None, queue)
-            for node in state.nodes.values()
-            if node.hosts_executors
-        )
-        holds(not waits, f"{len(queue.ready)} call(s) wait for {queue.request} although a node has room")
+        waits = any(has_room(source, queue) for source in sources(state, queue.where))
+        holds(not waits, f"{len(queue.ready)} call(s) wait for {queue.request} although a node or bundle has room")
 
 
 def check_object(state: State, found: Object) -> None:
@@ -188,7 +248,8 @@ def check_object(state: State, found: Object) -> None:
     name = f"object {found.id.hex()}"
     holds(found.references > 0, f"{name} has no references")
     if found.state == PENDING:
-        holds(found.task is not None or found.actor is not None, f"{name} is pending and nothing will make it")
+        maker = found.task is not None or found.actor is not None or found.id in state.waiting_groups
+        holds(maker, f"{name} is pending and nothing will make it")
         return
     holds(found.task is None, f"{name} has a value, and still a call")
     holds(not found.subscribers and not found.waiters, f"{name} has a value, and somebody waits for it")
@@ -207,6 +268,8 @@ def check_task(state: State, task: Task) -> None:
         holds(task.executor.in_hand.get(task.id) is task, f"{name} is not in the hand of its executor")
     if task.state == WAITING:
         missing = [id for id in task.call.arguments if state.objects[id].state == PENDING]
+        if task.function.where is not None and task.function.where.group in state.waiting_groups:
+            missing.append(task.function.where.group)
         holds(task.missing == len(missing) > 0, f"{name} waits for {task.missing} arguments of {len(missing)} pending")
         for id in missing:
             waiters = state.objects[id].waiters or []
@@ -238,7 +301,11 @@ def check_references(state: State, live: dict[bytes, Task]) -> None:
             counts[task.call.actor] += 1
     for id, _ in state.fetching:
         counts[id] += 1
-    counts.update(actor.id for actor in state.actors.values() if actor.name and state.names[actor.name].detached)
+    for actor in state.actors.values():
+        counts.update(actor.kept)
+        if actor.name and state.names[actor.name].detached:
+            counts[actor.id] += 1
+    counts.update(state.groups.keys())
     for found in state.objects.values():
         expected = counts[found.id]
         holds(found.references == expected, f"object {found.id.hex()} counts {found.references}, {expected} hold it")
@@ -264,21 +331,25 @@ def check_actors(state: State, live: dict[bytes, Task]) -> None:
         handle = state.objects.get(id)
         holds(handle is not None or actor.state != DEAD, f"{name} is dead, without handles, and remembered")
         holds(handle is None or handle.actor is actor, f"{name} has a handle of another")
+        holds(not actor.kept or actor.state != DEAD, f"{name} is dead and keeps arguments")
         if actor.state == ALIVE:
-            holds(actor.executor is not None and actor.executor.id in state.executors, f"{name} lives nowhere")
-            holds(actor.created, f"{name} was not made smaller after its creation")
+            executor = actor.executor
+            holds(executor is not None and executor.id in state.executors, f"{name} lives nowhere")
+            holds(executor is not None and executor.is_reduced, f"{name} was not made smaller after its creation")
         if actor.state == CREATING:
             holds(actor.creation.id in live, f"{name} is being created by nobody")
-        for client, queue in actor.callers.items():
+        for (client, group), queue in actor.callers.items():
             holds(queue, f"{name} has an empty queue of calls")
             for task in queue:
                 holds(task.client == client and task.actor is actor, f"{name} has a call of another")
+                holds(task.function.spec.group == group, f"{name} has a call of another group")
                 holds(task.state in (WAITING, READY, STAGING), f"{name}: a call in state {task.state} is queued")
             orders = [task.order for task in queue]
-            holds(orders == sorted(orders), f"{name}: calls of client {client} are out of order")
-        if actor.state == ALIVE and actor.executor is not None and len(actor.executor.in_hand) < ACTOR_CALLS_MAX:
-            for queue in actor.callers.values():
-                holds(queue[0].state != READY, f"{name}: a call that could be sent is not")
+            holds(out_of_order(actor) or orders == sorted(orders), f"{name}: calls of client {client} are out of order")
+        if actor.state == ALIVE and actor.executor is not None:
+            for (_, group), queue in actor.callers.items():
+                may_send = queue[0].state == READY and room_for(actor, actor.executor, group) > 0
+                holds(not may_send, f"{name}: a call that could be sent is not")
 
 
 def check_fetches(state: State) -> None:

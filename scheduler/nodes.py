@@ -1,10 +1,14 @@
-"""Nodes, their ranks and executors, and the index that finds a node with room without looking at all of them."""
+"""Nodes, their ranks, bundles and executors, and the index that finds a node with room without looking at all.
+
+What executors are granted comes from a node or from a bundle, which is a part of a node that a placement group has
+reserved: both are sources. Either may be kept for a claimant that has waited for long.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -14,6 +18,9 @@ from mpi_runtime.scheduler.tasks import STAGING, Task
 if TYPE_CHECKING:
     from mpi_runtime.scheduler.actors import Actor
     from mpi_runtime.scheduler.queues import Queue
+
+NOTHING: Final = 1 << 62
+"""The position of a claimant that waits for nothing."""
 
 STARTING, RUNNING, STOPPING = range(3)
 EXECUTOR_STATE_NAMES = ("starting", "running", "stopping")
@@ -27,12 +34,39 @@ class Key(Struct, frozen=True, gc=False):
     devices: tuple[int, ...]
 
 
+class Claimant(Struct, eq=False, gc=False):
+    """Who may have nodes or bundles kept for itself while it waits: a queue or a placement group."""
+
+    reserved: list[Source] = []
+    """What is kept for it."""
+    priority: int = 0
+    no_reservation_until_us: int = 0
+    """It had a reservation that lapsed: others go first until then."""
+
+    def position(self) -> int:
+        """Of what it waits for, among all that was ever submitted; NOTHING if it does not wait."""
+        raise NotImplementedError
+
+
+class Source(Struct, eq=False, gc=False):
+    """What grants are taken from, and go back to: a node or a bundle."""
+
+    total: Pool
+    free: Pool
+    actor_cpu: int = 0
+    """CPU units held by actors: they do not come free by waiting."""
+    reserved_for: Claimant | None = None
+    reserved_until_us: int = 0
+
+
 class Executor(Struct, eq=False, gc=False):
     """A process that runs user code. It holds a grant exactly while it has calls in hand or is an actor."""
 
     id: int
     rank: Rank
     key: Key
+    source: Source
+    """What its grant was taken from; its node while it has none."""
     state: int = STARTING
     pid: int = 0
     queue: Queue | None = None
@@ -44,9 +78,13 @@ class Executor(Struct, eq=False, gc=False):
     """Sum of the estimates of what is in hand."""
     progress_us: int = 0
     """When it last sent anything, or was given work while it had none."""
+    children: dict[bytes, Task] = {}
+    """Calls that it has submitted and that have not ended."""
     known: set[int] = set()
     """Specs that it has been sent. Only for membership."""
     actor: Actor | None = None
+    is_reduced: bool = False
+    """Its actor has been created, and its grant is only what the actor keeps."""
     blocked: bool = False
     """Its call waits for objects, and its CPU was given back."""
     stuck: bool = False
@@ -76,14 +114,15 @@ class Rank(Struct, eq=False, gc=False):
     executors: dict[int, Executor] = {}
 
 
-class Node(Struct, eq=False, gc=False):
-    """A host: all ranks that share it, and their resources as one pool."""
+class Node(Source, kw_only=True, eq=False, gc=False):
+    """A host: all ranks that share it, and their resources as one pool. What bundles have of it is not free."""
 
     host: int
     """The lowest rank on it: its number."""
     hostname: str
-    total: Pool
-    free: Pool
+    labels: dict[str, str] = {}
+    bundles: list[Bundle] = []
+    """Reserved on it, or removed and still used."""
     ranks: list[Rank] = []
     cpus: list[int] = []
     """Processor numbers that may be used."""
@@ -91,16 +130,37 @@ class Node(Struct, eq=False, gc=False):
     """CPU units that the user stated; -1: as many as processors."""
     idle: dict[Key, dict[int, Executor]] = {}
     """Executors without a grant, by key; in each the last to become idle is the last entry."""
-    actor_cpu: int = 0
-    """CPU units held by actors: they do not come free by waiting."""
-    reserved_for: Queue | None = None
-    reserved_until_us: int = 0
     arena: int = 0
+
+    @property
+    def id(self) -> str:
+        """As people see it."""
+        return f"{self.host:032x}"
 
     @property
     def hosts_executors(self) -> bool:
         """Whether calls can run on it: the head's node may hold data only."""
         return any(rank.hosts_executors for rank in self.ranks)
+
+
+class Bundle(Source, kw_only=True, eq=False, gc=False):
+    """What a placement group has reserved of one node."""
+
+    group: bytes
+    index: int
+    node: Node
+    grant: Grant
+    """Of the node."""
+    removed: bool = False
+    """Its group is gone: what it has goes back to the node with its last executor."""
+
+
+def node_of(source: Source) -> Node:
+    """The node that a source is or lies on."""
+    if isinstance(source, Bundle):
+        return source.node
+    assert isinstance(source, Node)
+    return source
 
 
 class Index:
@@ -156,8 +216,8 @@ class Index:
                 return
             yield from nodes[level].values()
 
-    def find(self, request: Request, allowed: Queue | None) -> Node | None:
-        """A node with room that is not reserved for another queue than `allowed`."""
+    def find(self, request: Request, allowed: Claimant | None) -> Node | None:
+        """A node with room that is not kept for anybody but `allowed`."""
         for node in self.candidates(request):
             if (node.reserved_for is None or node.reserved_for is allowed) and fits(request, node.free):
                 return node

@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
-from mpi_runtime.scheduler import objects
+from mpi_runtime.scheduler import objects, strategies
 from mpi_runtime.scheduler.effects import StartExecutor, TakeBack
 from mpi_runtime.scheduler.limits import (
     FORK_WORTH_US,
@@ -24,10 +24,10 @@ from mpi_runtime.scheduler.limits import (
     UNIT,
     VICTIMS_MAX,
 )
-from mpi_runtime.scheduler.nodes import Executor, Key, Node
+from mpi_runtime.scheduler.nodes import Executor, Key, Node, Source, node_of
 from mpi_runtime.scheduler.queues import Queue, mark_dirty, requeue
 from mpi_runtime.scheduler.reservations import end_reservation, reserve
-from mpi_runtime.scheduler.resources import Pool, fits, give_back, take
+from mpi_runtime.scheduler.resources import Pool, copy_of, fits, give_back, take
 from mpi_runtime.scheduler.tasks import SEND, STAGED, STAGING, TAKE_BACK, Function, Task, advance
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def serve(state: State, queue: Queue, now: int) -> None:
     if queue.ready:
         state.waiting[queue] = None
         reserve(state, queue, now)
-    elif queue.reserved is not None:
-        end_reservation(state, queue.reserved)
+    elif queue.reserved:
+        end_reservation(state, queue)
     if queue.loaded:
         state.alarms.set(queue, now + STUCK_US)
 
@@ -88,34 +88,41 @@ def reuse(state: State, queue: Queue, better: Queue | None, now: int) -> bool:
 
 def acquire(state: State, queue: Queue, now: int) -> Executor | None:
     """One more executor for the queue, with a grant; None if there is no room or it is not worth it."""
-    node = find_node(state, queue)
-    if node is None:
+    source = find_source(state, queue)
+    if source is None:
         return None
+    is_spread = queue.where is not None and queue.where.spread  # then it is always worth it
     work_us = backlog_us(queue)
-    if queue.executors and work_us < STEAL_WORTH_US // 2:
+    if queue.executors and work_us < STEAL_WORTH_US // 2 and not is_spread:
         return None
-    grant = take(queue.request, node.free)
+    node = node_of(source)
+    grant = take(queue.request, source.free)
     key = Key(queue.environment, queue.threads, tuple(device for device, _ in grant.devices))
     idle = node.idle.get(key)
     if idle:
         executor = idle.popitem()[1]
-    elif queue.executors and work_us < FORK_WORTH_US:
-        give_back(grant, node.free)
+    elif queue.executors and work_us < FORK_WORTH_US and not is_spread:
+        give_back(grant, source.free)
         return None
     else:
         executor = start_executor(state, node, key)
     state.index.update(node)
-    if queue.reserved is not None:
-        end_reservation(state, queue.reserved)
+    if queue.reserved:
+        end_reservation(state, queue)
+    if is_spread:
+        state.last_spread = node.host
     executor.grant = grant
+    executor.source = source
     executor.queue = queue
     executor.progress_us = now
     queue.executors[executor.id] = executor
     return executor
 
 
-def find_node(state: State, queue: Queue) -> Node | None:
+def find_source(state: State, queue: Queue) -> Source | None:
     """Where the queue's calls may start now: near their data if there is room, else where most is free."""
+    if queue.where is not None:
+        return strategies.find(state, queue, queue.where)
     near = state.nodes.get(queue.near)
     if near is not None and near.reserved_for in (None, queue) and fits(queue.request, near.free):
         return near
@@ -134,7 +141,7 @@ def start_executor(state: State, node: Node, key: Key) -> Executor:
     """Fork an executor on the rank of the node that has fewest."""
     ranks = [rank for rank in node.ranks if rank.hosts_executors]
     rank = min(ranks, key=lambda rank: (len(rank.executors), rank.number))
-    executor = Executor(state.next_executor, rank, key)
+    executor = Executor(state.next_executor, rank, key, node)
     state.next_executor += 1
     rank.executors[executor.id] = executor
     state.executors[executor.id] = executor
@@ -283,22 +290,23 @@ def fill(state: State, queue: Queue, better: Queue | None, now: int) -> None:
 
 
 def first_waiting(state: State, queue: Queue) -> Queue | None:
-    """The waiting queue that goes before this one, if any."""
-    best = min((other for other in state.waiting if other.ready), key=Queue.precedence, default=None)
+    """The waiting queue that goes before this one, if any: of those outside of placement groups, or in the same."""
+    rivals = (other for other in state.waiting if other.ready and other.group == queue.group)
+    best = min(rivals, key=Queue.precedence, default=None)
     return best if best is not None and best is not queue and best.precedence() < queue.precedence() else None
 
 
 def must_yield(executor: Executor, queue: Queue, better: Queue | None) -> bool:
-    """Whether an executor gets nothing more: its node is overdrawn, or kept for another queue, or others go first."""
-    node = executor.rank.node
-    if node.free.cpu < 0 and queue.request.cpu:
+    """Whether an executor gets nothing more: its source is overdrawn, or kept for another, or others go first."""
+    source = executor.source
+    if source.free.cpu < 0 and queue.request.cpu:
         return True
-    kept_for = node.reserved_for
+    kept_for = source.reserved_for
     if (
         kept_for is not None
         and kept_for is not queue
-        and kept_for.ready
-        and kept_for.ready[0].order < queue.ready[0].order
+        and kept_for.priority >= queue.priority
+        and kept_for.position() < queue.ready[0].order
     ):
         return True
     return better is not None and could_serve(executor, better)
@@ -306,15 +314,17 @@ def must_yield(executor: Executor, queue: Queue, better: Queue | None) -> bool:
 
 def could_serve(executor: Executor, queue: Queue) -> bool:
     """Whether what the executor holds would help the queue, now or once more comes free."""
-    node = executor.rank.node
-    return node.reserved_for is queue or (
-        node.reserved_for is None and fits(queue.request, with_grant(node.free, executor))
+    source = executor.source
+    return source.reserved_for is queue or (
+        source.reserved_for is None
+        and strategies.allows(queue.where, source)
+        and fits(queue.request, with_grant(source.free, executor))
     )
 
 
 def with_grant(free: Pool, executor: Executor) -> Pool:
     """What would be free if the executor gave up its grant."""
-    pool = Pool(free.cpu, free.memory, dict(free.custom), list(free.devices))
+    pool = copy_of(free)
     assert executor.grant is not None
     give_back(executor.grant, pool)
     return pool
@@ -354,10 +364,11 @@ def give_up(state: State, executor: Executor, now: int) -> None:
     assert grant is not None
     assert not executor.in_hand
     node = executor.rank.node
-    give_back(grant, node.free)
+    give_back(grant, executor.source.free)
     state.index.update(node)
     state.freed = True
     executor.grant = None
+    executor.source = node
     executor.queue = None
     leave(queue, executor)
     idle = node.idle.setdefault(executor.key, {})
@@ -388,7 +399,7 @@ def look_for_stuck(state: State, queue: Queue, now: int) -> None:
     """An alarm of a queue: take back what stands behind calls that take longer than thought, if there is room."""
     if not queue.loaded:
         return
-    if state.index.find(queue.request, queue) is not None:
+    if find_source(state, queue) is not None:
         silent = takewhile(lambda executor: now - executor.progress_us >= STUCK_US, queue.loaded.values())
         for executor in list(silent):
             if not executor.asked_back and executor.running() is not None:  # else its calls wait for copies

@@ -1,8 +1,8 @@
 """Ready calls, queued by what they need: never a scan over calls.
 
-One queue for each request, executor key and depth. Deeper calls are served first: a call that waits for its children
-gives up its CPU, and if that went to further parents instead of the children, every waiting parent would need a process
-of its own before the first child runs.
+One queue for each request, executor key, depth and place. Deeper calls are served first: a call that waits for its
+children gives up its CPU, and if that went to further parents instead of the children, every waiting parent would need
+a process of its own before the first child runs. Among calls of one depth those with a higher priority go first.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
+from msgspec import field
 
-from mpi_runtime.scheduler.events import ACTOR
+from mpi_runtime.scheduler.events import ACTOR, Where
 from mpi_runtime.scheduler.limits import DEPTH_MAX, UNIT
-from mpi_runtime.scheduler.nodes import Executor, Node
+from mpi_runtime.scheduler.nodes import NOTHING, Claimant, Executor
 from mpi_runtime.scheduler.resources import Request
-from mpi_runtime.scheduler.tasks import Function, Task
+from mpi_runtime.scheduler.tasks import READY, Function, Task
 
 if TYPE_CHECKING:
     from mpi_runtime.scheduler.state import State
 
 
-class Queue(Struct, eq=False, gc=False):
+class Queue(Claimant, kw_only=True, eq=False, gc=False):
     """Calls that may run on the same executors, in order of submission."""
 
     request: Request
@@ -30,24 +30,27 @@ class Queue(Struct, eq=False, gc=False):
     threads: int
     depth: int
     for_actors: bool
+    where: Where | None
+    group: bytes
+    """The placement group in which its calls run, or empty."""
     near: int
     """The node that has most of their large arguments; -1: none."""
     ready: deque[Task]
-    executors: dict[int, Executor] = {}
+    executors: dict[int, Executor] = field(default_factory=dict)
     """Executors with a grant for this queue."""
     hungry: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
     """Those with room for more; those with nothing in hand come first. Not a dict: they get slow at their front."""
     loaded: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
     """Those with calls behind the one they run, and not blocked; those without news for longest come first."""
     dirty: bool = False
-    reserved: Node | None = None
-    """The node that is kept for it."""
-    no_reservation_until_us: int = 0
-    """It had one that lapsed: others go first until then."""
 
-    def precedence(self) -> tuple[int, int]:
+    def position(self) -> int:
+        """Of its first call."""
+        return self.ready[0].order if self.ready else NOTHING
+
+    def precedence(self) -> tuple[int, int, int]:
         """Lower is served first."""
-        return (-self.depth, self.ready[0].order if self.ready else 0)
+        return (-self.depth, -self.priority, self.ready[0].order if self.ready else 0)
 
 
 def queue_for(state: State, task: Task) -> Queue:
@@ -71,11 +74,21 @@ def find_queue(state: State, function: Function, depth: int, near: int) -> Queue
     spec = function.spec
     threads = max(1, spec.cpu // UNIT)
     environment = tuple(sorted(spec.environment.items()))
-    key = (function.request, environment, threads, depth, spec.kind == ACTOR, near)
+    key = (function.request, environment, threads, depth, spec.priority, spec.kind == ACTOR, near, function.where)
     queue = state.queues.get(key)
     if queue is None:
-        queue = Queue(function.request, environment, threads, depth, spec.kind == ACTOR, near, deque())
-        state.queues[key] = queue
+        queue = state.queues[key] = Queue(
+            request=function.request,
+            environment=environment,
+            threads=threads,
+            depth=depth,
+            priority=spec.priority,
+            for_actors=spec.kind == ACTOR,
+            near=near,
+            where=function.where,
+            group=function.where.group if function.where is not None else b"",
+            ready=deque(),
+        )
     return queue
 
 
@@ -113,10 +126,16 @@ def requeue(state: State, tasks: list[Task]) -> None:
 
 
 def withdraw(state: State, task: Task) -> None:
-    """A ready call will not run: take it out of its queue."""
+    """A ready call will not run: its queue drops it before the next decision, together with others."""
+    state.withdrawn[task.function.request] = None
+
+
+def purge(state: State) -> None:
+    """Drop withdrawn calls from their queues."""
+    withdrawn, state.withdrawn = state.withdrawn, {}
     for queue in state.queues.values():
-        if queue.request == task.function.request and task in queue.ready:
-            queue.ready.remove(task)
+        if queue.request in withdrawn:
+            queue.ready = deque([task for task in queue.ready if task.state == READY])
             mark_dirty(state, queue)
 
 

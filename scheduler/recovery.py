@@ -5,24 +5,25 @@ An executor's death, in steps, each closing a race:
 2. Calls that it had not started go back to the front of their queues; this is not a retry.
 3. The call that it ran, and those that it had run before and not told the results of, are run again while they have
    retries left, else they fail with the cause of death.
-4. If it was an actor, the calls in hand and those pending get the cause.
+4. If it was an actor which is not created again, the calls in hand and those pending get the cause. If it is, calls
+   that it had not started and those that have retries left are run again, before those pending.
 5. Arena extents that it was given and that no object lies in are freed, by an effect that names the executor: a `Free`
    may be on its way, and its agent may have given the memory to somebody else by then.
 6. All references that its process held are released.
-7. Its grant goes back to the node: only now, since only now its process is known to be gone.
+7. Its grant goes back to its node or bundle: only now, since only now its process is known to be gone.
 """
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import actors, calls, endings, objects
+from mpi_runtime.scheduler import actors, calls, endings, groups, objects
 from mpi_runtime.scheduler.effects import Free
 from mpi_runtime.scheduler.events import ExecutorDied, Fetched, TakenBack
-from mpi_runtime.scheduler.nodes import Executor
+from mpi_runtime.scheduler.nodes import Bundle, Executor
 from mpi_runtime.scheduler.placement import ask_for_the_rest, leave, note_load, offer, settle, staged
 from mpi_runtime.scheduler.queues import mark_dirty, requeue
 from mpi_runtime.scheduler.resources import give_back
 from mpi_runtime.scheduler.state import State
-from mpi_runtime.scheduler.tasks import BLOCK, LOSE, STAGING, TAKE_BACK, UNBLOCK, Task, advance
+from mpi_runtime.scheduler.tasks import BLOCK, LOSE, READY, STAGING, TAKE_BACK, UNBLOCK, Task, advance
 
 
 def blocked(state: State, executor: Executor) -> None:
@@ -32,7 +33,7 @@ def blocked(state: State, executor: Executor) -> None:
     executor.blocked = True
     node = executor.rank.node
     if executor.grant is not None:
-        node.free.cpu += executor.grant.cpu
+        executor.source.free.cpu += executor.grant.cpu
         state.index.update(node)
         state.freed = True
     if executor.actor is not None:
@@ -52,7 +53,7 @@ def unblocked(state: State, executor: Executor, now: int) -> None:
     executor.blocked = False
     node = executor.rank.node
     if executor.grant is not None:
-        node.free.cpu -= executor.grant.cpu
+        executor.source.free.cpu -= executor.grant.cpu
         state.index.update(node)
     if executor.actor is not None:
         return
@@ -77,9 +78,7 @@ def taken_back(state: State, event: TakenBack, now: int) -> None:
     tasks = [task for id in event.ids if (task := executor.in_hand.pop(id, None)) is not None]
     for task in tasks:
         executor.load_us -= task.estimate_us
-        advance(task, TAKE_BACK)
-        task.executor = None
-    requeue(state, tasks)
+    give_elsewhere(state, tasks)
     queue = executor.queue
     if queue is None:
         return
@@ -95,6 +94,17 @@ def taken_back(state: State, event: TakenBack, now: int) -> None:
         offer(state, executor, now)
 
 
+def give_elsewhere(state: State, tasks: list[Task]) -> None:
+    """Calls that their executor had not started go back to the front of their queues, but for cancelled ones."""
+    for task in tasks:
+        if task.is_cancelled:
+            endings.cancelled(state, task)
+        else:
+            advance(task, TAKE_BACK)
+        task.executor = None
+    requeue(state, [task for task in tasks if task.state == READY])
+
+
 def executor_died(state: State, event: ExecutorDied) -> None:
     """An executor's process is gone. The steps are at the head of this file."""
     executor = state.executors.pop(event.executor, None)
@@ -103,7 +113,7 @@ def executor_died(state: State, event: ExecutorDied) -> None:
     in_hand = list(executor.in_hand.values())
     executor.in_hand.clear()
     if executor.actor is not None:
-        actors.executor_died(state, executor.actor, executor, in_hand, event.cause)
+        actors.executor_died(state, executor.actor, executor, in_hand, event)
     else:
         redo(state, executor, in_hand, event)
     if event.extents:
@@ -123,11 +133,11 @@ def redo(state: State, executor: Executor, in_hand: list[Task], event: ExecutorD
     sent = [task for task in in_hand if task.state != STAGING]
     started = 1 + next((index for index, task in enumerate(sent) if task.id == event.running), -1)
     unstarted = sent[started:] + [task for task in in_hand if task.state == STAGING]
-    for task in unstarted:
-        advance(task, TAKE_BACK)
-        task.executor = None
-    requeue(state, unstarted)
+    give_elsewhere(state, unstarted)
     for task in sent[:started]:
+        if task.is_cancelled:
+            endings.cancelled(state, task)
+            continue
         advance(task, LOSE)
         if task.retries:
             calls.retry(state, task)
@@ -165,14 +175,17 @@ def forget(state: State, executor: Executor) -> None:
     grant = executor.grant
     if grant is None:
         return
+    source = executor.source
     if executor.blocked:
-        node.free.cpu -= grant.cpu
-    if executor.actor is not None and executor.actor.created:
-        node.actor_cpu -= grant.cpu
-    give_back(grant, node.free)
+        source.free.cpu -= grant.cpu
+    if executor.is_reduced:
+        source.actor_cpu -= grant.cpu
+    give_back(grant, source.free)
     executor.grant = None
     state.index.update(node)
     state.freed = True
+    if isinstance(source, Bundle):
+        groups.drained(state, source)
 
 
 def fetched(state: State, event: Fetched, now: int) -> None:
@@ -187,5 +200,5 @@ def fetched(state: State, event: Fetched, now: int) -> None:
             settle(state, executor, now)
         elif not staged(state, task):
             continue
-        if task.actor is not None and task.function.is_method:
-            actors.staged(state, task.actor, task)
+        elif task.actor is not None and task.function.is_method:
+            actors.go_past(state, task.actor, task)

@@ -1,53 +1,66 @@
-"""What is kept and what is given away: nodes for large requests, and executors that idle."""
+"""What is kept and what is given away: nodes and bundles for large requests, and executors that idle."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mpi_runtime.scheduler.effects import StopExecutor
 from mpi_runtime.scheduler.limits import IDLE_US_MAX, RESERVATION_US_MAX, UNIT
-from mpi_runtime.scheduler.nodes import STOPPING, Executor, Node
+from mpi_runtime.scheduler.nodes import NOTHING, STOPPING, Claimant, Executor, Node, Source
 from mpi_runtime.scheduler.queues import Queue
-from mpi_runtime.scheduler.resources import Pool, fits
+from mpi_runtime.scheduler.resources import fits
+from mpi_runtime.scheduler.strategies import reachable, sources
 
 if TYPE_CHECKING:
     from mpi_runtime.scheduler.state import State
 
 
 def reserve(state: State, queue: Queue, now: int) -> None:
-    """A large request could wait for ever while small ones take what comes free: keep one node for it, for a time."""
+    """A large request could wait for ever while small ones take what comes free: keep one source for it, for a time."""
     request = queue.request
     small = request.cpu <= UNIT and request.gpu <= UNIT and not request.memory and not request.custom
-    if small or now < queue.no_reservation_until_us:
+    if queue.reserved or now < queue.no_reservation_until_us or (small and queue.priority <= 0):
         return
-    if queue.reserved is not None:
-        return
-    for node in state.nodes.values():
-        reachable = Pool(
-            node.total.cpu - node.actor_cpu, node.total.memory, node.total.custom, [UNIT] * len(node.total.devices)
-        )
-        if node.reserved_for is None and fits(request, reachable):
-            node.reserved_for = queue
-            queue.reserved = node
-            node.reserved_until_us = now + RESERVATION_US_MAX
-            state.alarms.set(node, now + RESERVATION_US_MAX)
+    for source in sources(state, queue.where):
+        other = source.reserved_for
+        if (other is None or other.priority < queue.priority) and fits(request, reachable(source)):
+            if other is not None:
+                end_reservation(state, other)
+                other.no_reservation_until_us = now + RESERVATION_US_MAX
+            if not small:
+                claim(state, queue, [source], now)
             return
 
 
-def end_reservation(state: State, node: Node) -> None:
-    """The node is for everybody again."""
-    assert node.reserved_for is not None
-    node.reserved_for.reserved = None
-    node.reserved_for = None
-    state.freed = True
+def claim(state: State, claimant: Claimant, chosen: Sequence[Source], now: int) -> None:
+    """Keep these for a claimant."""
+    claimant.reserved.extend(chosen)
+    for source in chosen:
+        source.reserved_for = claimant
+        source.reserved_until_us = now + RESERVATION_US_MAX
+        state.alarms.set(source, source.reserved_until_us)
+
+
+def end_reservation(state: State, claimant: Claimant) -> None:
+    """What was kept for it is for everybody again."""
+    for source in claimant.reserved:
+        source.reserved_for = None
+        state.freed = True
+    claimant.reserved.clear()
+
+
+def look_after_reservation(state: State, source: Source, now: int) -> None:
+    """An alarm of a node or a bundle: end a reservation that has lapsed."""
+    claimant = source.reserved_for
+    if claimant is not None and (now >= source.reserved_until_us or claimant.position() == NOTHING):
+        end_reservation(state, claimant)
+        claimant.no_reservation_until_us = now + RESERVATION_US_MAX
 
 
 def look_after_node(state: State, node: Node, now: int) -> None:
     """An alarm of a node: end a reservation that has lapsed, stop executors that have idled for long."""
-    queue = node.reserved_for
-    if queue is not None and (now >= node.reserved_until_us or not queue.ready):
-        end_reservation(state, node)
-        queue.no_reservation_until_us = now + RESERVATION_US_MAX
+    look_after_reservation(state, node, now)
     idle = [executor for group in node.idle.values() for executor in group.values()]
     idle.sort(key=lambda executor: (executor.idle_since_us, executor.id))
     surplus = len(idle) - max(1, node.total.cpu // UNIT)

@@ -6,7 +6,7 @@ serves a request for one.
 
 from msgspec import Struct
 
-from mpi_runtime.scheduler.events import Spec
+from mpi_runtime.scheduler.events import BundleSpec, Spec
 from mpi_runtime.scheduler.limits import UNIT
 
 
@@ -27,7 +27,7 @@ class Request(Struct, frozen=True, gc=False):
 
 
 class Grant(Struct, gc=False):
-    """What an executor has been given of its node."""
+    """What an executor has been given of its node or bundle, or a bundle of its node."""
 
     cpu: int
     memory: int
@@ -37,7 +37,7 @@ class Grant(Struct, gc=False):
 
 
 class Pool(Struct, gc=False):
-    """What a node owns, or what is free of it. CPU may fall below zero for a moment when blocked calls wake."""
+    """What a node or a bundle owns, or what is free of it. CPU may fall below zero when blocked calls wake."""
 
     cpu: int
     memory: int
@@ -51,9 +51,28 @@ def amount(units: int) -> str:
     return f"{units / UNIT:g}"
 
 
-def request_of(spec: Spec) -> Request:
-    """The request of a spec's calls."""
+def request_of(spec: Spec | BundleSpec) -> Request:
+    """The request of a spec's calls, or of a bundle."""
     return Request(spec.cpu, spec.gpu, spec.memory, tuple(sorted(spec.custom.items())))
+
+
+def copy_of(pool: Pool) -> Pool:
+    """The same amounts, to be changed."""
+    return Pool(pool.cpu, pool.memory, dict(pool.custom), list(pool.devices))
+
+
+def pool_of(grant: Grant, devices: int) -> Pool:
+    """What a bundle owns that was granted this by a node with so many devices: they keep their ids."""
+    units = [0] * devices
+    for device, part in grant.devices:
+        units[device] = part
+    return Pool(grant.cpu, grant.memory, dict(grant.custom), units)
+
+
+def pool_for(request: Request) -> Pool:
+    """What a bundle would own that asks for this, on devices with ids from 0 on."""
+    whole, share = divmod(request.gpu, UNIT)
+    return Pool(request.cpu, request.memory, dict(request.custom), [UNIT] * whole + [share] * bool(share))
 
 
 def fits(request: Request, pool: Pool) -> bool:

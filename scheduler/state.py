@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
 from mpi_runtime.scheduler.actors import Actor
@@ -10,8 +12,12 @@ from mpi_runtime.scheduler.names import Name
 from mpi_runtime.scheduler.nodes import Executor, Index, Node, Rank
 from mpi_runtime.scheduler.objects import Object, Waiter
 from mpi_runtime.scheduler.queues import Queue
+from mpi_runtime.scheduler.resources import Request
 from mpi_runtime.scheduler.tasks import Function, Task
 from mpi_runtime.scheduler.timers import Alarms
+
+if TYPE_CHECKING:
+    from mpi_runtime.scheduler.groups import Group
 
 DRIVER = 0
 
@@ -45,6 +51,12 @@ class State:
         self.actors: dict[bytes, Actor] = {}
         self.names: dict[tuple[str, str], Name] = {}
         """Names of actors, by namespace and name."""
+        self.groups: dict[bytes, Group] = {}
+        """Placement groups, by their objects' ids."""
+        self.group_names: dict[tuple[str, str], bytes] = {}
+        """Ids of groups, by namespace and name."""
+        self.waiting_groups: dict[bytes, Group] = {}
+        """Those that are not placed, in order of creation."""
         self.clients: dict[int, Client] = {}
         self.nodes: dict[int, Node] = {}
         self.ranks: dict[int, Rank] = {}
@@ -59,6 +71,8 @@ class State:
         """Whether anything came free since the last decision."""
         self.woken: list[Task] = []
         """Tasks whose last missing argument became ready."""
+        self.withdrawn: dict[Request, None] = {}
+        """Requests of calls that are to be dropped from their queues."""
         self.unreferenced_actors: list[Actor] = []
         """Actors whose last handle is gone."""
         self.extents: dict[tuple[int, int], bytes] = {}
@@ -70,11 +84,14 @@ class State:
         self.effects = Effects()
         self.submitted = 0
         self.next_executor = 1
+        self.last_spread = -1
+        """The node that was last given a call that is to be spread."""
         self.fetching: dict[tuple[bytes, int], list[Waiter]] = {}
         """Copies under way, by object and node, with those that wait for them."""
         self.finished = 0
         self.failed = 0
         self.retried = 0
+        self.restarted = 0
 
     def add_client(self, number: int, node: Node, executor: Executor | None) -> None:
         """A process will submit calls and hold references."""

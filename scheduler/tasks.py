@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from mpi_runtime.scheduler.events import ACTOR, METHOD, Call, Spec
+from mpi_runtime.scheduler.events import ACTOR, METHOD, Call, Spec, Where
 from mpi_runtime.scheduler.resources import Request
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ FINISH = {SENT: FINISHED, BLOCKED: FINISHED}
 LOSE = {SENT: LOST, BLOCKED: LOST}
 """Its executor died while it ran, or it raised and is to be run again."""
 RETRY = {LOST: READY}
+CREATE_AGAIN = {FINISHED: READY}
+"""The creation of an actor whose process died."""
 FAIL = {WAITING: FAILED, READY: FAILED, STAGING: FAILED, SENT: FAILED, BLOCKED: FAILED, LOST: FAILED}
 """The runtime gives it an error."""
 CANCEL = dict.fromkeys((WAITING, READY, STAGING, SENT, BLOCKED, LOST), CANCELLED)
@@ -53,6 +55,7 @@ TABLES = {
     "finished": FINISH,
     "lost": LOSE,
     "retried": RETRY,
+    "created again": CREATE_AGAIN,
     "failed": FAIL,
     "cancelled": CANCEL,
 }
@@ -66,6 +69,8 @@ class Function(Struct, eq=False, gc=False):
     request: Request
     queues: list[Queue | None]
     """By depth of the call, as far as used."""
+    where: Where | None = None
+    """Where its calls run, in terms of this cluster."""
     infeasible: str = ""
     """Why no node can ever run it; empty: some node can."""
     duration_us: int = -1
@@ -104,6 +109,10 @@ class Task(Struct, eq=False, gc=False):
     """SENT: what was added to the executor's load for it."""
     actor: Actor | None = None
     """For creations and methods."""
+    yielded: int = 0
+    """With STREAMING: how many values."""
+    is_cancelled: bool = False
+    """It is to end as soon as its executor lets it."""
 
     @property
     def id(self) -> bytes:

@@ -25,10 +25,13 @@ from mpi_runtime.scheduler.events import (
     ACTOR,
     METHOD,
     Blocked,
+    BundleSpec,
     Call,
     Done,
     ExecutorDied,
     ExecutorStarted,
+    GroupCreated,
+    GroupRemoved,
     Held,
     Put,
     Query,
@@ -72,7 +75,15 @@ class Cluster:
 
     # The cluster
 
-    def node(self, cpus: int = 1, gpus: int = 0, memory: int = 0, ranks: int = 1, **custom: float) -> Cluster:
+    def node(
+        self,
+        cpus: int = 1,
+        gpus: int = 0,
+        memory: int = 0,
+        ranks: int = 1,
+        labels: dict[str, str] | None = None,
+        **custom: float,
+    ) -> Cluster:
         """Add a host; its ranks share the processors."""
         host = next(self._ranks)
         name = f"host{host}"
@@ -81,7 +92,9 @@ class Cluster:
             named = {f"node:{name}": 1.0, **custom} if not index else {}
             resources = {key: int(amount * UNIT) for key, amount in named.items()}
             own = (0, 0) if index else (gpus * UNIT, memory)
-            self.join(RankJoined(rank, host, name, list(range(cpus)), -1, *own, resources, 1 << 30))
+            self.join(
+                RankJoined(rank, host, name, list(range(cpus)), -1, *own, resources, 1 << 30, labels=labels or {})
+            )
         return self
 
     def head(self) -> Cluster:
@@ -162,9 +175,25 @@ class Cluster:
         """Submit the creation of an actor; its id."""
         return self.call(self.spec("Actor", kind=ACTOR, **fields), *arguments, client=client)
 
-    def method(self, actor: bytes, *arguments: bytes, client: int = DRIVER) -> bytes:
+    def method(self, actor: bytes, *arguments: bytes, client: int = DRIVER, **fields: Any) -> bytes:
         """Call an actor."""
-        return self.call(self.spec("Actor.method", cpu=0, kind=METHOD), *arguments, actor=actor, client=client)
+        spec = self.spec("Actor.method", cpu=0, kind=METHOD, **fields)
+        return self.call(spec, *arguments, actor=actor, client=client)
+
+    def group(self, *bundles: dict[str, Any], strategy: str = "PACK", name: str = "", request: int = 0) -> bytes:
+        """Ask for a placement group; its id. CPUs and GPUs as people count them."""
+        specs = [bundle(**fields) for fields in bundles]
+        id = self.id()
+        self.client_says(DRIVER, GroupCreated(id, specs, strategy, b"a group", "", name, request))
+        return id
+
+    def remove_group(self, id: bytes) -> None:
+        """Ask for its end."""
+        self.client_says(DRIVER, GroupRemoved(id))
+
+    def nodes_of(self, id: bytes) -> list[int]:
+        """The node of each bundle of a group that has been placed."""
+        return [bundle.node.host for bundle in self.state.groups[id].bundles]
 
     def put(
         self, client: int = DRIVER, size: int = 0, rank: int = 0, offset: int = 0, holds: Sequence[bytes] = ()
@@ -290,9 +319,8 @@ class Cluster:
         """Whether nothing is held, used, or remembered."""
         state = self.state
         free = all(node.free == node.total for node in state.nodes.values())
-        return free and not (
-            state.objects or state.actors or state.names or state.extents or state.waiting or state.fetching
-        )
+        tables = (state.objects, state.actors, state.names, state.groups, state.group_names)
+        return free and not any((*tables, state.extents, state.waiting, state.fetching))
 
     def __enter__(self) -> Cluster:
         self.nothing()
@@ -303,6 +331,11 @@ class Cluster:
     ) -> None:
         if kind is None:
             self.nothing()
+
+
+def bundle(cpu: float = 0, gpu: float = 0, **fields: Any) -> BundleSpec:
+    """A bundle; CPUs and GPUs as people count them."""
+    return BundleSpec(int(cpu * UNIT), int(gpu * UNIT), **fields)
 
 
 READY = (effects.Ready, effects.ReadyStored, effects.ReadyError, effects.ReadyFailed, effects.ReadyElsewhere)

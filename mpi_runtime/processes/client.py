@@ -10,27 +10,31 @@ from __future__ import annotations
 
 import itertools
 import os
-import select
 import socket
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from mpi_runtime import errors
-from mpi_runtime.digest import digest
+from mpi_runtime.generators import ObjectRefGenerator
 from mpi_runtime.objects import serialize
 from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.processes.futures import Futures
+from mpi_runtime.processes.inbox import Inbox
 from mpi_runtime.processes.outbox import LOST, Outbox
-from mpi_runtime.processes.patience import Patience
+from mpi_runtime.processes.scope import Scope, beside
+from mpi_runtime.processes.streams import Streams
 from mpi_runtime.refs import ActorRef, ObjectRef
 from mpi_runtime.scheduler.effects import (
     Answer,
+    Demand,
+    Item,
     Ready,
     ReadyElsewhere,
     ReadyError,
@@ -38,8 +42,11 @@ from mpi_runtime.scheduler.effects import (
     ReadyStored,
 )
 from mpi_runtime.scheduler.events import (
+    DYNAMIC,
     Blocked,
+    BundleSpec,
     Call,
+    GroupCreated,
     Held,
     Named,
     Put,
@@ -49,9 +56,10 @@ from mpi_runtime.scheduler.events import (
     Subscribed,
     Unblocked,
     Value,
+    Where,
 )
 from mpi_runtime.transport import codec
-from mpi_runtime.transport.channel import LOCAL, READ_BYTES, Splitter
+from mpi_runtime.transport.channel import LOCAL
 from mpi_runtime.transport.messages import Abandon, Allocate, Allocated, Exit
 
 BLOCKED_IDS_MAX = 20
@@ -66,22 +74,6 @@ SUBSCRIBED_MAX = 100
 """How many objects that are ready elsewhere are asked for at a time, while one waits for many."""
 
 _Entry = Ready | ReadyStored | ReadyError | ReadyFailed | ReadyElsewhere
-
-
-class _Naming:
-    """What ids derive from: the running call, and counters of what it has made."""
-
-    __slots__ = ("parent", "prefix", "several", "single", "waiting")
-
-    def __init__(self, parent: bytes) -> None:
-        self.parent = parent
-        self.prefix = b""
-        """Hash of the parent, once it is needed."""
-        self.single = itertools.count(1)
-        self.several = 1 << 47
-        """Next index for calls with several return values, whose ids are consecutive: counted apart, under a lock."""
-        self.waiting = 0
-        """How many of the call's threads wait for objects."""
 
 
 class _Watch:
@@ -128,14 +120,9 @@ class Client:
         self._registered: set[int] = set()
         self._replies: dict[int, Allocated | Answer] = {}
         self._requests = itertools.count(1)
-        self._patience = Patience()
-        self._may_look = len(os.sched_getaffinity(0)) > 1
-        """Whether what is waited for could run while this process looks for it."""
         self._last_call = b""
         """The call that was submitted last."""
-        self._arrived: deque[bytes] = deque()
-        """What was read and has not been taken in."""
-        self._splitter = Splitter()
+        self._inbox = Inbox(end)
         self._taken = 0
         """How many messages have come."""
         self._changed = threading.Condition()
@@ -144,20 +131,24 @@ class Client:
         self._closed = ""
         self.has_ended = False
         """Whether the job was shut down: its references are worth nothing any more."""
-        self._naming = _Naming(b"driver")
+        self._scope = Scope(b"driver")
+        self.streams = Streams(self)
         self._kept: list[ObjectRef[Any]] = []
         self.calls: deque[tuple[Call, list[_Entry]]] = deque()
         """For executors: calls to run, each with the values of its arguments."""
         self.received_calls = 0
         self.specs: dict[int, Spec] = {}
         self.exiting = False
-        self.is_executor = False
+        self.lends_cpu = False
+        """Whether this is an executor that gives up its CPU while its call waits."""
         self.namespace = ""
         """Where names of actors are looked up unless another namespace is given."""
         self.host = min(regions)
         """The lowest rank of this host."""
         self.executor: Any = None
         """In an executor: the `Executor`, for questions about the running call."""
+        self.inherited: Where | None = None
+        """In an executor: where calls run that say nothing about it, if the running call captures them."""
         self.said_blocked = False
         """In an executor: whether the scheduler was told that the running call waits."""
         _clients.add(self)
@@ -173,21 +164,17 @@ class Client:
 
     # Ids and references
 
-    def set_parent(self, parent: bytes, attempt: int = 0) -> None:
-        """From now on ids derive from this call: the same program makes the same ids."""
-        self._naming = _Naming(parent + attempt.to_bytes(4, "big"))
+    def enter(self, scope: Scope) -> None:
+        """From now on this is what runs here, but for calls that run beside it."""
+        self._scope = scope
+
+    def scope(self) -> Scope:
+        """What runs here."""
+        return beside.get() or self._scope
 
     def next_ids(self, count: int) -> bytes:
-        """The first of `count` consecutive new ids: ten bytes of the parent's hash, six of its call counter."""
-        naming = self._naming
-        if not naming.prefix:
-            naming.prefix = digest(naming.parent, 10)
-        if count <= 1:
-            index = next(naming.single)
-        else:
-            with self.outbox.lock:
-                index, naming.several = naming.several, naming.several + count
-        return naming.prefix + index.to_bytes(6, "big")
+        """The first of `count` consecutive new ids."""
+        return self.scope().next_ids(count)
 
     def drop(self, id: bytes, urgent: bool = False) -> None:
         """A reference or a view is gone. Runs in `__del__`: takes no lock, raises nothing."""
@@ -201,6 +188,7 @@ class Client:
         """Take off what was dropped; the objects of which nothing is left here. Under the outbox's lock."""
         dropped, counts = self._dropped, self.counts
         gone: list[bytes] = []
+        self.streams.say_forgotten()
         if not dropped:
             return gone
         batch = dropped[:]
@@ -250,6 +238,8 @@ class Client:
             counts[call.id] = 1
             self.outbox.post(call)
             return [ObjectRef(call.id, self)]
+        if num_returns == DYNAMIC:
+            return self.submit(call, 1)
         if num_returns == 0:
             counts[call.id] = 1
             self.outbox.post(call)
@@ -261,6 +251,14 @@ class Client:
             counts[id] = 1
         self.outbox.post(call)
         return [ObjectRef(id, self) for id in ids]
+
+    def submit_stream(self, call: Call, counts: bool) -> ObjectRefGenerator[Any]:
+        """Send a call that streams its items; with `counts` its executor wants to hear how many are taken."""
+        self._last_call = call.id
+        self.counts[call.id] = 1
+        self.streams.begin(call.id, counts)
+        self.outbox.post(call)
+        return ObjectRefGenerator(ObjectRef(call.id, self), self, counts)
 
     def submit_creation(self, call: Call) -> ActorRef:
         """Send the creation of an actor; handles count as references to the call's id."""
@@ -275,6 +273,23 @@ class Client:
         reply = self._reply(request)
         assert isinstance(reply, Answer)
         return msgspec.msgpack.decode(reply.data, type=tuple[bytes, bytes])
+
+    def own_ref(self, id: bytes) -> ObjectRef[Any]:
+        """The first reference to an object that is about to be made under this id."""
+        self.counts[id] = 1
+        return ObjectRef(id, self)
+
+    def create_group(
+        self, ref: ObjectRef[Any], bundles: list[BundleSpec], strategy: str, data: bytes, name: str
+    ) -> bool:
+        """Ask for a placement group with the id of a new reference; False: its name is taken."""
+        request = next(self._requests) if name else 0
+        self.outbox.post(GroupCreated(ref.binary(), bundles, strategy, data, self.namespace, name, request))
+        if not name:
+            return True
+        reply = self._reply(request)
+        assert isinstance(reply, Answer)
+        return msgspec.msgpack.decode(reply.data, type=bool)
 
     # Values
 
@@ -407,7 +422,7 @@ class Client:
 
         self._subscribe_elsewhere(missing)
         self._subscribe_borrowed(missing, fetch=True)
-        if not self._wait(complete, timeout_s, missing):
+        if not self.wait_until(complete, timeout_s, missing):
             raise errors.GetTimeoutError(
                 f"get() waited {timeout_s:g} s, and {len(missing) - at} of {len(missing)} values are not there yet. "
                 f"mpi_runtime.explain(ref) tells why; the first is {missing[at].hex()}."
@@ -442,16 +457,28 @@ class Client:
                     least = self._taken + count - sum(id in values for id in ids)
                 return least <= self._taken
 
-            self._wait(complete, timeout_s, missing)
+            self.wait_until(complete, timeout_s, missing)
         return [id in values for id in ids]
 
-    def expect(self, id: bytes) -> None:
-        """Have `wait_for_expected` tell when this object has a value here."""
+    def is_error(self, id: bytes) -> bool:
+        """Whether an object that has come is an error."""
+        return _is_error(self.values.get(id))
+
+    def expect(self, id: bytes) -> bool:
+        """Have `wait_for_expected` tell when this object has a value here, after `ask_for`; or whether it has one now.
+
+        It does not tell of one that there is now: it may be asleep, and nothing more comes that would wake it.
+        """
         self._expected.add(id)
-        with self._changed:
-            if id in self.values:  # looked at after it is expected: who reads does it in the other order
-                self._come.append(id)
-                self._changed.notify_all()
+        entry = self.values.get(id)  # looked at after it is expected: who reads does it in the other order
+        if entry is None or type(entry) is ReadyElsewhere:
+            return False
+        self._expected.discard(id)
+        return True
+
+    def ask_for(self, id: bytes) -> None:
+        """Have the value of an object brought here."""
+        self._subscribe_elsewhere([id])
         self._subscribe_borrowed([id], fetch=True)
         self.outbox.flush_or(self._lost)
 
@@ -474,7 +501,7 @@ class Client:
                     arrived.append(id)
             return bool(arrived)
 
-        self._wait(complete, None, None)
+        self.wait_until(complete, None, None)
         return arrived
 
     def query(self, what: str, id: bytes = b"") -> Any:
@@ -486,18 +513,18 @@ class Client:
         return msgspec.msgpack.decode(reply.data)
 
     def _reply(self, request: int) -> Allocated | Answer:
-        self._wait(lambda: request in self._replies, None, None)
+        self.wait_until(lambda: request in self._replies, None, None)
         return self._replies.pop(request)
 
     # Reading
 
-    def _wait(self, complete: Callable[[], bool], timeout_s: float | None, ids: list[bytes] | None) -> bool:
+    def wait_until(self, complete: Callable[[], bool], timeout_s: float | None, ids: list[bytes] | None) -> bool:
         """Read until `complete()` says so, or the time is over. With `ids`, an executor's CPU is given up meanwhile."""
         self.outbox.flush_or(self._lost)
         # An executor sleeps at once: others have work for its processor.
-        self._patience.is_granted = self._may_look and not self.is_executor and ids == [self._last_call]
+        self._inbox.patience.is_granted = not self.executor and ids == [self._last_call]
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        naming = self._naming if self.is_executor and ids is not None else None
+        scope = self._scope if self.lends_cpu and ids is not None else None
         said = False
         try:
             while True:
@@ -506,9 +533,9 @@ class Client:
                         return True
                     self._check_open()
                     left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                    if naming is not None and not said:
+                    if scope is not None and not said:
                         said = True
-                        self._say_blocked(naming, ids or [])
+                        self._say_blocked(scope, ids or [])
                     if self._leading and self._leading != threading.get_ident():
                         if left == 0.0:
                             return False
@@ -517,7 +544,7 @@ class Client:
                     self._leading = threading.get_ident()
                 try:
                     self.outbox.flush_or(self._lost)
-                    self._read(left)
+                    self._inbox.read(left)
                 finally:
                     with self.outbox.interrupts:
                         arrived = self._take_in()
@@ -529,15 +556,33 @@ class Client:
                         return complete()
         finally:
             if said:
-                assert naming is not None
-                with self._changed:
-                    naming.waiting -= 1
-                    if not naming.waiting and naming is self._naming:
-                        self.say_unblocked()
+                assert scope is not None
+                self._waits_no_more(scope)
 
-    def _say_blocked(self, naming: _Naming, ids: list[bytes]) -> None:
-        naming.waiting += 1
-        if naming.waiting == 1:
+    @contextmanager
+    def blocked(self) -> Iterator[None]:
+        """For a thread that waits for results by other means than `get` and `wait`: gives up an executor's CPU too."""
+        if not self.lends_cpu:
+            yield
+            return
+        scope = self._scope
+        with self._changed:
+            self._say_blocked(scope, [])
+        try:
+            self.outbox.flush_or(self._lost)
+            yield
+        finally:
+            self._waits_no_more(scope)
+
+    def _waits_no_more(self, scope: Scope) -> None:
+        with self._changed:
+            scope.waiting -= 1
+            if not scope.waiting and scope is self._scope:
+                self.say_unblocked()
+
+    def _say_blocked(self, scope: Scope, ids: list[bytes]) -> None:
+        scope.waiting += 1
+        if scope.waiting == 1:
             self.said_blocked = True
             self.outbox.post(Blocked(ids[:BLOCKED_IDS_MAX]))
 
@@ -554,35 +599,14 @@ class Client:
     def _lost(self) -> None:
         self._closed = self._closed or LOST
 
-    def _read(self, timeout_s: float | None) -> None:
-        """Read once, waiting up to the time given."""
-        patience = self._patience
-        try:
-            if patience.begin(timeout_s):
-                while not self._read_now(socket.MSG_DONTWAIT) and patience.look_again():
-                    pass
-            if not self._arrived and (timeout_s is None or select.select([self._socket], [], [], timeout_s)[0]):
-                self._read_now(0)
-        except OSError:
-            self._arrived.append(b"")
-        patience.end()
-
-    def _read_now(self, flags: int) -> bool:
-        try:
-            # Reading and noting are one call: Ctrl-C may come before it or after it, not between.
-            self._arrived.extend(map(self._socket.recv, (READ_BYTES,), (flags,)))
-        except BlockingIOError:
-            return False
-        return True
-
     def _take_in(self) -> bool:
         """Take in what was read; whether anything was."""
-        if not self._arrived:
+        frames = self._inbox.frames()
+        if frames is None:
             return False
-        data = self._arrived.popleft()
-        if not data:
+        if self._inbox.is_closed:
             self._lost()
-        for count, frame in self._splitter.feed(data):
+        for count, frame in frames:
             if count == LOCAL:
                 self._closed = self._closed or SHUT_DOWN
             else:
@@ -591,7 +615,7 @@ class Client:
 
     def read_calls(self) -> None:
         """For executors: read until there is a call to run or the process is to end."""
-        self._wait(lambda: bool(self.calls) or self.exiting, None, None)
+        self.wait_until(lambda: bool(self.calls) or self.exiting, None, None)
 
     def _take(self, messages: list[Any]) -> None:
         """Take in one frame. The values of a call's arguments come before it in the same frame."""
@@ -615,6 +639,11 @@ class Client:
                 self._replies[message.request] = message
             elif kind is Exit:
                 self.exiting = True
+            elif kind is Item:
+                counts[message.id] = 1
+                self.streams.take(message)
+            elif kind is Demand:
+                self.streams.demands[message.call] = message.count
             elif message.id in counts:
                 values[message.id] = message
                 if message.id in expected:
@@ -636,7 +665,7 @@ class Client:
         seen = -1
         while not self._closed and seen != self._taken:
             seen = self._taken
-            self._wait(lambda seen=seen: bool(self._closed) or self._taken != seen, silence_s, None)  # type: ignore[misc]
+            self.wait_until(lambda seen=seen: bool(self._closed) or self._taken != seen, silence_s, None)  # type: ignore[misc]
 
     def close(self) -> None:
         """Use the connection no more; the socket itself is its owner's."""

@@ -2,6 +2,9 @@
 
 Calls come in frames and are run in order. Before each the executor claims a token: the agent takes calls back by taking
 tokens, so when a claim fails, all calls that were received and not started are somebody else's.
+
+A call is cancelled by its id in a pipe and a signal, which interrupts user code even where it waits. A task gets a
+`KeyboardInterrupt`; methods of actors are left alone once they run, but for coroutines: the actor is to live on.
 """
 
 from __future__ import annotations
@@ -10,30 +13,63 @@ import contextlib
 import inspect
 import os
 import pickle
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpi_runtime import current, errors
+from mpi_runtime.generators import DynamicObjectRefGenerator
 from mpi_runtime.objects import serialize
 from mpi_runtime.processes.client import Client
-from mpi_runtime.scheduler.events import ACTOR, METHOD, Call, Done, Returned, Spec, Value
+from mpi_runtime.processes.interrupts import CANCEL_SIGNAL, Interrupts
+from mpi_runtime.processes.scope import Scope
+from mpi_runtime.scheduler.events import (
+    ACTOR,
+    DYNAMIC,
+    METHOD,
+    STREAMING,
+    TASK,
+    Call,
+    Done,
+    Left,
+    Returned,
+    Spec,
+    Value,
+    Where,
+    Yielded,
+)
+from mpi_runtime.scheduler.ids import ID_BYTES
 from mpi_runtime.transport.messages import Drained
 
 if TYPE_CHECKING:
     from mpi_runtime.processes.forkserver import Fork, Setup
+    from mpi_runtime.processes.lanes import Lanes
 
 _SLOW_US = 1000
 """A result that follows a call of this length is sent at once."""
+_DEMAND_PAUSE_S = 0.002
+"""How often an asynchronous generator looks whether more is wanted of it."""
+
+
+class ActorExit(BaseException):
+    """Raised in an actor by `exit_actor()`; user code does not catch it by mistake."""
 
 
 class Executor:
     """Runs the calls of one client connection until told to exit."""
 
-    def __init__(self, client: Client, tokens: int, setup: Setup, request: Fork) -> None:
+    def __init__(self, client: Client, tokens: int, cancels: int, setup: Setup, request: Fork) -> None:
         self._client = client
         self._tokens = tokens
+        self._cancels = cancels
+        self._cancelled: set[bytes] = set()
+        """Calls that are not to run, or not to run on."""
+        self._interruptible = b""
+        """The call whose user code runs in the main thread, if it may be interrupted."""
+        self._pid = os.getpid()
         self.number = request.executor
         self.rank = setup.rank
         self.hostname = setup.hostname
@@ -41,9 +77,14 @@ class Executor:
         self._functions: dict[int, Callable[..., Any]] = {}
         self.actor: Any = None
         self.actor_id = b""
-        self.call: Call | None = None
-        """The call that is running."""
-        self.name = ""
+        self.actor_attempt = 0
+        """How often the actor had been created before."""
+        self._calls_made: dict[int, int] = {}
+        """How many calls of a function, where that is limited."""
+        self._lanes: Lanes | None = None
+        """In an actor that takes several calls at a time."""
+        self.where: Where | None = None
+        """Where the running call, or the actor, was told to run."""
 
     def run(self) -> None:
         """Run calls until told to exit, or the connection is gone."""
@@ -60,11 +101,13 @@ class Executor:
                     return
                 continue
             call, arguments = calls.popleft()
-            if self._claim():
-                self._run(call, arguments)
-            else:
+            if not self._claim():
                 calls.clear()
                 client.outbox.send_local(Drained(client.received_calls))
+            elif self._lanes is not None:
+                self._lanes.put(call, arguments)
+            else:
+                self._run(call, arguments)
         _flush_output()
         with contextlib.suppress(errors.HeadDiedError):
             client.outbox.flush()
@@ -79,39 +122,59 @@ class Executor:
     def _run(self, call: Call, arguments: list[Any]) -> None:
         client = self._client
         spec = client.specs[call.spec]
-        self.call = call
-        self.name = spec.name
-        client.set_parent(call.id, call.attempt)
+        if spec.kind != METHOD:
+            self.where = where = spec.where
+            client.inherited = where if where is not None and where.captures else None
+        client.enter(Scope(call.id, call.attempt, call, spec.name))
         start_s = time.perf_counter()
         try:
-            positional, named = self._arguments(call, arguments)
-            result = self._perform(spec, call, positional, named)
-            del positional, named, arguments
-            duration_us = int((time.perf_counter() - start_s) * 1e6)
-            # `result` lives until the message is posted: references in it must not be released before that.
-            message = self._result(call, spec, result, duration_us)
-        except SystemExit as request:
-            self._exit(request)
+            try:
+                if spec.kind == TASK:
+                    self._interruptible = call.id
+                result = self.perform(spec, call, arguments)
+            finally:
+                self._interruptible = b""
         except BaseException as error:
-            duration_us = int((time.perf_counter() - start_s) * 1e6)
-            message = self._raised(call, spec, error, duration_us)
-            del error
-        self.call = None
-        client.say_unblocked()
-        if duration_us > _SLOW_US or not client.calls or not spec.max_retries:
-            client.outbox.post_now(message)
+            self._interruptible = b""  # an interrupt may have come just before
+            self.failed(spec, call, start_s, error)
         else:
-            client.outbox.post(message)
+            self.ended(spec, call, start_s, result)
+        if spec.max_calls:
+            self._calls_made[spec.id] = made = self._calls_made.get(spec.id, 0) + 1
+            if made >= spec.max_calls:
+                client.calls.clear()  # without their tokens: others will run them
+                client.exiting = True
 
-    def _exit(self, request: SystemExit) -> NoReturn:
-        """User code asked the process to end: what ended before is told, the running call is lost with the process."""
-        code = request.code if isinstance(request.code, int) else 0 if request.code is None else 1
-        if isinstance(request.code, str):
-            print(request.code, file=sys.stderr)
-        _flush_output()
-        with contextlib.suppress(errors.HeadDiedError):
-            self._client.outbox.flush()
-        os._exit(code)
+    def perform(self, spec: Spec, call: Call, arguments: list[Any]) -> Any:
+        """Run user code: what it returns."""
+        if self._cancelled and call.id in self._cancelled:
+            raise KeyboardInterrupt
+        positional, named = self._arguments(call, arguments)
+        if spec.kind == METHOD:
+            name = spec.name.rpartition(".")[2]
+            method = _SPECIAL[name](self.actor) if name in _SPECIAL else getattr(self.actor, name)
+            result = method(*positional, **named)
+            return result if spec.num_returns >= 0 else self._given(spec, call, result)
+        function = self._functions.get(spec.id)
+        if function is None:
+            function = self._functions[spec.id] = pickle.loads(spec.function)
+        if spec.kind == ACTOR:
+            self._become_actor(spec, call, function, positional, named)
+            return None
+        result = function(*positional, **named)
+        return result if spec.num_returns >= 0 else self._given(spec, call, result)
+
+    def _become_actor(
+        self, spec: Spec, call: Call, cls: Callable[..., Any], positional: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
+        self.actor_id = call.id
+        self.actor_attempt = call.attempt
+        self.actor = cls(*positional, **named)
+        if spec.concurrency:
+            from mpi_runtime.processes.lanes import Lanes  # not at the top: most actors take one call at a time
+
+            self._client.lends_cpu = False  # of several calls one that waits says nothing about the others
+            self._lanes = Lanes(self, self._client.specs, spec)
 
     def _arguments(self, call: Call, arguments: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if not call.payload and not arguments:
@@ -128,26 +191,124 @@ class Executor:
             named = {k: values[item.number] if type(item) is serialize.Slot else item for k, item in named.items()}
         return positional, named
 
-    def _perform(self, spec: Spec, call: Call, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if spec.kind == METHOD:
-            method = spec.name.rpartition(".")[2]
-            result = getattr(self.actor, method)(*positional, **named)
-            if inspect.isawaitable(result):
-                raise NotImplementedError(f"{spec.name} is a coroutine function: async actors are not there yet")
+    # Items
+
+    def _given(self, spec: Spec, call: Call, result: Any) -> Any:
+        """What user code has returned, unless that is to be gone through."""
+        if inspect.isawaitable(result) or hasattr(result, "__aiter__"):
+            return result  # not here: see `given_async`
+        items = self._items(spec, result)
+        try:
+            if spec.num_returns == DYNAMIC:
+                return DynamicObjectRefGenerator([self._client.put(item) for item in items])
+            for index, item in enumerate(items):
+                self.give(spec, call, index, item)
+                if spec.backpressure:
+                    self._client.streams.await_demand(call.id, index + 2 - spec.backpressure, None)
+        finally:
+            close = getattr(items, "close", None)
+            if close is not None:
+                close()
+            self._client.streams.demands.pop(call.id, None)
+        return None
+
+    def _items(self, spec: Spec, result: Any) -> Iterator[Any]:
+        try:
+            return iter(result)
+        except TypeError:
+            wanted = "streaming" if spec.num_returns == STREAMING else "dynamic"
+            raise TypeError(
+                f"{spec.name} was called with num_returns={wanted!r}, and returned {type(result).__name__!r}: it has "
+                "to be a generator function, or return something that can be gone through"
+            ) from None
+
+    async def given_async(self, spec: Spec, call: Call, result: Any) -> Any:
+        """The same for what coroutines return, and asynchronous generators yield."""
+        if inspect.isawaitable(result):
+            result = await result
+        if spec.num_returns >= 0 or result is None:
             return result
-        function = self._functions.get(spec.id)
-        if function is None:
-            function = self._functions[spec.id] = pickle.loads(spec.function)
-        if spec.kind == ACTOR:
-            self.actor_id = call.id
-            self.actor = function(*positional, **named)
-            return None
-        return function(*positional, **named)
+        if not hasattr(result, "__aiter__"):
+            return self._given(spec, call, result)
+        import asyncio  # not at the top: whoever comes here has loaded it
+
+        refs = []
+        index = 0
+        try:
+            async for item in result:
+                if spec.num_returns == DYNAMIC:
+                    refs.append(self._client.put(item))
+                    continue
+                self.give(spec, call, index, item)
+                index += 1
+                while spec.backpressure and not self._client.streams.await_demand(
+                    call.id, index + 1 - spec.backpressure, 0
+                ):
+                    await asyncio.sleep(_DEMAND_PAUSE_S)
+        finally:
+            self._client.streams.demands.pop(call.id, None)
+        return DynamicObjectRefGenerator(refs) if spec.num_returns == DYNAMIC else None
+
+    def give(self, spec: Spec, call: Call, index: int, item: Any) -> None:
+        """Send an item of a stream."""
+        if self.is_cancelled(call):
+            raise KeyboardInterrupt
+        value = self._client.store(serialize.dumps(item, f"an item of {spec.name}"))
+        self._client.outbox.post(Yielded(call.id, index, self._client.next_ids(1), value))
+
+    # Results. References in them must live until the message is posted.
+
+    def ended(self, spec: Spec, call: Call, start_s: float, result: Any) -> None:
+        """User code has returned; a result that cannot be stored is an error like any other."""
+        duration_us = int((time.perf_counter() - start_s) * 1e6)
+        try:
+            message = self._result(call, spec, result, duration_us)
+        except BaseException as error:
+            self.failed(spec, call, start_s, error)
+        else:
+            self._post(spec, message)
+
+    def failed(self, spec: Spec, call: Call, start_s: float, error: BaseException) -> None:
+        """User code has raised."""
+        duration_us = int((time.perf_counter() - start_s) * 1e6)
+        if isinstance(error, ActorExit) or (isinstance(error, SystemExit) and self.actor_id and not error.code):
+            self._end_actor()
+        elif isinstance(error, SystemExit):
+            self._exit(error)
+        else:
+            self._post(spec, self._raised(call, spec, error, duration_us))
+
+    def _post(self, spec: Spec, message: Done | Returned) -> None:
+        client = self._client
+        client.say_unblocked()
+        at_once = message.duration_us > _SLOW_US or not client.calls or not spec.max_retries
+        if at_once and self._lanes is None:
+            client.outbox.post_now(message)
+        else:
+            client.outbox.post(message)
+
+    def _end_actor(self) -> None:
+        """The actor asked for its end: what it has in hand is not run."""
+        client = self._client
+        client.say_unblocked()
+        client.outbox.post_now(Left(self.actor_id))
+        client.calls.clear()
+        client.exiting = True
+
+    def _exit(self, request: SystemExit) -> NoReturn:
+        """User code asked the process to end: what ended before is told, the running call is lost with the process."""
+        code = request.code if isinstance(request.code, int) else 0 if request.code is None else 1
+        if isinstance(request.code, str):
+            print(request.code, file=sys.stderr)
+        _flush_output()
+        with contextlib.suppress(errors.HeadDiedError):
+            self._client.outbox.flush()
+        os._exit(code)
 
     def _result(self, call: Call, spec: Spec, result: Any, duration_us: int) -> Done | Returned:
         client = self._client
         count = spec.num_returns
-        if count == 1:
+        if count in (1, STREAMING, DYNAMIC):
             if result is None:
                 return Done(call.id, _NONE, duration_us)
             value = client.store(serialize.dumps(result, "the result"))
@@ -166,9 +327,12 @@ class Executor:
         return Returned(call.id, client.store_all(serialized), duration_us)
 
     def _raised(self, call: Call, spec: Spec, error: BaseException, duration_us: int) -> Returned:
-        described: errors.MpiRuntimeError = errors.make_task_error(
-            error, spec.name, os.getpid(), self.rank, self.hostname
-        )
+        described: errors.MpiRuntimeError
+        if self.is_cancelled(call):
+            self._cancelled.discard(call.id)
+            described = errors.TaskCancelledError(f"{spec.name} was cancelled by cancel().")
+        else:
+            described = errors.make_task_error(error, spec.name, os.getpid(), self.rank, self.hostname)
         if spec.kind == ACTOR:
             described = errors.ActorDiedError(f"The constructor of actor {spec.name} raised:\n{described}")
         try:
@@ -176,9 +340,53 @@ class Executor:
             value = self._client.store(serialized, is_error=True)
         except errors.MpiRuntimeError as full:
             value = Value(errors.to_bytes(errors.TaskError(full, str(described)[:10_000])), None, [], True)
-        return Returned(call.id, [value], duration_us, raised=True)
+        return Returned(call.id, [value], duration_us, raised=True, may_retry=_may_retry(spec, error))
+
+    # Cancelling
+
+    def on_interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Calls are to be cancelled. Several signals may have become one, and the ids that came with one be read."""
+        if os.getpid() != self._pid:
+            return
+        ids = self._read_cancels()
+        self._cancelled.update(ids)
+        if self._lanes is not None:
+            self._lanes.cancel(ids)
+        if self._interruptible in self._cancelled:
+            raise KeyboardInterrupt
+
+    def is_cancelled(self, call: Call) -> bool:
+        """Whether a call is to end."""
+        return call.id in self._cancelled
+
+    def _read_cancels(self) -> list[bytes]:
+        try:
+            data = os.read(self._cancels, 1 << 16)
+        except BlockingIOError:
+            return []
+        return [data[at : at + ID_BYTES] for at in range(0, len(data), ID_BYTES)]
 
 
+def _may_retry(spec: Spec, error: BaseException) -> bool:
+    """Whether this is what the call may be run again for. A class that cannot be loaded here was not raised here."""
+    if not spec.retry_only:
+        return True
+    try:
+        return isinstance(error, pickle.loads(spec.retry_only))
+    except Exception:
+        return False
+
+
+def _terminate() -> NoReturn:
+    raise ActorExit
+
+
+_SPECIAL: dict[str, Callable[[Any], Callable[..., Any]]] = {
+    "__ray_call__": lambda actor: lambda function, *args, **kwargs: function(actor, *args, **kwargs),
+    "__ray_ready__": lambda actor: lambda: True,
+    "__ray_terminate__": lambda actor: _terminate,
+}
+"""Methods that every actor has."""
 _NONE = pickle.dumps(None, 5)
 
 
@@ -196,10 +404,13 @@ def limit_threads(count: int) -> None:
         threadpoolctl.threadpool_limits(count)
 
 
-def main(client: Client, tokens: int, setup: Setup, request: Fork) -> None:
+def main(client: Client, tokens: int, cancels: int, setup: Setup, request: Fork) -> None:
     """Be an executor until told to exit."""
-    client.is_executor = True
+    client.lends_cpu = True
     client.namespace = setup.namespace
-    client.executor = executor = Executor(client, tokens, setup, request)
+    client.executor = executor = Executor(client, tokens, cancels, setup, request)
+    client.outbox.interrupts = Interrupts(CANCEL_SIGNAL, second_at_once=False)
     current.set_client(client)
+    signal.signal(CANCEL_SIGNAL, executor.on_interrupt)
+    executor.on_interrupt(CANCEL_SIGNAL, None)  # one may have come before, and was ignored
     executor.run()

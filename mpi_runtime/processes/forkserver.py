@@ -30,6 +30,7 @@ import msgspec
 from msgspec import Struct
 
 from mpi_runtime import config as configuration
+from mpi_runtime.processes.interrupts import CANCEL_SIGNAL
 from mpi_runtime.processes.spawn import name_process, start_python
 
 MESSAGE_BYTES_MAX = 1 << 18
@@ -58,7 +59,11 @@ class Setup(Struct, array_like=True, tag=1):
 
 
 class Fork(Struct, array_like=True, tag=2):
-    """From the agent: fork an executor. With it come its socket, its token counter, its standard output and error."""
+    """From the agent: fork an executor.
+
+    With it come five descriptors: its socket, its token counter, the pipe with ids of calls to cancel, its standard
+    output and error.
+    """
 
     executor: int
     environment: dict[str, str]
@@ -68,9 +73,10 @@ class Fork(Struct, array_like=True, tag=2):
 
 
 class Kill(Struct, array_like=True, tag=3):
-    """From the agent: kill an executor."""
+    """From the agent: kill an executor, or interrupt it."""
 
     executor: int
+    interrupt: bool = False
 
 
 class Forked(Struct, array_like=True, tag=4):
@@ -134,7 +140,7 @@ class Forkserver:
     def _serve(self) -> bool:
         """Read one request; whether there may be more."""
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._end, MESSAGE_BYTES_MAX, 4)
+            data, descriptors, _, _ = socket.recv_fds(self._end, MESSAGE_BYTES_MAX, 5)
         except OSError:
             return False
         if not data:
@@ -150,7 +156,11 @@ class Forkserver:
         elif isinstance(request, Fork):
             self._fork(request, descriptors)
         elif request.executor in self._pids:
-            kill_group(self._pids[request.executor])
+            pid = self._pids[request.executor]
+            if request.interrupt:
+                os.kill(pid, CANCEL_SIGNAL)
+            else:
+                kill_group(pid)
         return True
 
     def _fork(self, request: Fork, descriptors: list[int]) -> None:
@@ -177,12 +187,12 @@ class Forkserver:
             os._exit(1)
         os.setsid()
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for one in (self._end, self._wake, self._wake_end):
             one.close()
-        channel, tokens, output, error = descriptors
+        channel, tokens, cancels, output, error = descriptors
         os.dup2(output, 1)
         os.dup2(error, 2)
         os.close(output)
@@ -197,7 +207,7 @@ class Forkserver:
         end = socket.socket(fileno=channel)
         client = Client(end, ClientArena(self._arena), setup.regions, setup.inline_bytes_max)
         executor.limit_threads(request.threads)
-        executor.main(client, tokens, setup, request)
+        executor.main(client, tokens, cancels, setup, request)
         leave()
 
     def _reap(self) -> None:

@@ -6,6 +6,8 @@ One thread of the client waits for all of them. It exists only while there is so
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mpi_runtime.errors import MpiRuntimeError
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from mpi_runtime.processes.client import Client
     from mpi_runtime.refs import ObjectRef
 
+    _Pair = tuple[ObjectRef[Any], Future[Any]]
+
 
 class Futures:
     """The futures of one client that are not done."""
@@ -23,25 +27,39 @@ class Futures:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._lock = threading.Lock()
-        self._waiting: dict[bytes, list[tuple[ObjectRef[Any], Future[Any]]]] = {}
+        self._waiting: dict[bytes, list[_Pair]] = {}
         self._is_served = False
         """Whether the thread is there and will look at `_waiting` once more."""
 
-    def add(self, ref: ObjectRef[Any]) -> Future[Any]:
-        """A future for a reference's value. It is running from the start: cancelling it would not cancel the call."""
-        from concurrent.futures import Future  # not at the top: it is slow to load, and most programs use none
+    def add(self, ref: ObjectRef[Any], then: Callable[[Future[Any]], None] | None = None) -> Future[Any]:
+        """A future for a reference's value. It is running from the start: cancelling it would not cancel the call.
 
-        future: Future[Any] = Future()
+        `then` is called when it is done, never in the caller's thread.
+        """
+        # Not at the top: what it stands on is slow to load, and most programs use none.
+        from mpi_runtime.processes.blocking_future import BlockingFuture
+
+        future: Future[Any] = BlockingFuture()
         future.set_running_or_notify_cancel()
+        if then is not None:
+            future.add_done_callback(then)
         id = ref.binary()
         with self._lock:
             self._waiting.setdefault(id, []).append((ref, future))
-            is_served, self._is_served = self._is_served, True
-        # Only now: what arrived before is in `values`, what arrives from now on is noted for the thread.
-        self._client.expect(id)
+            is_here = self._client.expect(id)
+            waiting = self._waiting.pop(id) if is_here else []
+            is_served = self._is_served
+            self._is_served = is_served or not is_here
+        if is_here:
+            self._start(partial(self._settle_all, waiting, id))
+            return future
+        self._client.ask_for(id)
         if not is_served:
-            threading.Thread(target=self._serve, name="mpi_runtime futures", daemon=True).start()
+            self._start(self._serve)
         return future
+
+    def _start(self, target: Callable[[], None]) -> None:
+        threading.Thread(target=target, name="mpi_runtime futures", daemon=True).start()
 
     def _serve(self) -> None:
         while True:
@@ -60,6 +78,9 @@ class Futures:
     def _finish(self, id: bytes) -> None:
         with self._lock:
             waiting = self._waiting.pop(id, [])
+        self._settle_all(waiting, id)
+
+    def _settle_all(self, waiting: list[_Pair], id: bytes) -> None:
         for _, future in waiting:
             self._settle(future, id)
 
@@ -67,7 +88,7 @@ class Futures:
         try:
             value = self._client.load(self._client.values[id])
         except BaseException as error:
-            future.set_exception(error)
+            future.set_exception(error.with_traceback(None))  # its frames would keep the future, and that the error
         else:
             future.set_result(value)
 

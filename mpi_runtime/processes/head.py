@@ -127,11 +127,10 @@ class Head:
         """Serve until the driver is done."""
         transport, poller, agent, scheduler = self._transport, self._poller, self._agent, self._scheduler
         node = scheduler.state.ranks[transport.rank].node
-        may_look = len(configuration.cpus_allowed()) > 1
         busy_s = time.monotonic()
         limit: float | None = 0.0
         while not self._ending:
-            poller.patience.is_granted = may_look and (node.free.cpu >= UNIT or not node.hosts_executors)
+            poller.patience.is_granted = node.free.cpu >= UNIT or not node.hosts_executors
             active = poller.gather(limit)
             transport.wake()
             for source, frame in transport.receive():
@@ -283,7 +282,7 @@ def serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None =
     except (AgentError, TransportError) as error:
         print(f"mpi_runtime: rank 0: {error}", file=sys.stderr)
     except BaseException:
-        sys.excepthook(*sys.exc_info())
+        sys.__excepthook__(*sys.exc_info())  # not the program's own: it may call MPI
     end.close()
     return code
 

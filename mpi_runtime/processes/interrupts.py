@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of a message is put off until the message is whole.
+"""Ctrl-C in the middle of a message is put off until the message is whole, and so is what cancels a task.
 
 Python runs signal handlers between any two instructions of the main thread. A `KeyboardInterrupt` after half a frame
 was sent, or between reading and noting what was read, would leave a client that waits for ever for what was lost, and a
@@ -15,16 +15,25 @@ from typing import Any
 
 _signal = importlib.import_module("_signal")
 """What `signal` wraps. That also looks for a name of each handler, which takes much longer."""
-_SIGINT = int(signal.SIGINT)
+CANCEL_SIGNAL = signal.SIGURG
+"""Tells an executor to look at which calls were cancelled. Nobody uses it, and who does not expect it ignores it."""
 
 
 class Interrupts:
-    """While entered by the main thread its SIGINT waits. A second one does not: something hangs.
+    """While entered by the main thread a signal to it waits.
 
     Outside, the program's own handler is in place: asyncio, trio and notebooks look at it and set theirs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = signal.SIGINT, second_at_once: bool = True) -> None:
+        """Put this signal off.
+
+        Args:
+            number: of the signal.
+            second_at_once: whether a second one does not wait: of who presses Ctrl-C again, something hangs.
+        """
+        self._number = int(number)
+        self._second_at_once = second_at_once
         self._main = threading.main_thread().ident
         self._handler: Any = None
         """The program's, while ours is in place. None too if C code has set it: then it stays."""
@@ -33,9 +42,9 @@ class Interrupts:
 
     def __enter__(self) -> None:
         if threading.get_ident() == self._main:
-            if not self._depth and (handler := _signal.getsignal(_SIGINT)) is not None:
+            if not self._depth and (handler := _signal.getsignal(self._number)) is not None:
                 self._handler = handler
-                _signal.signal(_SIGINT, self._handle)
+                _signal.signal(self._number, self._handle)
             self._depth += 1
 
     def __exit__(self, *_: object) -> None:
@@ -43,12 +52,13 @@ class Interrupts:
             self._depth -= 1
             if not self._depth and self._handler is not None:
                 handler, self._handler = self._handler, None
-                _signal.signal(_SIGINT, handler)
+                _signal.signal(self._number, handler)
                 if self._put_off:
                     self._put_off = False
-                    signal.raise_signal(signal.SIGINT)
+                    signal.raise_signal(self._number)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        second, self._put_off = self._put_off, not self._put_off
+        second = self._put_off and self._second_at_once
+        self._put_off = not second
         if second and callable(self._handler):
             self._handler(number, frame)

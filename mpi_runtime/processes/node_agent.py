@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
@@ -24,7 +25,7 @@ from mpi_runtime.processes import forkserver
 from mpi_runtime.processes.forkserver import Fork, Handle, Kill, Setup, kill_group
 from mpi_runtime.processes.lines import Lines
 from mpi_runtime.processes.poller import Poller
-from mpi_runtime.scheduler.effects import Fetch, Free, RankEffect, StartExecutor, StopExecutor, TakeBack
+from mpi_runtime.scheduler.effects import Cancel, Fetch, Free, RankEffect, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.events import ExecutorDied, ExecutorStarted, TakenBack
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Transport
@@ -53,10 +54,12 @@ class AgentError(Exception):
 class Hand:
     """An executor as its agent sees it."""
 
-    def __init__(self, number: int, channel: Channel, tokens: int) -> None:
+    def __init__(self, number: int, channel: Channel, tokens: int, cancels: int) -> None:
         self.number = number
         self.channel = channel
         self.tokens = tokens
+        self.cancels = cancels
+        """A pipe into which the ids of cancelled calls are written."""
         self.ids: deque[bytes] = deque()
         """Calls in hand that have not ended, in order."""
         self.sent = 0
@@ -65,6 +68,8 @@ class Hand:
         """Calls were taken back, and it has not said that it has dropped them: further calls are held back."""
         self.held_back: deque[tuple[list[bytes], int, bytes]] = deque()
         """Frames with calls that wait for that: ids that may still be started, number of calls, the frame."""
+        self.is_doomed = False
+        """It is being killed for a call that it may end before: nothing else may start."""
         self.extents: dict[int, None] = {}
         """Arena offsets given to it and not freed."""
         self.pid = 0
@@ -179,6 +184,8 @@ class NodeAgent:
                 self._stop(effect)
             elif isinstance(effect, TakeBack):
                 self._take_back(effect)
+            elif isinstance(effect, Cancel):
+                self._cancel(effect)
             elif isinstance(effect, Free):
                 self._free(effect)
             else:
@@ -188,7 +195,8 @@ class NodeAgent:
         assert effect.executor not in self._hands, f"executor {effect.executor} is started twice"
         ours, theirs = pair()
         tokens = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
-        hand = Hand(effect.executor, Channel(ours), tokens)
+        cancelled, cancels = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        hand = Hand(effect.executor, Channel(ours), tokens, cancels)
         self._hands[effect.executor] = hand
         written = []
         for stream in (1, 2):
@@ -200,9 +208,9 @@ class NodeAgent:
             written.append(write_end)
         self.start_forkserver()
         request = Fork(effect.executor, effect.environment, effect.gpus, effect.threads, effect.cpus)
-        self._ask_forkserver(request, [theirs.fileno(), tokens, *written])
+        self._ask_forkserver(request, [theirs.fileno(), tokens, cancelled, *written])
         theirs.close()
-        for descriptor in written:
+        for descriptor in (cancelled, *written):
             os.close(descriptor)
         self._poller.add(hand.channel, lambda: self._on_executor(hand))
 
@@ -259,6 +267,21 @@ class NodeAgent:
             # Nothing in it may start any more, but the running call may wait for a value in it.
             self._give(hand, *hand.held_back.popleft())
         self._report(TakenBack(hand.number, list(taken)))
+
+    def _cancel(self, effect: Cancel) -> None:
+        """Interrupt a call, wherever its executor is with it. By force: kill the executor if the call runs."""
+        hand = self._hands.get(effect.executor)
+        if hand is None:
+            return
+        if effect.force:
+            self._take_back(TakeBack(hand.number, sys.maxsize))  # so that no other call can be running
+            if hand.ids and hand.ids[-1] == effect.id:
+                hand.draining = hand.is_doomed = True
+                self._kill(hand)
+                return
+        with contextlib.suppress(BlockingIOError):  # thousands are on their way, and it does not look
+            os.write(hand.cancels, effect.id)
+            self._ask_forkserver(Kill(hand.number, interrupt=True), [])
 
     def _free(self, effect: Free) -> None:
         offsets = effect.offsets
@@ -322,8 +345,8 @@ class NodeAgent:
         return False
 
     def _on_drained(self, hand: Hand, received: int) -> None:
-        if received != hand.sent:
-            return  # more is on the way to it, and will be dropped too
+        if received != hand.sent or hand.is_doomed:
+            return  # more is on the way to it, and will be dropped too; or it is to start nothing more
         hand.draining = False
         while hand.held_back and not hand.draining:
             self._give(hand, *hand.held_back.popleft())
@@ -419,6 +442,7 @@ class NodeAgent:
         self._poller.remove(hand.channel)
         hand.channel.close()
         os.close(hand.tokens)
+        os.close(hand.cancels)
         for lines in hand.outputs:
             lines.drain()
         del self._hands[hand.number]

@@ -58,6 +58,10 @@ class Outbox:
         elif not self.ticking:
             self.tick()
 
+    def add(self, message: object) -> None:
+        """Say this with whatever is said next."""
+        self._messages.append(message)
+
     def post_now(self, message: object) -> None:
         """Say this at once, with everything posted before."""
         self._messages.append(message)

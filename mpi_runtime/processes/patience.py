@@ -9,6 +9,8 @@ while it waits for the call that it has submitted last. Two cores, one call at a
 import os
 import time
 
+from mpi_runtime.config import cpus_allowed
+
 LOOK_S = 300e-6
 SHORT_S = 1.5e-3
 
@@ -16,18 +18,20 @@ SHORT_S = 1.5e-3
 class Patience:
     """What one waiting place has learnt."""
 
-    __slots__ = ("_began_s", "_look_s", "_until_s", "is_granted")
+    __slots__ = ("_began_s", "_look_s", "_of_use", "_until_s", "is_granted")
 
     def __init__(self) -> None:
         self.is_granted = False
-        """Whether there is a processor for it."""
+        """Whether a processor is idle anyway."""
+        self._of_use = len(cpus_allowed()) > 1
+        """Whether what is waited for could run meanwhile."""
         self._look_s = 0.0
         self._began_s = 0.0
         self._until_s = 0.0
 
     def begin(self, timeout_s: float | None) -> bool:
         """A wait of at most this time begins; whether to look before sleeping."""
-        if not self.is_granted:
+        if not (self.is_granted and self._of_use):
             return False
         self._began_s = time.monotonic()
         look_s = self._look_s

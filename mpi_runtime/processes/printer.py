@@ -11,7 +11,10 @@ import queue
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from mpi_runtime.processes import status
 
 LAG_BYTES_MAX = 4 << 20
 LAG_BYTES_RESUME = 1 << 20
@@ -28,7 +31,8 @@ class Printer:
         """Call `pause(True)` when too much waits to be written, and `pause(False)` when that is over."""
         self._pause = pause
         self._paused = False
-        self._queue: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._status = status.Status(lambda data: sum(_write(2, data)), status.terminal(2))
         self._put_bytes = 0
         self._written_bytes = 0
         self._thread: threading.Thread | None = None
@@ -38,9 +42,15 @@ class Printer:
         if self._thread is None:
             self._thread = threading.Thread(target=self._write_all, name="mpi_runtime printer", daemon=True)
             self._thread.start()
+        if status.MARK in lines:
+            lines, notes = status.split(lines)
+            for note in notes:
+                self._queue.put(partial(self._status.take, prefix, note))
+            if not lines:
+                return
         data = prefix + lines.rstrip(b"\n").replace(b"\n", b"\n" + prefix) + b"\n"
         self._put_bytes += len(data)
-        self._queue.put((stream, data))
+        self._queue.put(partial(self._write_lines, stream, data))
         if not self._paused and self._put_bytes - self._written_bytes > LAG_BYTES_MAX:
             self._paused = True
             self._pause(True)
@@ -56,16 +66,21 @@ class Printer:
         return 0.01
 
     def _write_all(self) -> None:
-        while (item := self._queue.get()) is not None:
-            stream, data = item
-            rest = memoryview(data)
-            while rest:
-                try:
-                    written = os.write(stream, rest[:WRITE_BYTES])
-                except OSError:
-                    written = len(rest)  # nobody reads any more
-                rest = rest[written:]
-                self._written_bytes += written
+        while True:
+            try:
+                act = self._queue.get(timeout=self._status.wait_s())
+            except queue.Empty:
+                self._status.draw()
+                continue
+            if act is None:
+                self._status.hide()
+                return
+            act()
+
+    def _write_lines(self, stream: int, data: bytes) -> None:
+        self._status.hide()
+        for written in _write(stream, data):
+            self._written_bytes += written
 
     def close(self, wait: Callable[[], bool]) -> None:
         """Write what is left, for as long as somebody reads it, and say what had to be given up.
@@ -85,3 +100,15 @@ class Printer:
             text = f"mpi_runtime: {lost} bytes of what tasks wrote are lost: for {STALL_S:g} s nobody has read any.\n"
             if select.select([], [2], [], 0)[1]:
                 os.write(2, text.encode())
+
+
+def _write(stream: int, data: bytes) -> Iterator[int]:
+    """Write all of it; how much, after each part."""
+    rest = memoryview(data)
+    while rest:
+        try:
+            written = os.write(stream, rest[:WRITE_BYTES])
+        except OSError:
+            written = len(rest)  # nobody reads any more
+        rest = rest[written:]
+        yield written

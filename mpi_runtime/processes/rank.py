@@ -32,11 +32,11 @@ def join(launch: Launch, beside_user_mpi: bool = False) -> Transport:
         return Alone()
     from mpi_runtime.transport import mpi
 
-    configuration.quicken_mpi()
     cure = singleton_message(launch)
     if is_of_other_family(launch, mpi.library_version()):
         raise TransportError(cure)
-    return mpi.MpiTransport(expected_size=launch.size or None, cure=cure, beside_user_mpi=beside_user_mpi)
+    with contextlib.nullcontext() if beside_user_mpi else configuration.quick_mpi():
+        return mpi.MpiTransport(expected_size=launch.size or None, cure=cure, beside_user_mpi=beside_user_mpi)
 
 
 class Host:
@@ -104,6 +104,7 @@ class Rank:
             custom=_custom_units(config, transport.hostnames[me]) if tells else {},
             arena=capacity,
             pid=os.getpid(),
+            labels=configuration.labels(config) if tells else {},
         )
 
 

@@ -153,7 +153,7 @@ def work(launch: Launch, start_timeout_s: float | None = None) -> NoReturn:
     except (AgentError, TransportError) as error:
         print(f"mpi_runtime: rank {launch.rank}: {error}", file=sys.stderr)
     except BaseException:
-        sys.excepthook(*sys.exc_info())
+        sys.__excepthook__(*sys.exc_info())  # not the program's own: it may call MPI
     finally:
         end_process(code)
 

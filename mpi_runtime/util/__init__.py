@@ -1,5 +1,29 @@
-"""Tools for user programs, on top of the public names: `ActorPool`, and `Queue` in `mpi_runtime.util.queue`."""
+"""Tools for user programs, on top of the public names.
 
+Here are `ActorPool`, placement groups, `list_named_actors` and `inspect_serializability`. Others are in modules of
+their own, so that they cost nothing where they are not used: `queue`, `multiprocessing`, `futures` and `collective`,
+`scheduling_strategies`, and `joblib`, `dask` and `tqdm`, for which these libraries have to be installed.
+"""
+
+from mpi_runtime.actors import list_named_actors
 from mpi_runtime.util.actor_pool import ActorPool
+from mpi_runtime.util.check_serialize import Failure, inspect_serializability
+from mpi_runtime.util.placement_group import (
+    get_current_placement_group,
+    get_placement_group,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 
-__all__ = ["ActorPool"]
+__all__ = [
+    "ActorPool",
+    "Failure",
+    "get_current_placement_group",
+    "get_placement_group",
+    "inspect_serializability",
+    "list_named_actors",
+    "placement_group",
+    "placement_group_table",
+    "remove_placement_group",
+]

@@ -93,7 +93,7 @@ class Queue:
             ValueError: `timeout` is negative.
             ActorDiedError: the queue was shut down.
         """
-        for pause in _pauses(block, timeout):
+        for pause in pauses(block, timeout):
             time.sleep(pause)
             # Looks for room before it sends the item again, which may be large.
             if not (pause and self.full()) and get(self.actor.put.remote(item)):
@@ -112,7 +112,7 @@ class Queue:
             ValueError: `timeout` is negative.
             ActorDiedError: the queue was shut down.
         """
-        for pause in _pauses(block, timeout):
+        for pause in pauses(block, timeout):
             time.sleep(pause)
             if items := get(self.actor.take.remote(1)):
                 return items[0]
@@ -122,7 +122,7 @@ class Queue:
         """Add an item at the end, as `put` does; other coroutines run while it waits."""
         import asyncio  # not at the top: who calls this has it, and others need not wait for it
 
-        for pause in _pauses(block, timeout):
+        for pause in pauses(block, timeout):
             await asyncio.sleep(pause)
             if not self._is_full(await _value(self.actor.size.remote())) and get(self.actor.put.remote(item)):
                 return
@@ -135,7 +135,7 @@ class Queue:
         """
         import asyncio
 
-        for pause in _pauses(block, timeout):
+        for pause in pauses(block, timeout):
             await asyncio.sleep(pause)
             # The item is not awaited: a coroutine that is cancelled just then would take it with it. Nor need it be:
             # the actor has just answered, so it is there, and has nothing to do that takes long.
@@ -234,7 +234,7 @@ class _QueueItems:
         return [self._items.popleft() for _ in range(count)]
 
 
-def _pauses(block: bool, timeout: float | None) -> Iterator[float]:
+def pauses(block: bool, timeout: float | None) -> Iterator[float]:
     """The pauses before each attempt, in seconds: none before the first, and the last ends with the time allowed."""
     if not block:
         timeout = 0.0
@@ -249,10 +249,10 @@ def _pauses(block: bool, timeout: float | None) -> Iterator[float]:
 
 
 async def _value(ref: ObjectRef[Any]) -> Any:
-    """Await a value: references cannot be awaited themselves yet."""
+    """Await a value. Not by `await ref`: a task would keep its CPU meanwhile, and those it waits for may need it."""
     import asyncio
 
-    for pause in _pauses(True, None):
+    for pause in pauses(True, None):
         await asyncio.sleep(pause)
         if wait([ref], timeout=0)[0]:
             break

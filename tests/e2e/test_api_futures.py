@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -55,6 +56,37 @@ def test_two_futures_of_one_reference() -> None:
     ref = same.remote(1, 0.1)
     first, second = ref.future(), ref.future()
     assert (first.result(timeout=30), second.result(timeout=30)) == (1, 1)
+
+
+def test_a_value_that_is_here_is_not_waited_for_behind_one_that_is_not(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    @mpi_runtime.remote
+    def wait_for_gate() -> bool:
+        while not gate.exists():
+            time.sleep(0.01)
+        return True
+
+    closed, ready = wait_for_gate.remote().future(), same.remote(5)
+    mpi_runtime.get(ready)
+    assert ready.future().result(timeout=30) == 5
+    assert not closed.done()
+    gate.touch()
+    assert closed.result(timeout=30)
+
+
+def test_a_task_that_waits_for_a_future_gives_up_its_cpu() -> None:
+    @mpi_runtime.remote
+    def inner() -> int:
+        return 1
+
+    @mpi_runtime.remote
+    def outer() -> int:
+        future = inner.remote().future()
+        assert future.exception() is None
+        return future.result() + inner.remote().future().result()
+
+    assert mpi_runtime.get([outer.remote() for _ in range(10)], timeout=30) == [2] * 10
 
 
 def test_cancelling_a_future_leaves_the_call_alone() -> None:
@@ -161,7 +193,7 @@ def test_a_borrowed_reference() -> None:
     """Made elsewhere, it has to be asked for."""
 
     @mpi_runtime.remote
-    def use(refs: list[mpi_runtime.ObjectRef[int]]) -> object:
+    def use(refs: list[mpi_runtime.ObjectRef[object]]) -> object:
         return refs[0].future().result(timeout=30)
 
     assert mpi_runtime.get(use.remote([same.remote(9, 0.1)])) == 9

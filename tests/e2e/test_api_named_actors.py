@@ -7,8 +7,8 @@ import pytest
 
 import mpi_runtime
 from mpi_runtime import get, get_actor, kill, remote
-from mpi_runtime.actors import list_named_actors
 from mpi_runtime.errors import ActorDiedError
+from mpi_runtime.util import list_named_actors
 from tests.helpers import run_program, wait_until
 
 pytestmark = pytest.mark.usefixtures("job")

@@ -149,7 +149,7 @@ def test_nodes() -> None:
     ids=str,
 )
 def test_requests_that_no_node_can_serve_fail_at_once(options: Any, asked: str, largest: str) -> None:
-    @remote(**options)
+    @remote(**options)  # type: ignore[untyped-decorator]
     def never() -> None:
         pass
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,15 +67,15 @@ def test_wrong_arguments_are_refused_at_once() -> None:
     assert get([strict.remote(1, c=2), strict.remote(1, 2, c=3), strict.remote(1, b=2, c=3)]) == [3, 6, 6]
     assert get([loose.remote(), loose.remote(1, 2, x=3)]) == [0, 3]
     with pytest.raises(TypeError, match=r"add\.remote\(\): missing a required argument: 'a'"):
-        add.remote()
+        add.remote()  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="too many positional"):
-        add.remote(1, 2, 3)
+        add.remote(1, 2, 3)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="unexpected keyword argument 'd'"):
-        add.remote(1, d=1)
+        add.remote(1, d=1)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="'c'"):
-        strict.remote(1)
+        strict.remote(1)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="'a'"):
-        strict.remote(a=1, c=2)
+        strict.remote(a=1, c=2)  # type: ignore[call-overload]
 
 
 def test_direct_calls_are_refused() -> None:
@@ -184,7 +185,9 @@ def test_a_large_closure() -> None:
     def length() -> int:
         return len(table)
 
-    assert get([length.remote() for _ in range(8)]) == [20_000_000] * 8
+    with pytest.warns(UserWarning, match="length takes 20 MB"):
+        refs = [length.remote() for _ in range(8)]
+    assert get(refs) == [20_000_000] * 8
 
 
 def test_init_in_a_task() -> None:
@@ -520,3 +523,37 @@ def test_explain() -> None:
     wait([first])
     assert "value is there" in mpi_runtime.explain(first)
     assert isinstance(first, ObjectRef)
+
+
+def test_a_process_ends_after_so_many_calls() -> None:
+    @remote(max_calls=2)
+    def pid(seconds: float = 0.0) -> int:
+        time.sleep(seconds)
+        return os.getpid()
+
+    pids = [get(pid.remote()) for _ in range(6)]
+    assert len(set(pids)) >= 3
+    assert all(pids.count(one) <= 2 for one in pids)
+    many = get([pid.remote(0.001) for _ in range(40)])  # what was sent ahead is run by others
+    assert len(many) == 40
+    assert all(many.count(one) <= 2 for one in many)
+
+
+def test_calls_with_a_higher_priority_go_first(tmp_path: Path) -> None:
+    @remote(num_cpus=4)
+    def note(name: str) -> None:
+        with (tmp_path / "order").open("a") as file:
+            file.write(name)
+
+    @remote(num_cpus=4)
+    def hold() -> None:
+        while not (tmp_path / "go").exists():
+            time.sleep(0.005)
+
+    held = hold.remote()
+    refs = [note.options(priority=priority).remote(name) for name, priority in (("c", -1), ("b", 0), ("a", 7))]
+    (tmp_path / "go").touch()
+    get([held, *refs])
+    assert (tmp_path / "order").read_text() == "abc"
+    with pytest.raises(TypeError, match="priority must be a whole number"):
+        note.options(priority="high")

@@ -101,7 +101,8 @@ for how in ("kill", "exit", "fault"):
     try:
         ray.get(crash.remote(how))
     except ray.errors.WorkerCrashedError as error:
-        print("crashed", how, flush=True)
+        sys.stdout.write(f"crashed {how}\\n")  # in one piece, also where stdout is not buffered
+        sys.stdout.flush()
 ray.get(start.remote())
 ray.get(leave.remote())
 """

@@ -15,19 +15,23 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("__main__", "cli", "util"),
     ("",),  # the package itself: public names, loaded on first use
     ("api",),
-    ("remote_function", "actors", "generators", "placement", "context", "arguments", "options", "running"),
+    (
+        *("remote_function", "mapping", "chunks", "actors", "placement", "strategies", "context"),
+        *("arguments", "options", "running"),
+    ),
     ("session",),
     ("processes",),
     ("objects",),
     ("transport",),
     ("config",),
-    ("current", "refs", "errors", "exceptions", "digest"),
+    ("current", "refs", "generators", "errors", "exceptions", "signatures"),
     ("scheduler", "gpu", "slurm"),
 )
 TYPES_FROM_ABOVE = {
     # The ground floor holds the client of this process without knowing more than its type.
     (f"{PACKAGE}.current", f"{PACKAGE}.processes.client"),
     (f"{PACKAGE}.refs", f"{PACKAGE}.processes.client"),
+    (f"{PACKAGE}.generators", f"{PACKAGE}.processes.client"),
 }
 PURE_GPU = {f"{PACKAGE}.gpu.{name}" for name in ("device", "topology", "ledger", "request")}
 CLOSED: dict[str, Callable[[str], bool]] = {
@@ -41,7 +45,7 @@ PURE_LIBRARY = {
     # What scheduler/ and the pure modules of gpu/ may import besides: nothing that sees the world outside.
     *("__future__", "abc", "array", "bisect", "collections", "contextlib", "copy", "dataclasses", "enum", "functools"),
     *("hashlib", "heapq", "itertools", "math", "operator", "re", "string", "struct", "textwrap", "types", "typing"),
-    "msgspec",
+    *("msgspec", "_blake2"),
 }
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "hash", "id"}
 """`hash` of a string and `id` differ from run to run."""

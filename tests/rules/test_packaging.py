@@ -50,14 +50,14 @@ def test_each_mpi_has_an_extra_of_its_own() -> None:
 
 
 def test_what_is_imported_is_required() -> None:
-    """Optional libraries come with an extra; mpi4py with each MPI."""
+    """Optional libraries come with an extra; mpi4py with each MPI. What only type checkers read, they bring."""
     names = {"nvidia-ml-py": "pynvml", "cupy-cuda12x": "cupy", "cupy-cuda13x": "cupy"}
     requirements = [
         *METADATA["dependencies"],
         *(one for extra in METADATA["optional-dependencies"].values() for one in extra),
     ]
     known = {names.get(one.split(">=")[0], one.split(">=")[0]) for one in requirements}
-    used = {one.module.split(".")[0] for module in modules().values() for one in imports(module)}
+    used = {one.module.split(".")[0] for module in modules().values() for one in imports(module) if not one.for_types}
     foreign = used - sys.stdlib_module_names - {PACKAGE}
     assert foreign <= known, "imported, but neither required nor in an extra"
     assert {one.split(">=")[0] for one in METADATA["dependencies"]} <= foreign, "required, but not imported"

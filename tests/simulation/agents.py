@@ -117,7 +117,8 @@ class Agent:
             return
         self.world.counters["stops"] += 1
         if effect.force:
-            hand.executor.die("was killed by signal 9")
+            kill_us = self.world.between(self.world.options.kill_us)
+            self.world.at(kill_us, lambda: hand.executor.die("was killed by signal 9"))
         else:
             hand.line.send("exit")
 

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mpi_runtime.scheduler.events import Call, Done, RankJoined, Returned
+import msgspec
+
+from mpi_runtime.scheduler.events import Call, Done, GroupCreated, GroupRemoved, RankJoined, Returned, Spec, Where
 from tests.simulation import oracle
 from tests.simulation.options import UNIT
 from tests.simulation.oracle import Oracle
+from tests.simulation.places import NOWHERE, Place, Places
 from tests.simulation.processes import TAINT, spec_of
-from tests.simulation.workload import ACTOR, METHOD, TASK, Workload
+from tests.simulation.workload import ACTOR, METHOD, TASK, MakeGroup, Workload
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ class Use:
     """It has been blocked since it last had nothing to do, or, as an actor, since all fitted: it may be overdrawn."""
     woke_us: int = 0
     actor: bytes = b""
+    place: Place = NOWHERE
 
 
 @dataclass
@@ -57,6 +61,7 @@ class Host:
     gpus: int = 0
     memory: int = 0
     custom: Counter[str] = field(default_factory=Counter)
+    labels: dict[str, str] = field(default_factory=dict)
     uses: dict[int, Use] = field(default_factory=dict)
 
 
@@ -68,6 +73,8 @@ class Checker:
         self.work = work
         self.oracle = Oracle(work)
         self.specs = [spec_of(function) for function in work.functions]
+        self.grouped_specs: dict[tuple[int, Place], Spec] = {}
+        self.places = Places()
         self.hosts: dict[int, Host] = {}
         for event in joined:
             host = self.hosts.setdefault(event.host, Host())
@@ -75,6 +82,7 @@ class Checker:
             host.gpus += event.gpu // UNIT
             host.memory += event.memory
             host.custom.update(event.custom)
+            host.labels.update(event.labels)
         self.names: dict[bytes, tuple[int, int]] = {}
         """The job and the index of each return value that was asked for."""
         self.puts: dict[bytes, int] = {}
@@ -99,6 +107,20 @@ class Checker:
         require(id not in self.names, f"two calls have the id {id.hex()}")
         self.names[id] = (job, index)
 
+    def spec(self, number: int, place: Place) -> Spec:
+        """The spec of a function, for calls in a placement group or outside."""
+        if place == NOWHERE:
+            return self.specs[number]
+        key = (number, place)
+        if key not in self.grouped_specs:
+            id, where = 1_000_000 + len(self.grouped_specs), Where(group=place[0], bundle=place[1])
+            self.grouped_specs[key] = msgspec.structs.replace(self.specs[number], id=id, where=where)
+        return self.grouped_specs[key]
+
+    def made_group(self, id: bytes, step: MakeGroup) -> None:
+        """A client asks for a placement group."""
+        self.places.groups[id] = step
+
     def put(self, id: bytes, key: int) -> None:
         """A client made an object."""
         self.puts[id] = key
@@ -113,6 +135,10 @@ class Checker:
                 require(self.ends[event.id] == 1, f"call {event.id.hex()} ended twice")
             elif isinstance(event, Returned):
                 self.raised[event.id] += 1
+            elif isinstance(event, GroupCreated):
+                self.places.alive[event.id] = None
+            elif isinstance(event, GroupRemoved):
+                del self.places.alive[event.id]
 
     def is_right(self, id: bytes, kind: str, name: bytes) -> bool:
         """Whether an object is what it must be. If not, a fault must be the reason."""
@@ -121,6 +147,8 @@ class Checker:
         require(known == (kind, name), f"object {id.hex()} was {known} and is {(kind, name)}")
         if id in self.puts:
             thing = self.oracle.puts[self.puts[id]]
+        elif id in self.places.groups:
+            thing = self.oracle.groups[self.places.groups[id].key]
         else:
             job, index = self.names[id]
             thing = self.oracle.returns[job][index]
@@ -135,7 +163,9 @@ class Checker:
         reasons = {
             b"WorkerCrashedError": happened["deaths"],
             b"OutOfMemoryError": happened["deaths"],
-            b"ActorDiedError": happened["deaths"] + happened["kills"] + happened["refused"],
+            b"ActorDiedError": happened["deaths"] + happened["kills"] + happened["refused"] + happened["removals"],
+            b"ActorUnavailableError": happened["deaths"] + happened["kills"],
+            oracle.REMOVED: happened["removals"],
             b"ObjectStoreFullError": happened["refused"],
         }
         require(reasons.get(code), f"object {id.hex()} failed with {name!r} and nothing has happened that explains it")
@@ -162,32 +192,42 @@ class Checker:
         job = self.work.jobs[self.names[call.id][0]]
         function = self.work.functions[job.function]
         name = f"call {call.id.hex()} on executor {executor.number}"
+        most = function.max_retries
+        if function.kind == ACTOR:
+            most = function.max_restarts
+            self.ends[call.id] = 0
         require(self.lost_runs[call.id] + self.raised[call.id] == self.runs[call.id], f"{name} runs twice")
         require(not self.ends[call.id], f"{name} runs after it has ended")
         self.running[executor.number] = call.id
         self.runs[call.id] += 1
         runs = self.runs[call.id]
-        require(function.max_retries < 0 or runs <= function.max_retries + 1, f"{name} runs {runs} times")
+        require(most < 0 or runs <= most + 1, f"{name} runs {runs} times")
         require(call.attempt == runs - 1, f"{name} is run {runs}, but says attempt {call.attempt}")
         self.world.counters["runs"] += 1
         if function.kind == METHOD:
             require(self.alive.get(call.actor) == executor.number, f"{name} is of another actor")
             last = self.last_order.get((call.actor, caller), 0)
-            require(order > last, f"{name}: call {order} of client {caller} after call {last}")
-            self.last_order[call.actor, caller] = order
+            require(order > last or call.attempt, f"{name}: call {order} of client {caller} after call {last}")
+            self.last_order[call.actor, caller] = max(order, last)
             return
         host = self.hosts[executor.agent.host]
         devices = self._devices(executor, function.gpu)
         require(executor.effect.environment == dict(function.environment), f"{name} has a wrong environment")
         require(executor.effect.threads == max(1, function.cpu // UNIT), f"{name} has a wrong number of threads")
         woke = executor.number in host.uses and host.uses[executor.number].woke
-        use = Use(executor.agent.host, function.cpu, function.memory, function.custom, devices, False, woke)
+        place = self.places.told[call.id]
+        use = Use(executor.agent.host, function.cpu, function.memory, function.custom, devices, woke=woke, place=place)
+        wrong = self.places.started(call.id, function, executor.agent.host, host.labels)
+        require(not wrong, f"{name}: {wrong}")
         if function.kind == ACTOR:
             require(call.id not in self.alive, f"{name}: the actor lives already")
             self.alive[call.id] = executor.number
             use.actor = call.id
         host.uses[executor.number] = use
         self._check_host(host, name)
+        if place != NOWHERE:
+            wrong = self.places.oversold(use for one in self.hosts.values() for use in one.uses.values())
+            require(not wrong, f"{name}: {wrong}")
 
     def _devices(self, executor: Executor, gpu: int) -> tuple[tuple[int, int], ...]:
         given = executor.effect.gpus
@@ -197,24 +237,19 @@ class Checker:
 
     def _check_host(self, host: Host, name: str) -> None:
         """Never more used than owned. CPU may be overdrawn, but only by those that were blocked and woke."""
-        cpu = memory = 0
-        custom: Counter[str] = Counter()
+        uses = host.uses.values()
         devices: Counter[int] = Counter()
-        for use in host.uses.values():
-            if not use.is_blocked and not use.woke:
-                cpu += use.cpu
-            memory += use.memory
-            for resource, units in use.custom:
-                custom[resource] += units
+        for use in uses:
             for device, units in use.devices:
                 devices[device] += units
-        if sum(use.cpu for use in host.uses.values() if not use.is_blocked) <= len(host.cpus) * UNIT:
-            for use in host.uses.values():
+        number = next((use.host for use in uses), -1)
+        taken = self.places.taken(number, uses)
+        running = sum(use.cpu for use in uses if not use.is_blocked)
+        if not self.places.alive and running <= len(host.cpus) * UNIT:
+            for use in uses:
                 use.woke = use.woke and (not use.actor or self.world.now < use.woke_us + HEARD_US)
-        require(cpu <= len(host.cpus) * UNIT, f"{name}: {cpu} units of CPU in use, {len(host.cpus)} CPUs there")
-        require(memory <= host.memory, f"{name}: {memory} bytes in use of {host.memory}")
-        for resource, units in custom.items():
-            require(units <= host.custom[resource], f"{name}: {units} of {resource} in use of {host.custom[resource]}")
+        wrong = taken.exceeds(len(host.cpus) * UNIT, host.memory, host.gpus * UNIT, host.custom)
+        require(not wrong, f"{name}: {wrong}")
         for device, units in devices.items():
             require(device < host.gpus and units <= UNIT, f"{name}: {units} units of GPU {device} in use")
 
@@ -255,21 +290,21 @@ class Checker:
         """The process is gone."""
         self.hosts[executor.agent.host].uses.pop(executor.number, None)
         id = self.running.pop(executor.number, None)
-        if id is not None:
-            self.lost_runs[id] += 1
-        for ended in executor.outbox:
-            if isinstance(ended, Done | Returned):
-                self.lost_runs[ended.id] += 1
+        lost = {ended.id for ended in executor.outbox if isinstance(ended, Done | Returned)} | ({id} if id else set())
         for actor, number in list(self.alive.items()):
             if number == executor.number:
                 del self.alive[actor]
+                lost.add(actor)
+                for known in [one for one in self.last_order if one[0] == actor]:
+                    del self.last_order[known]
+        self.lost_runs.update(lost)
 
     # The end
 
     def finish(self) -> None:
         """All has ended: every call that was made was run, as often as it had to be."""
         happened = self.world.counters
-        calm = not (happened["deaths"] or happened["kills"] or happened["refused"])
+        calm = not (happened["deaths"] or happened["kills"] or happened["refused"] or happened["removals"])
         made = {job for job, _ in self.names.values()}
         if calm:
             require(made == set(self.oracle.returns), "not every call of the program was submitted")

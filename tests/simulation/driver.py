@@ -12,6 +12,8 @@ from tests.simulation.processes import MESSAGES, Pause, Process, Program, Tainte
 from tests.simulation.workload import Get, Open, Step
 from tests.simulation.world import DRIVER, Head, Line, World
 
+QUESTIONS = ("explain", "explain", "nodes", "statistics", "available_resources", "group_table")
+
 
 class Driver(Process):
     """The driver, on the host of rank 0."""
@@ -39,7 +41,9 @@ class Driver(Process):
             except TaintedError:
                 assert isinstance(step, Get | Open)  # what it was to bring is missing from now on
             if world.rng.random() < world.options.questions:
-                what = world.rng.choice(("explain", "explain", "nodes", "statistics", "available_resources"))
+                what = world.rng.choice(
+                    ("explain", "explain", "nodes", "statistics", "available_resources", "group_table")
+                )
                 self.outbox.append(Query(1, what, world.rng.choice([b"", *self.slots.values()])))
             if world.rng.random() < 0.3:
                 self.flush()
@@ -72,7 +76,7 @@ class Driver(Process):
         for message in codec.to_client.decode(frame):  # type: ignore[arg-type]
             if isinstance(message, Answer):
                 self.world.counters["answers"] += 1
-                assert msgspec.msgpack.decode(message.data)
+                assert msgspec.msgpack.decode(message.data) is not None
             else:
                 assert isinstance(message, MESSAGES)
                 self.take_in(message)

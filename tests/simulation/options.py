@@ -35,6 +35,8 @@ class Options:
     depth: int = 3
     """How deep random nesting goes; chains of nested calls go down to 20."""
     actors: int = 2
+    groups: int = 2
+    """Pieces of the driver's program that use placement groups."""
     questions: float = 0.1
     """Chance for each step of the driver that it asks about the state."""
 
@@ -47,6 +49,8 @@ class Options:
     fork_us: tuple[int, int] = (1000, 8000)
     exit_us: tuple[int, int] = (100, 5000)
     """From the end of an executor's last call until its process is gone."""
+    kill_us: tuple[int, int] = (0, 2000)
+    """From the order to kill a process until it is gone."""
     batch_us: int = 500
     """How long an executor keeps results back, to send several at once."""
     transfer_us: tuple[int, int] = (100, 3000)
@@ -79,6 +83,7 @@ def random_options(seed: int) -> Options:
     rng = random.Random(seed * 7919 + 1)
     hosts = tuple(_random_shape(rng) for _ in range(rng.choice((1, 1, 2, 3, 5))))
     quiet = Options(
+        groups=rng.choice((0, 1, 3)),
         seed=seed,
         hosts=hosts,
         head_alone=rng.random() < 0.5,
@@ -107,17 +112,35 @@ def random_options(seed: int) -> Options:
     )
 
 
+def first_ranks(options: Options) -> list[int]:
+    """The lowest rank of each host."""
+    ranks = [int(options.head_alone)]
+    for shape in options.hosts:
+        ranks.append(ranks[-1] + shape.ranks)
+    return ranks[:-1]
+
+
+def node_id(options: Options, host: int) -> str:
+    """The id of the node that a host is."""
+    return f"{first_ranks(options)[host]:032x}"
+
+
+def zone(host: int) -> str:
+    """The label of a host."""
+    return f"zone{host % 2}"
+
+
 def _random_shape(rng: random.Random) -> Shape:
     return Shape(
         ranks=rng.choice((1, 1, 2, 3)),
-        cpus=rng.choice((1, 2, 2, 4, 4)),
+        cpus=rng.choice((1, 1, 2, 2, 4, 8)),
         gpus=rng.choice((0, 0, 1, 2, 4)),
         memory=rng.choice((0, 1 << 30)),
         custom=rng.choice(({}, {}, {"disk": 2 * UNIT}, {"disk": UNIT // 2, "lane": UNIT})),
     )
 
 
-def large_options(seed: int, hosts: int = 2000, calls: int = 20_000) -> Options:
+def large_options(seed: int, hosts: int = 2000, calls: int = 21_000) -> Options:
     """A large world: many hosts, few faults, no look at the inside."""
     return Options(
         seed=seed,
@@ -126,7 +149,7 @@ def large_options(seed: int, hosts: int = 2000, calls: int = 20_000) -> Options:
         depth=2,
         actors=20,
         questions=0.0,
-        deaths=0.001,
+        deaths=0.003,
         deaths_max=50,
         slow_executors=0.01,
         long_calls=0.01,

@@ -14,8 +14,10 @@ from tests.simulation.workload import (
     Get,
     Job,
     Kill,
+    MakeGroup,
     Open,
     Put,
+    RemoveGroup,
     Step,
     Submit,
     Wait,
@@ -23,6 +25,7 @@ from tests.simulation.workload import (
 )
 
 VALUE, ERROR, FAILED = "value", "error", "failed"
+REMOVED = b"PlacementGroupRemovedError"
 
 
 @dataclass
@@ -50,6 +53,8 @@ class Oracle:
         self.returns: dict[int, list[Thing]] = {}
         """For each job that is submitted, what its return values must be."""
         self.puts: dict[int, Thing] = {}
+        self.groups: dict[int, Thing] = {}
+        """For each placement group what its object must be."""
         self._perform(work.steps, {}, [])
 
     def _perform(self, steps: Sequence[Step], slots: dict[int, Thing], seen: list[bytes]) -> None:
@@ -70,18 +75,24 @@ class Oracle:
             elif isinstance(step, Drop):
                 for slot in step.slots:
                     slots.pop(slot, None)
+            elif isinstance(step, MakeGroup):
+                kind, name = (VALUE, digest(b"group", step.key)) if step.feasible else (FAILED, REMOVED)
+                slots[step.slot] = self.groups[step.key] = Thing(kind, name)
             else:
-                assert isinstance(step, Compute | Wait | Kill)
+                assert isinstance(step, Compute | Wait | Kill | RemoveGroup)
 
     def _submit(self, step: Submit, slots: dict[int, Thing]) -> None:
-        needed = [*step.arguments, *step.holds, *([step.actor] if step.actor >= 0 else [])]
+        needed = [*step.arguments, *step.holds, *(slot for slot in (step.actor, step.group) if slot >= 0)]
         if not all(slot in slots for slot in needed):
             return
         job = self.work.jobs[step.job]
         arguments = [slots[slot] for slot in step.arguments]
         actor = slots[step.actor] if step.actor >= 0 else None
-        things = self._call(job, arguments, [slots[slot] for slot in step.holds], actor)
         count = self.work.functions[job.function].num_returns
+        if step.group >= 0 and slots[step.group].kind == FAILED:
+            things = [slots[step.group]] * max(1, count)
+        else:
+            things = self._call(job, arguments, [slots[slot] for slot in step.holds], actor)
         self.returns[job.key] = things
         slots.update(zip(range(step.slot, step.slot + count), things, strict=False))
 

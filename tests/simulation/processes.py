@@ -15,10 +15,15 @@ import msgspec
 
 from mpi_runtime.scheduler import effects
 from mpi_runtime.scheduler.events import (
+    IN,
     Blocked,
+    BundleSpec,
     Call,
+    GroupCreated,
+    GroupRemoved,
     Held,
     Killed,
+    Label,
     Named,
     Released,
     Spec,
@@ -26,10 +31,25 @@ from mpi_runtime.scheduler.events import (
     Subscribed,
     Unblocked,
     Value,
+    Where,
 )
 from mpi_runtime.scheduler.events import Put as PutEvent
 from tests.simulation import oracle
-from tests.simulation.workload import Compute, Drop, Function, Get, Kill, Open, Put, Step, Submit, Wait
+from tests.simulation.places import NOWHERE
+from tests.simulation.workload import (
+    Compute,
+    Drop,
+    Function,
+    Get,
+    Kill,
+    MakeGroup,
+    Open,
+    Put,
+    RemoveGroup,
+    Step,
+    Submit,
+    Wait,
+)
 from tests.simulation.world import World
 
 Message: TypeAlias = (
@@ -189,19 +209,25 @@ class Process:
                     slots.update(zip(range(step.into, step.into + step.count), inner, strict=False))
             elif isinstance(step, Drop):
                 self.drop([slots.pop(slot) for slot in step.slots if slot in slots])
+            elif isinstance(step, MakeGroup):
+                self.make_group(step, slots)
+            elif isinstance(step, RemoveGroup):
+                self.world.counters["removals" if step.is_early else "groups removed"] += 1
+                self.outbox.append(GroupRemoved(slots[step.slot]))
             else:
                 assert isinstance(step, Kill)
                 if step.slot in slots:
                     self.world.counters["kills"] += 1
-                    self.outbox.append(Killed(slots[step.slot]))
+                    self.outbox.append(Killed(slots[step.slot], step.no_restart))
 
     def submit(self, step: Submit, slots: dict[int, bytes]) -> None:
-        needed = [*step.arguments, *step.holds, *([step.actor] if step.actor >= 0 else [])]
+        needed = [*step.arguments, *step.holds, *(slot for slot in (step.actor, step.group) if slot >= 0)]
         if not all(slot in slots for slot in needed):
             return
         checker = self.world.checker
         job = checker.work.jobs[step.job]
-        spec = checker.specs[job.function]
+        place = (slots[step.group], step.bundle) if step.group >= 0 else NOWHERE
+        spec = checker.spec(job.function, place)
         if spec.id not in self.specs_sent:
             self.specs_sent.add(spec.id)
             self.outbox.append(spec)
@@ -218,10 +244,19 @@ class Process:
         for index, one in enumerate(ids):
             self.counts[one] += 1
             checker.named(one, job.key, index)
+            checker.places.told[one] = place
             if index < spec.num_returns:
                 slots[step.slot + index] = one
         if not spec.num_returns:
             self.drop(ids)
+
+    def make_group(self, step: MakeGroup, slots: dict[int, bytes]) -> None:
+        id = slots[step.slot] = self.next_id(1)
+        self.counts[id] += 1
+        self.world.checker.made_group(id, step)
+        bundles = [BundleSpec(one.cpu, one.gpu, one.memory, dict(one.custom)) for one in step.bundles]
+        data = msgspec.msgpack.encode(Content(self.world.checker.oracle.groups[step.key].digest))
+        self.outbox.append(GroupCreated(id, bundles, step.strategy, data))
 
     def put(self, step: Put, slots: dict[int, bytes]) -> None:
         thing = self.world.checker.oracle.puts[step.key]
@@ -298,10 +333,12 @@ def return_ids(id: bytes, num_returns: int) -> list[bytes]:
 def spec_of(function: Function) -> Spec:
     """The spec of a workload's function."""
     name = ("task", "Actor", "Actor.method")[function.kind]
+    where = Where(function.spread, function.node, labels=(Label("zone", IN, (function.zone,)),) * bool(function.zone))
     return Spec(
         function.number + 1, function.kind, f"{name}{function.number}", b"code", function.cpu, function.gpu,
         function.memory, dict(function.custom), function.num_returns, function.max_retries, function.retry_exceptions,
-        function.held_cpu, dict(function.environment),
+        function.held_cpu, dict(function.environment), function.max_restarts,
+        where=None if where == Where() else where, priority=function.priority,
     )  # fmt: skip
 
 

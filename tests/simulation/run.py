@@ -20,8 +20,8 @@ from mpi_runtime.transport import codec
 from tests.simulation.agents import Agent
 from tests.simulation.checkers import Checker, WrongError
 from tests.simulation.driver import Driver
+from tests.simulation.grouped import write
 from tests.simulation.options import Options, large_options, random_options
-from tests.simulation.workload import write
 from tests.simulation.world import Head, World, joined
 
 LIMIT_US = 900_000_000
@@ -106,11 +106,14 @@ def left_over(head: Head, agents: dict[int, Agent]) -> list[str]:
     state = head.scheduler.state
     problems = [f"object {id.hex()} with {found.references} references" for id, found in state.objects.items()]
     problems += [f"actor {id.hex()}" for id in state.actors]
+    problems += [f"placement group {id.hex()}" for id in (*state.groups, *state.waiting_groups)]
+    problems += [f"name {key} of a placement group" for key in state.group_names]
     problems += [f"extent {place}" for place in state.extents]
     problems += [f"fetch {key}" for key in state.fetching]
     for node in state.nodes.values():
         if msgspec.to_builtins(node.free) != msgspec.to_builtins(node.total):
             problems.append(f"node {node.host}: free {node.free} of {node.total}")
+        problems += [f"bundle {bundle.index} of group {bundle.group.hex()}" for bundle in node.bundles]
         if node.reserved_for is not None:
             problems.append(f"node {node.host} is reserved")
     problems += [f"{len(queue.ready)} calls ready" for queue in state.queues.values() if queue.ready]

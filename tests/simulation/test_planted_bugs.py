@@ -1,16 +1,16 @@
 """Bugs that are planted on purpose, and found: by looking from outside alone, without the invariants of the state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
-from mpi_runtime.scheduler import actors, objects, placement, recovery
+from mpi_runtime.scheduler import actors, groups, objects, packing, placement, recovery, strategies
 from mpi_runtime.scheduler.effects import TakeBack
-from mpi_runtime.scheduler.events import ExecutorDied, Fetched
-from mpi_runtime.scheduler.nodes import Executor
+from mpi_runtime.scheduler.events import ExecutorDied, Fetched, Where
+from mpi_runtime.scheduler.nodes import Bundle, Executor, Source
 from mpi_runtime.scheduler.objects import Object
-from mpi_runtime.scheduler.resources import give_back
+from mpi_runtime.scheduler.resources import Grant, Pool, Request, copy_of, give_back, take
 from mpi_runtime.scheduler.state import Client, State
 from mpi_runtime.scheduler.tasks import Task
 from tests.simulation.agents import Agent
@@ -145,6 +145,52 @@ def memory_freed_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(objects, "on_fetched", planted)
 
 
+def a_bundle_is_sold_twice(patch: pytest.MonkeyPatch) -> None:
+    def planted(request: Request, free: Pool) -> Grant:
+        return take(request, copy_of(free))
+
+    patch.setattr(groups, "take", planted)
+
+
+def a_bundle_is_freed_before_its_processes_are_gone(patch: pytest.MonkeyPatch) -> None:
+    drained = groups.drained
+
+    def planted(state: State, bundle: Bundle) -> None:
+        if bundle in bundle.node.bundles:
+            patch.setattr(groups, "executors_in", lambda _: [])
+            drained(state, bundle)
+            patch.setattr(groups, "executors_in", executors_in)
+
+    executors_in = groups.executors_in
+    patch.setattr(groups, "drained", planted)
+
+
+def a_removed_group_runs_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(groups, "stop", lambda state, bundle, executor: None)
+    patch.setattr(groups, "end_actors", lambda state, id: None)
+
+
+def calls_go_to_any_bundle(patch: pytest.MonkeyPatch) -> None:
+    def planted(state: State, where: Where | None) -> Iterable[Source]:
+        return sources(state, None if where is None else Where(group=where.group, labels=where.labels))
+
+    sources = strategies.sources
+    patch.setattr(strategies, "sources", planted)
+
+
+def a_strict_group_is_placed_as_a_soft_one(patch: pytest.MonkeyPatch) -> None:
+    arrange = packing.arrange
+
+    def planted(requests: Sequence[Request], strategy: str, pools: Mapping[int, Pool]) -> packing.Spots | None:
+        return arrange(requests, "PACK" if strategy == "STRICT_SPREAD" else strategy, pools)
+
+    patch.setattr(packing, "arrange", planted)
+
+
+def a_node_that_was_asked_for_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(strategies, "matches", lambda wanted, labels: True)
+
+
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     freed_twice,
     freed_before_its_process_is_gone,
@@ -158,6 +204,12 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     a_death_is_no_retry,
     an_actors_calls_overtake,
     memory_freed_early,
+    a_bundle_is_sold_twice,
+    a_bundle_is_freed_before_its_processes_are_gone,
+    a_removed_group_runs_on,
+    calls_go_to_any_bundle,
+    a_strict_group_is_placed_as_a_soft_one,
+    a_node_that_was_asked_for_is_forgotten,
 ]
 
 

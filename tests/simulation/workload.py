@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tests.simulation.options import MIB, UNIT, Options
+from tests.simulation.options import MIB, UNIT, Options, node_id, zone
 
 TASK, ACTOR, METHOD = 0, 1, 2
 NAMES = ("first", "second")
@@ -35,6 +35,23 @@ class Function:
     environment: tuple[tuple[str, str], ...] = ()
     duration_us: int = 100
     feasible: bool = True
+    max_restarts: int = 0
+    priority: int = 0
+    spread: bool = False
+    node: str = ""
+    """The id of the node on which calls run."""
+    zone: str = ""
+    """The label of the nodes on which calls run."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What a bundle of a placement group reserves."""
+
+    cpu: int = 0
+    gpu: int = 0
+    memory: int = 0
+    custom: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,6 +71,10 @@ class Submit:
     """The slot of the actor that is called."""
     name: str = ""
     """For creations: the name that the actor is to have, if it is free."""
+    group: int = -1
+    """The slot of the placement group in which it is to run."""
+    bundle: int = -1
+    """In which of its bundles; -1: in any."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +115,30 @@ class Drop:
 @dataclass(frozen=True)
 class Kill:
     slot: int
+    no_restart: bool = True
 
 
-Step: TypeAlias = "Compute | Submit | Put | Get | Wait | Open | Drop | Kill"
+@dataclass(frozen=True)
+class MakeGroup:
+    """Ask for a placement group."""
+
+    key: int
+    slot: int
+    bundles: tuple[Bundle, ...]
+    strategy: str
+    feasible: bool = True
+
+
+@dataclass(frozen=True)
+class RemoveGroup:
+    """End a placement group."""
+
+    slot: int
+    is_early: bool = False
+    """Whether something may still run or wait in it."""
+
+
+Step: TypeAlias = "Compute | Submit | Put | Get | Wait | Open | Drop | Kill | MakeGroup | RemoveGroup"
 
 
 @dataclass(frozen=True)
@@ -190,16 +232,26 @@ class Author:
         rng = self.rng
         duration = self.duration()
         retries = rng.choice((0, 1, 3, 3, -1))
+        priority = {0: 1, -1: -1}.get(retries, 0)
         kind = rng.random()
-        if kind < 0.6:
+        if kind < 0.5:
             cpu = rng.choice((0, UNIT // 10, UNIT // 2, UNIT, UNIT, UNIT, UNIT))
-            return self.function(cpu=cpu, duration_us=duration, max_retries=retries)
+            return self.function(cpu=cpu, duration_us=duration, max_retries=retries, priority=priority)
+        if kind < 0.6:
+            cpu = rng.choice((0, UNIT // 2, UNIT))
+            host = rng.randrange(len(self.options.hosts))
+            places: list[dict[str, object]] = [
+                {"spread": True}, {"node": node_id(self.options, host)}, {"zone": zone(host)},
+            ]  # fmt: skip
+            return self.function(
+                cpu=cpu, duration_us=duration, max_retries=retries, priority=priority, **rng.choice(places)
+            )
         shape = rng.choice(self.options.hosts)
         kept = self.options.actors if self.holding else 0
         cpus = max(1, shape.cpus - kept)
         if kind < 0.75:
             cpu = rng.randint(1, cpus) * UNIT if shape.cpus - kept >= 1 else 0
-            return self.function(cpu=cpu, duration_us=duration, max_retries=retries)
+            return self.function(cpu=cpu, duration_us=duration, max_retries=retries, priority=priority)
         cpu = rng.choice((0, UNIT)) if shape.cpus - kept >= 1 else 0
         environment = rng.choice(((), (), (("MODE", "a"),)))
         gpus = max(0, shape.gpus - kept)
@@ -208,7 +260,7 @@ class Author:
         custom = tuple((name, rng.choice((units, units // 2))) for name, units in sorted(shape.custom.items()))
         return self.function(
             cpu=cpu, gpu=gpu, memory=memory, custom=custom, environment=environment, duration_us=duration,
-            max_retries=retries,
+            max_retries=retries, priority=priority,
         )  # fmt: skip
 
     def infeasible_function(self, kind: int = TASK) -> int:
@@ -216,6 +268,7 @@ class Author:
         gpus = max(shape.gpus for shape in self.options.hosts)
         choices: list[dict[str, object]] = [
             {"cpu": (largest + 1) * UNIT}, {"gpu": (gpus + 1) * UNIT}, {"custom": (("unicorn", UNIT),)},
+            {"node": "nowhere"}, {"zone": "nowhere"},
         ]  # fmt: skip
         fields = self.rng.choice(choices)
         return self.function(kind=kind, feasible=False, **fields)
@@ -368,6 +421,7 @@ class Author:
             function = self.function(
                 kind=ACTOR, cpu=UNIT, held_cpu=UNIT if self.holding and self.can_hold() else 0,
                 gpu=UNIT // 2 if keeps_gpu and self.can_hold_gpus() else 0, max_retries=0, duration_us=2000,
+                max_restarts=rng.choice((0, 0, 1, -1)),
             )  # fmt: skip
             creation = self.job(function, raises=-1 if doomed else 0, keeps=rng.random() < 0.5)
         name = rng.choice(NAMES) if rng.random() < 0.5 else ""
@@ -379,7 +433,7 @@ class Author:
         if self.options.kills and rng.random() < 0.5:
             if rng.random() < 0.5:
                 scope.steps.append(Get(tuple(scope.usable[-1:])))  # then it is known to be alive
-            scope.steps.append(Kill(handle))
+            scope.steps.append(Kill(handle, no_restart=rng.random() < 0.6))
             self.method(scope, handle)
             self.crowd(scope)
         scope.steps.append(Drop((handle,)))
@@ -403,12 +457,17 @@ class Author:
         """Call an actor. What it waits for never waits for an actor."""
         rng = self.rng
         inner = Scope(100)
-        function = self.function(kind=METHOD, cpu=0, max_retries=0, duration_us=rng.choice((10, 500)))
+        passing = rng.random() < 0.1
+        function = self.function(
+            kind=METHOD, cpu=0, max_retries=-1 if passing else rng.choice((0, 0, 2)), retry_exceptions=passing,
+            duration_us=rng.choice((10, 500)),
+        )  # fmt: skip
         inner.steps.append(self.compute(function))
         if rng.random() < 0.2:
             slot = self.leaf(inner, ())
             inner.steps.append(Get((slot,)))
-        job = self.job(function, inner, sizes=(self.size(),), raises=-1 if rng.random() < 0.1 else 0)
+        raises = rng.randint(1, 2) if passing else -1 if rng.random() < 0.1 else 0
+        job = self.job(function, inner, sizes=(self.size(),), raises=raises)
         slot = scope.take()
         scope.steps.append(Submit(job, slot, self.some(scope.safe, 2), (), handle))
         scope.usable.append(slot)
@@ -429,19 +488,23 @@ class Author:
     def piece(self, scope: Scope) -> None:
         """One random piece of a program."""
         rng = self.rng
+        rng.choice(self.choices(scope))(scope)
+        if rng.random() < 0.4:
+            self.look(scope)
+        if rng.random() < 0.2 and scope.usable:
+            self.forget(scope, rng.choice(scope.usable))
+
+    def choices(self, scope: Scope) -> list[Callable[[Scope], object]]:
+        """The kinds of pieces that there may be here."""
         choices: list[Callable[[Scope], object]] = [self.leaf, self.leaf]
         choices += [self.put, self.chain, self.fan_in, self.several_returns, self.failing, self.look]
         if scope.depth < self.options.depth and self.left > 0:
             choices += [self.nested, self.nested]
         if scope.depth == 0:
-            choices += [self.deep, self.burst, self.crossing]
+            choices += [self.deep, self.burst, self.crossing, self.crossing, self.crossing]
             if self.actors_left > 0:
                 choices += [self.actor, self.actor]
-        rng.choice(choices)(scope)
-        if rng.random() < 0.4:
-            self.look(scope)
-        if rng.random() < 0.2 and scope.usable:
-            self.forget(scope, rng.choice(scope.usable))
+        return choices
 
     def look(self, scope: Scope) -> None:
         """Wait for something that has been asked for."""
@@ -477,8 +540,3 @@ class Author:
             scope.steps.append(Get(tuple(left[start : start + 7])))
         self.work.steps = scope.steps
         return self.work
-
-
-def write(options: Options) -> Workload:
-    """The program that belongs to these options."""
-    return Author(options).write()

@@ -15,7 +15,7 @@ from mpi_runtime.scheduler.effects import StartExecutor
 from mpi_runtime.scheduler.events import Call, ExecutorDied, RankJoined
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import FromExecutor, ToExecutor
-from tests.simulation.options import UNIT, Options
+from tests.simulation.options import UNIT, Options, zone
 
 if TYPE_CHECKING:
     from tests.simulation.checkers import Checker
@@ -208,6 +208,7 @@ def joined(options: Options) -> list[RankJoined]:
             memory = shape.memory if first_index else 0
             name = f"host{number}"
             custom = {f"node:{name}": UNIT, **shape.custom} if first_index else {}
-            events.append(RankJoined(rank, first, name, cpus, len(cpus) * UNIT, gpu, memory, custom, 1 << 30, rank))
+            cpu, labels = len(cpus) * UNIT, {"zone": zone(number)}
+            events.append(RankJoined(rank, first, name, cpus, cpu, gpu, memory, custom, 1 << 30, rank, labels))
             rank += 1
     return events

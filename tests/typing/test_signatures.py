@@ -3,20 +3,34 @@
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
 
 from tests.helpers import ROOT
 
 PROGRAM = """
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeVar, cast
 
 import mpi_runtime as ray
+
+T = TypeVar("T")
 
 @ray.remote
 def mean(values: list[float], name: str = "") -> float:
     return sum(values) / len(values)
 
-@ray.remote(num_returns=2)
+@ray.remote(num_cpus=2)
+def same(value: T) -> T:
+    return value
+
+@ray.remote(num_returns="streaming")
+def stream(number: int) -> Iterator[str]:
+    yield str(number)
+
+@ray.remote(num_returns=2, max_retries=1)
 def halves(values: list[float]) -> tuple[list[float], list[float]]:
     return values[::2], values[1::2]
 
@@ -24,9 +38,17 @@ class Counter:
     def __init__(self, start: int = 0) -> None:
         self.value = start
 
+    @ray.method
+    def add(self, amount: int, /, *, times: int = 1) -> int:
+        self.value += amount * times
+        return self.value
+
     @ray.method(num_returns=2)
     def both(self) -> tuple[int, int]:
-        return self.value, -self.value
+        return self.add(0), -self.value
+
+    def reset(self) -> None:
+        self.value = 0
 
 CounterActor = ray.remote(Counter)
 ref = mean.remote([1.0])
@@ -34,10 +56,38 @@ ready, rest = ray.wait([ref, ray.put(1)])
 low, high = halves.remote([1.0])
 one, two = mean.options(num_returns=2).remote([1.0])
 handle = CounterActor.options(num_cpus=2).remote(5)
+typed = cast(Counter, handle)
+annotated: ray.ActorClass[Counter] = ray.remote(num_cpus=1)(Counter)
 
+def use(anything: Any, some: ray.ActorHandle, counter: ray.ActorHandle[Counter]) -> None:
+    mean.remote(anything, anything)
+    mean.remote(ray.put([1.0]), "a")
+    mean.remote([1.0], same.remote("a"))
+    mean.remote(values=[1.0], name="a")
+    annotated.remote()
+    annotated.remote(ray.put(1))
+    ray.kill(some)
+    ray.kill(counter)
+
+# Functions
 reveal_type(mean)  # RemoteFunction[[values: list[float], name: str =], float]
 reveal_type(ref)  # ObjectRef[float]
 reveal_type(mean.options(num_cpus=2).remote([1.0]))  # ObjectRef[float]
+reveal_type(mean.remote(ray.put([1.0])))  # ObjectRef[float]
+reveal_type(same.remote("a"))  # ObjectRef[str]
+reveal_type(low)  # ObjectRef[Any]
+reveal_type(one)  # ObjectRef[Any]
+reveal_type(mean.options(num_returns=0).remote([1.0]))  # None
+reveal_type(mean.options(num_returns=1).remote([1.0]))  # ObjectRef[float]
+reveal_type(stream.remote(3))  # ObjectRefGenerator[str]
+reveal_type(ray.get(next(stream.remote(3))))  # str
+reveal_type(mean.options(num_returns=len("abc")).remote([1.0]))  # Any
+reveal_type(mean.map([[1.0]]))  # Results[float]
+reveal_type(mean.starmap([([1.0], "a")])[0])  # float
+reveal_type(mean.map([[1.0]])[:1])  # list[float]
+reveal_type(mean.map([[1.0]]).get())  # list[float]
+reveal_type(next(mean.map([[1.0]]).as_completed()))  # tuple[int, float]
+# Values
 reveal_type(ray.get(ref))  # float
 reveal_type(ray.get(ref, timeout=1))  # float
 reveal_type(ray.get([ref, ref]))  # list[float]
@@ -45,19 +95,46 @@ reveal_type(ray.get(mean.remote(ray.put([1.0]))))  # float
 reveal_type(ray.put("a"))  # ObjectRef[str]
 reveal_type(ray.get(ray.put({"a": 1})))  # dict[str, int]
 reveal_type(ready)  # list[ObjectRef[float]]
-reveal_type(low)  # Any
-reveal_type(CounterActor)  # ActorClass[Counter]
-reveal_type(CounterActor.remote())  # ActorHandle
-reveal_type(handle)  # ActorHandle
+# Actors
+reveal_type(CounterActor)  # ActorClass[Counter, [start: int =]]
+reveal_type(CounterActor.options(num_cpus=2))  # ActorClass[Counter, [start: int =]]
+reveal_type(CounterActor.remote())  # ActorHandle[Counter]
+reveal_type(handle)  # ActorHandle[Counter]
 reveal_type(handle.both)  # ActorMethod
 reveal_type(handle.both.remote())  # Any
+reveal_type(typed.add.remote(1))  # ObjectRef[int]
+reveal_type(typed.add.remote(ray.put(1)))  # ObjectRef[int]
+reveal_type(typed.both.remote())  # list[ObjectRef[Any]]
 reveal_type(Counter(1).both())  # tuple[int, int]
+reveal_type(Counter(1).add(1))  # int
+reveal_type(ray.get_actor("a"))  # ActorHandle[Any]
+# The rest
 reveal_type(ray.get_gpu_ids())  # list[int]
 reveal_type(ray.cluster_resources())  # dict[str, float]
 reveal_type(ray.nodes())  # list[dict[str, Any]]
 reveal_type(ray.get_runtime_context().get_task_id())  # str | None
 reveal_type(ray.is_initialized())  # bool
 reveal_type(ray.init())  # Context
+"""
+
+DEFINITIONS = """
+from typing import cast
+
+import mpi_runtime as ray
+
+@ray.remote
+def double(number: int, name: str = "") -> float:
+    return 2 * number
+
+class Counter:
+    def __init__(self, start: int) -> None:
+        self.value = start
+
+    @ray.method
+    def add(self, amount: int) -> None:
+        self.value += amount
+
+counter = cast(Counter, ray.remote(Counter).remote(1))
 """
 
 MISTAKES = {
@@ -67,16 +144,53 @@ MISTAKES = {
     "ray.put()": "call-arg",
     "ray.get(ray.put(1)) + 'a'": "operator",
     "ray.nonsense": "attr-defined",
+    "double.remote('1')": "call-overload",
+    "double.remote()": "call-overload",
+    "double.remote(1, 'a', 2)": "call-overload",
+    "double.remote(1, nam='a')": "call-overload",
+    "double.options(num_cpus=2).remote(None)": "call-overload",
+    "double.options(num_returns=2).remote(None)": "call-overload",
+    "ray.remote(num_cpus=2)(double._function).remote(None)": "call-overload",
+    "double.remote(1) + 1": "operator",
+    "ray.remote(Counter).remote('1')": "call-overload",
+    "ray.remote(Counter).options(num_cpus=2).remote()": "call-overload",
+    "counter.add.remote('1')": "call-overload",
+    "counter.add('1')": "arg-type",
 }
-"""Lines with a mistake that the checker must find, and what it calls that."""
+"""Lines with a mistake that the checker must find, and what mypy calls that."""
+
+NOT_FOUND_BY_PYRIGHT = {"ray.remote(Counter).remote('1')", "ray.remote(Counter).options(num_cpus=2).remote()"}
+"""It does not tell a class from other callables and keep its constructor's arguments; of decorated classes it knows the
+type of handles all the same, which mypy does not."""
 
 
-def check(program: str, folder: Path) -> list[str]:
+def mypy(program: str, folder: Path) -> list[str]:
     """What mypy says about a program, line by line."""
     path = folder / "checked_program.py"
     path.write_text(program)
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context", str(path)]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT).stdout.splitlines()
+
+
+def pyright(program: str, folder: Path) -> list[str]:
+    """What pyright says about a program, line by line."""
+    if find_spec("pyright") is None:
+        pytest.skip("pyright is not installed here; it needs node, so the extra `dev` does not bring it")
+    path = folder / "checked_program.py"
+    path.write_text(program)
+    (folder / "pyrightconfig.json").write_text(f'{{"extraPaths": ["{ROOT}"]}}')
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--project", str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder).stdout.splitlines()
+
+
+def lines_with(pattern: str, said: list[str]) -> dict[int, str]:
+    """By line of the program what a checker said, of the lines that match."""
+    return {int(found[1]): found[2] for line in said if (found := re.search(pattern, line)) is not None}
+
+
+def plain(text: str) -> str:
+    """A type without the modules of its parts."""
+    return re.sub(r"\b(?:mpi_runtime|checked_program|builtins)\.(?:\w+\.)*", "", text)
 
 
 def test_types_of_a_program(tmp_path: Path) -> None:
@@ -85,16 +199,27 @@ def test_types_of_a_program(tmp_path: Path) -> None:
         for number, line in enumerate(PROGRAM.splitlines(), start=1)
         if line.startswith("reveal_type(")
     }
-    said: dict[int, str] = {}
-    for line in check(PROGRAM, tmp_path):
-        found = re.search(r":(\d+): note: Revealed type is \"(.*)\"$", line)
-        assert found, line
-        said[int(found[1])] = re.sub(r"\b(?:mpi_runtime|checked_program|builtins)\.(?:\w+\.)*", "", found[2])
-    assert {number: text.replace("Union[str, None]", "str | None") for number, text in said.items()} == expected
+    output = mypy(PROGRAM, tmp_path)
+    assert not [line for line in output if ": note: Revealed" not in line]
+    said = lines_with(r":(\d+): note: Revealed type is \"(.*)\"$", output)
+    assert {number: plain(text).replace("Union[str, None]", "str | None") for number, text in said.items()} == expected
 
 
 def test_mistakes_are_found(tmp_path: Path) -> None:
-    program = "import mpi_runtime as ray\n" + "".join(f"{line}\n" for line in MISTAKES)
-    said = [re.search(r":(\d+): error: .*\[([\w-]+)\]$", line) for line in check(program, tmp_path)]
-    found = {int(one[1]): one[2] for one in said if one is not None}
-    assert found == dict(enumerate(MISTAKES.values(), start=2))
+    program = DEFINITIONS + "".join(f"{line}\n" for line in MISTAKES)
+    found = lines_with(r":(\d+): error: .*\[([\w-]+)\]$", mypy(program, tmp_path))
+    assert found == dict(enumerate(MISTAKES.values(), start=DEFINITIONS.count("\n") + 1))
+
+
+def test_pyright_has_no_objection(tmp_path: Path) -> None:
+    assert not lines_with(r":(\d+):\d+ - error: (.*)", pyright(PROGRAM, tmp_path))
+
+
+def test_pyright_finds_mistakes(tmp_path: Path) -> None:
+    found = lines_with(
+        r":(\d+):\d+ - error: (.*)", pyright(DEFINITIONS + "".join(f"{line}\n" for line in MISTAKES), tmp_path)
+    )
+    first = DEFINITIONS.count("\n") + 1
+    assert [line for number, line in enumerate(MISTAKES, start=first) if number not in found] == [
+        line for line in MISTAKES if line in NOT_FOUND_BY_PYRIGHT
+    ]

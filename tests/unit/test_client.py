@@ -15,6 +15,7 @@ from mpi_runtime import current, errors
 from mpi_runtime.objects import arena, serialize
 from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.processes.client import Client
+from mpi_runtime.processes.scope import Scope
 from mpi_runtime.refs import ObjectRef
 from mpi_runtime.scheduler.effects import Ready, ReadyElsewhere, ReadyError, ReadyFailed
 from mpi_runtime.scheduler.events import (
@@ -82,7 +83,7 @@ def both() -> Iterator[tuple[Client, Peer]]:
     ours, theirs = channel.pair()
     descriptor = arena.create(1 << 20, 1)
     client = Client(ours, ClientArena(descriptor), {0: 0}, 65536)
-    client.set_parent(b"test")
+    client.enter(Scope(b"test"))
     current.set_client(client)
     yield client, Peer(theirs)
     current.set_client(None)
@@ -119,13 +120,13 @@ def in_thread(work: Any) -> tuple[threading.Thread, list[Any]]:
 
 def test_ids_derive_from_the_parent_and_the_order(both: tuple[Client, Peer]) -> None:
     client, _ = both
-    client.set_parent(b"parent")
+    client.enter(Scope(b"parent"))
     first = [client.next_ids(1), client.next_ids(3), client.next_ids(1), client.next_ids(2)]
-    client.set_parent(b"parent")
+    client.enter(Scope(b"parent"))
     assert [client.next_ids(1), client.next_ids(3), client.next_ids(1), client.next_ids(2)] == first
-    client.set_parent(b"parent", attempt=1)
+    client.enter(Scope(b"parent", 1))
     assert client.next_ids(1) != first[0]
-    client.set_parent(b"other")
+    client.enter(Scope(b"other"))
     assert client.next_ids(1) != first[0]
     assert all(len(id) == 16 for id in first)
 
@@ -325,7 +326,7 @@ def test_an_error_ends_the_wait(both: tuple[Client, Peer], known: bool) -> None:
 
 def test_an_executor_says_that_it_waits(both: tuple[Client, Peer]) -> None:
     client, peer = both
-    client.is_executor = True
+    client.lends_cpu = True
     ref = submit(client)[0]
     peer.rest()
     threads = [in_thread(lambda: client.get([ref.binary()], LIMIT_S)) for _ in range(3)]
@@ -342,14 +343,14 @@ def test_an_executor_says_that_it_waits(both: tuple[Client, Peer]) -> None:
 
 def test_threads_left_behind_by_a_call_do_not_count(both: tuple[Client, Peer]) -> None:
     client, peer = both
-    client.is_executor = True
-    client.set_parent(b"first call")
+    client.lends_cpu = True
+    client.enter(Scope(b"first call"))
     ref = submit(client)[0]
     thread, found = in_thread(lambda: client.get([ref.binary()], LIMIT_S))
     peer.hear(Blocked)
     client.say_unblocked()  # as at the end of the call
     peer.hear(Unblocked)
-    client.set_parent(b"second call")
+    client.enter(Scope(b"second call"))
     peer.say(Ready(ref.binary(), serialize.dumps(1).data))
     thread.join(LIMIT_S)
     client.outbox.flush()

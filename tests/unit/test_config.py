@@ -78,6 +78,22 @@ def test_defaults_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         from_init()
 
 
+def test_labels_of_all_hosts_and_of_one() -> None:
+    everywhere = Config(labels={"zone": "a", "disk": "ssd"})
+    assert config.labels(everywhere, {}) == {"zone": "a", "disk": "ssd"}
+    stated = config.labels(everywhere, {config.LABELS: "zone=b, rack = 7,"})
+    assert stated == {"zone": "b", "disk": "ssd", "rack": "7"}
+
+
+@pytest.mark.parametrize("text", ["zone", "zone=", "=a", "hostname=a", "a=b,ray.io/node-id=c"])
+def test_labels_that_are_none(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="must be like zone=a,disk=ssd"):
+        config.labels(Config(), {config.LABELS: text})
+    monkeypatch.setenv(config.LABELS, text)
+    with pytest.raises(ValueError, match=config.LABELS):
+        from_init()
+
+
 def test_environment_is_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     before = config.environment()
     monkeypatch.setenv("MPI_RUNTIME_PROBE", "1")
@@ -172,6 +188,7 @@ CGROUPS = {
         },
         8,
     ),
+    "v2 with dots in a name": ({"proc/self/cgroup": "0::/a..b", "sys/fs/cgroup/a..b/cpu.max": "200000 100000"}, 2),
     "more than the mask": ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "3200000 100000"}, 8),
     "nonsense": ({"proc/self/cgroup": "what\n0::\n::", "sys/fs/cgroup/cpu.max": "many"}, 8),
 }
@@ -213,3 +230,21 @@ def test_memory_limit(tmp_path: Path) -> None:
     assert config.memory_limit({}, files(tmp_path, v2)) == 1_000_000
     v1 = {"proc/self/cgroup": "2:memory:/x", "sys/fs/cgroup/memory/memory.limit_in_bytes": "2000000"}
     assert config.memory_limit({}, files(tmp_path, v1)) == 2_000_000
+
+
+def test_mpi_starts_quickly_and_nobody_else_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    name = "OMPI_MCA_btl"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("OPAL_PREFIX", sys.prefix)
+    monkeypatch.delenv(name, raising=False)
+    with config.quick_mpi():
+        assert os.environ[name] == "^ofi"
+    assert name not in os.environ
+    monkeypatch.setenv(name, "self,tcp")
+    with config.quick_mpi():
+        assert os.environ[name] == "self,tcp"
+    assert os.environ[name] == "self,tcp"
+    monkeypatch.delenv(name)
+    monkeypatch.setenv("OPAL_PREFIX", "/opt/site")
+    with config.quick_mpi():
+        assert name not in os.environ

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
@@ -50,6 +51,13 @@ class OwnSignature(Exception):
     @property
     def missing(self) -> int:
         return self.wanted - self.found
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """Refuses every assignment."""
+
+    code: int
 
 
 class OwnNew(Exception):
@@ -187,6 +195,13 @@ def test_the_class_need_not_be_importable() -> None:
     assert error.args == ("k",)
 
 
+def test_a_frozen_data_class() -> None:
+    error = failed(Frozen(3))
+    assert isinstance(error, Frozen)
+    assert error.code == 3
+    assert error.args == Frozen(3).args
+
+
 def test_user_error_with_an_init_of_its_own() -> None:
     error = failed(OwnSignature(5, 3))
     assert isinstance(error, OwnSignature)
@@ -209,11 +224,11 @@ def test_fields_that_c_classes_and_slots_keep_elsewhere() -> None:
 
     cause = Slotted("slots")
     cause.code = 9
-    slotted = task_error(cause, "text")
-    assert isinstance(slotted, Slotted)
-    assert slotted.code == 9
-    with pytest.raises(AttributeError):
-        _ = slotted.unset
+    for slotted in (task_error(cause, "text"), failed(cause), failed(cause).cause):
+        assert isinstance(slotted, Slotted)
+        assert slotted.code == 9
+        with pytest.raises(AttributeError):
+            _ = slotted.unset
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration, StopAsyncIteration])

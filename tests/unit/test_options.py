@@ -1,6 +1,7 @@
 """Options of remote functions and classes: what is refused, and the spec that they become."""
 
 import math
+import pickle
 from typing import Any
 
 import pytest
@@ -95,12 +96,22 @@ def test_ids_are_of_the_content() -> None:
         options.task_spec("f", b"code", {"num_cpus": 2}),
         options.task_spec("f", b"code", {"num_returns": 2}),
         options.actor_spec("f", b"code", {}),
-        options.method_spec("f", 1),
+        options.method_spec("f", options.Method()),
     ]
     assert len({first.id, *(spec.id for spec in others)}) == 7
     assert all(0 <= spec.id < 2**63 for spec in (first, *others))
 
 
 def test_methods() -> None:
-    spec = options.method_spec("A.f", 3)
+    spec = options.method_spec("A.f", options.Method(3))
     assert (spec.kind, spec.name, spec.num_returns, spec.cpu, spec.max_retries) == (METHOD, "A.f", 3, 0, 0)
+
+
+def test_a_methods_own_options_go_before_its_actors() -> None:
+    assert options.method({}, {}) == options.Method(1, 0)
+    assert options.method({}, {"max_task_retries": -1}).max_retries == -1
+    assert options.method({"max_task_retries": 0, "num_returns": 2}, {"max_task_retries": 5}) == options.Method(2, 0)
+    changed = options.changed(options.Method(2, 3), {"retry_exceptions": [KeyError]})
+    assert (changed.num_returns, changed.max_retries, changed.retry_exceptions) == (2, 3, True)
+    assert pickle.loads(changed.retry_only) == (KeyError,)
+    assert options.changed(changed, {"retry_exceptions": False}) == options.Method(2, 3)

@@ -8,6 +8,12 @@ from mpi_runtime.processes import patience
 from mpi_runtime.processes.patience import LOOK_S, SHORT_S, Patience
 
 
+@pytest.fixture(autouse=True)
+def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a single one nobody ever looks."""
+    monkeypatch.setattr(patience, "cpus_allowed", lambda: [0, 1])
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time in seconds, as its only item."""
@@ -26,6 +32,13 @@ def wait(waiting: Patience, clock: list[float], seconds: float) -> bool:
 
 def test_nobody_looks_unless_granted(clock: list[float]) -> None:
     waiting = Patience()
+    assert [wait(waiting, clock, 0.0) for _ in range(3)] == [False] * 3
+
+
+def test_nobody_looks_where_there_is_one_processor(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "cpus_allowed", lambda: [0])
+    waiting = Patience()
+    waiting.is_granted = True
     assert [wait(waiting, clock, 0.0) for _ in range(3)] == [False] * 3
 
 

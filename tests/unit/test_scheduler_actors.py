@@ -3,14 +3,14 @@
 from typing import Any
 
 from mpi_runtime.scheduler.effects import Fetch, Ready, ReadyError, StartExecutor, StopExecutor
-from mpi_runtime.scheduler.events import Call, Fetched, Killed, Value
+from mpi_runtime.scheduler.events import Call, Fetched, Killed, Stored, Value
 from mpi_runtime.scheduler.limits import ACTOR_CALLS_MAX
 from tests.builders import DRIVER, LARGE, UNIT, Cluster
 
 
-def created(cluster: Cluster, **fields: Any) -> tuple[bytes, int]:
+def created(cluster: Cluster, *arguments: bytes, **fields: Any) -> tuple[bytes, int]:
     """An actor that lives, and its executor."""
-    actor = cluster.actor(**fields)
+    actor = cluster.actor(*arguments, **fields)
     executor = cluster.placed(actor)
     cluster.done(executor, actor)
     cluster.told(actor)
@@ -59,6 +59,26 @@ def test_a_slow_argument_of_one_caller_does_not_hold_up_others() -> None:
         cluster.held(worker, actor)
         other = cluster.method(actor, client=worker)
         assert cluster.placed(other) == executor
+
+
+def test_a_call_whose_argument_fails_does_not_hold_up_later_ones() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        actor, executor = created(cluster)
+        argument = cluster.submit()
+        worker = cluster.placed(argument)
+        spoilt, later = cluster.method(actor, argument), cluster.method(actor)
+        cluster.raised(worker, argument, b"boom")
+        assert cluster.told(argument).data == cluster.told(spoilt).data == b"boom"
+        assert cluster.placed(later) == executor
+        lost, last = cluster.method(actor, cluster.id()), cluster.method(actor)
+        assert cluster.told(lost).code == "ObjectLostError"
+        assert cluster.placed(last) == executor
+        crashing = cluster.submit(max_retries=0)
+        worker = cluster.placed(crashing)
+        spoilt, later = cluster.method(actor, crashing), cluster.method(actor)
+        cluster.died(worker, running=crashing)
+        assert {cluster.told(crashing).code, cluster.told(spoilt).code} == {"WorkerCrashedError"}
+        assert cluster.placed(later) == executor
 
 
 def test_a_call_whose_argument_is_fetched_is_not_overtaken() -> None:
@@ -205,3 +225,144 @@ def test_a_blocked_actor_lends_what_it_keeps() -> None:
         cluster.nothing()
         cluster.blocked(executor, child)
         cluster.placed(child)
+
+
+def test_an_actor_is_created_again_and_goes_on_with_what_it_had_not_started() -> None:
+    with Cluster().node() as cluster:
+        actor, executor = created(cluster, max_restarts=1)
+        running, behind, retried = cluster.method(actor), cluster.method(actor), cluster.method(actor, max_retries=1)
+        cluster.running(running, behind, retried)
+        cluster.died(executor, running=running)
+        assert cluster.told(running).code == "ActorUnavailableError"
+        again = cluster.placed(actor)
+        assert again != executor
+        cluster.nothing()
+        cluster.done(again, actor)
+        cluster.told(actor)
+        calls = cluster.take(Call, 2, to=again)
+        assert [(call.id, call.attempt) for call in calls] == [(behind, 0), (retried, 0)]
+        cluster.forget()
+        cluster.died(again, running=retried)  # `behind` had ended too, but nobody had been told
+        assert {cluster.told(behind).code, cluster.told(retried).code} == {"ActorDiedError"}
+
+
+def test_a_killed_actor_may_be_created_again() -> None:
+    with Cluster().node() as cluster:
+        actor, executor = created(cluster, max_restarts=1)
+        cluster.client_says(DRIVER, Killed(actor, no_restart=False))
+        assert cluster.one(StopExecutor) == StopExecutor(executor, force=True)
+        call = cluster.method(actor)
+        cluster.nothing()
+        cluster.died(executor)
+        again = cluster.placed(actor)
+        cluster.done(again, actor)
+        cluster.told(actor)
+        assert cluster.placed(call) == again
+
+
+def test_a_creation_that_was_not_started_is_no_restart() -> None:
+    with Cluster().node() as cluster:
+        actor = cluster.actor()
+        cluster.died(cluster.placed(actor))
+        cluster.done(cluster.placed(actor), actor)
+        cluster.told(actor)
+        assert cluster.ask("statistics")["restarted"] == 0
+
+
+def test_what_the_creation_needs_is_kept_for_as_long_as_it_may_be_created_again() -> None:
+    with Cluster().node() as cluster:
+        value = cluster.put()
+        actor, executor = created(cluster, value, max_restarts=1)
+        cluster.released(value)
+        assert value in cluster.state.objects
+        cluster.died(executor)
+        executor = cluster.placed(actor)
+        cluster.done(executor, actor)
+        cluster.told(actor)
+        cluster.died(executor)
+        assert value not in cluster.state.objects
+
+
+def test_an_actor_that_a_task_has_created_is_created_again_while_the_task_runs() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        task = cluster.submit()
+        client = cluster.placed(task)
+        actor = cluster.actor(client=client, max_restarts=1)
+        for _ in range(2):
+            executor = cluster.placed(actor)
+            cluster.done(executor, actor)
+            cluster.told(actor, to=client)
+            cluster.died(executor)
+        cluster.done(client, task)
+        cluster.told(task)
+
+
+def test_the_creation_of_an_actor_that_takes_several_calls_at_a_time_is_no_restart_if_it_was_not_started() -> None:
+    with Cluster().node() as cluster:
+        actor = cluster.actor(concurrency={"": 2})
+        cluster.died(cluster.placed(actor))
+        executor = cluster.placed(actor)
+        cluster.done(executor, actor)
+        cluster.told(actor)
+        calls = [cluster.method(actor) for _ in range(2)]
+        cluster.running(*calls)
+        cluster.died(executor)  # it says of none that it runs, but any of them may
+        assert {cluster.told(call).code for call in calls} == {"ActorDiedError"}
+
+
+def test_what_a_restart_does_not_run_again_of_an_actor_that_takes_several_calls_at_a_time() -> None:
+    with Cluster().node() as cluster:
+        actor, executor = created(cluster, max_restarts=1, concurrency={"": 2})
+        first, second = cluster.method(actor), cluster.method(actor, max_retries=1)
+        cluster.running(first, second)
+        cluster.died(executor, running=first)
+        assert cluster.told(first).code == "ActorUnavailableError"
+        again = cluster.placed(actor)
+        cluster.done(again, actor)
+        cluster.told(actor)
+        (call,) = cluster.take(Call, 1, to=again)
+        assert (call.id, call.attempt) == (second, 1)
+        cluster.forget()
+
+
+def test_a_group_that_is_full_does_not_hold_up_another() -> None:
+    with Cluster().node() as cluster:
+        actor, executor = created(cluster, concurrency={"": 1, "io": 1})
+        waiting = [cluster.method(actor) for _ in range(ACTOR_CALLS_MAX + 2)]
+        cluster.forget()
+        needed = cluster.method(actor, group="io")
+        assert cluster.placed(needed) == executor
+        cluster.nothing()
+        cluster.done(executor, needed)
+        cluster.told(needed)
+        cluster.nothing()  # room in one group is none in another
+        cluster.done(executor, waiting[0])
+        assert cluster.placed(waiting[ACTOR_CALLS_MAX]) == executor
+        cluster.told(waiting[0])
+
+
+def test_a_call_that_need_not_wait_its_turn_overtakes_one_that_waits_for_an_argument() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        actor, executor = created(cluster, out_of_order=True)
+        slow = cluster.submit()
+        worker = cluster.placed(slow)
+        first, second = cluster.method(actor, slow), cluster.method(actor)
+        assert cluster.placed(second) == executor
+        cluster.done(worker, slow)
+        cluster.told(slow)
+        assert cluster.placed(first) == executor
+
+
+def test_a_call_that_raised_what_a_large_argument_is_is_not_run_again() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        actor, executor = created(cluster)
+        argument = cluster.submit()
+        worker = cluster.placed(argument)
+        cluster.returned(worker, argument, Value(b"", Stored(0, 0, LARGE), is_error=True), raised=True)
+        cluster.told(argument)
+        fields: dict[str, Any] = {"max_retries": -1, "retry_exceptions": True}
+        task, method = cluster.submit(argument, **fields), cluster.method(actor, argument, **fields)
+        cluster.running(task, method)
+        cluster.raised(worker, task, b"boom")
+        cluster.raised(executor, method, b"boom")
+        assert cluster.told(task).data == cluster.told(method).data == b"boom"

@@ -56,6 +56,37 @@ def test_deeper_calls_go_first() -> None:
         cluster.placed(waiting)
 
 
+def test_calls_with_a_higher_priority_go_first() -> None:
+    with Cluster().node() as cluster:
+        executor = cluster.placed(running := cluster.submit(name="running"))
+        low = cluster.submit(name="low", priority=-1)
+        usual = cluster.submit(name="usual")
+        high = cluster.submit(name="high", priority=5)
+        for call in (high, usual, low):
+            cluster.done(executor, running)
+            cluster.told(running)
+            executor, running = cluster.placed(call), call
+
+
+def test_nothing_is_kept_for_a_large_request_of_lower_priority() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        first, second = cluster.submit(name="first"), cluster.submit(name="second")
+        executors = cluster.running(first, second)
+        large = cluster.submit(name="large", cpu=2, priority=-1)
+        assert cluster.state.nodes[0].reserved_for is not None
+        small = cluster.submit(name="small", priority=1)
+        assert cluster.state.nodes[0].reserved_for is None
+        cluster.done(executors[0], first)
+        cluster.told(first)
+        executor = cluster.placed(small)
+        cluster.done(executors[1], second)
+        cluster.told(second)
+        cluster.nothing()
+        cluster.done(executor, small)
+        cluster.told(small)
+        cluster.placed(large)
+
+
 def test_a_blocked_call_lends_its_cpu_and_takes_it_back() -> None:
     with Cluster().node() as cluster:
         first = cluster.submit()

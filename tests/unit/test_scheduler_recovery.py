@@ -1,8 +1,10 @@
 """What happens when executors die, or block while calls are being taken back from them."""
 
+import pytest
+
 from mpi_runtime.scheduler.effects import Fetch, Free, TakeBack
 from mpi_runtime.scheduler.events import Call, Fetched, Stored, Value
-from tests.builders import LARGE, Cluster
+from tests.builders import DRIVER, LARGE, Cluster
 
 
 def with_calls_in_hand(cluster: Cluster, number: int, **fields: object) -> tuple[int, list[bytes]]:
@@ -73,6 +75,18 @@ def test_calls_may_be_retried_without_limit() -> None:
         for _ in range(10):
             cluster.died(cluster.placed(id), id)
         cluster.placed(id)
+
+
+@pytest.mark.parametrize(("max_retries", "attempt", "runs"), [(3, 0, 4), (3, 1, 3), (1, 1, 1), (1, 5, 1), (0, 0, 1)])
+def test_attempts_that_were_made_before_it_was_submitted_count(max_retries: int, attempt: int, runs: int) -> None:
+    with Cluster().node() as cluster:
+        spec, id = cluster.spec(max_retries=max_retries), cluster.id()
+        cluster.client_says(DRIVER, spec, Call(id, spec.id, b"", attempt=attempt))
+        for _ in range(runs):
+            cluster.died(cluster.placed(id), id)
+        assert f"It was run {attempt + runs} time(s); max_retries is {max_retries}" in cluster.told(id).message
+        cluster.released(id)
+        assert cluster.is_clean()
 
 
 def test_the_references_of_a_dead_process_are_released() -> None:

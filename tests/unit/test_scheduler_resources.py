@@ -110,7 +110,7 @@ def test_calls_without_cpu_need_none() -> None:
 def test_the_index_finds_the_node_with_most_of_the_rarest_resource() -> None:
     index = Index()
     nodes = [
-        Node(host, f"host{host}", pool(), Pool(cpu, 0, {}, devices))
+        Node(host=host, hostname=f"host{host}", total=pool(), free=Pool(cpu, 0, {}, devices))
         for host, (cpu, devices) in enumerate([(4, [UNIT // 2]), (8, []), (2, [UNIT])])
     ]
     for node in nodes:

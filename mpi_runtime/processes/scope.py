@@ -1,0 +1,50 @@
+"""The call that runs here: what new ids derive from, and what can be asked about it.
+
+The same program makes the same ids. A process runs one call at a time, or is an actor that runs several: then each has
+its scope in a context variable, which threads of ours and asyncio's tasks see each on their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from contextvars import ContextVar
+
+from mpi_runtime.scheduler.events import Call
+from mpi_runtime.scheduler.ids import ID_BYTES, PREFIX_BYTES, prefix_of
+
+beside: ContextVar[Scope | None] = ContextVar("mpi_runtime scope", default=None)
+"""The scope of a call that runs beside others."""
+
+
+class Scope:
+    """One call, or the driver."""
+
+    __slots__ = ("_attempt", "_lock", "_parent", "_prefix", "_several", "_single", "call", "name", "waiting")
+
+    def __init__(self, parent: bytes, attempt: int = 0, call: Call | None = None, name: str = "") -> None:
+        """Make ids that derive from a parent and the number of the attempt."""
+        self._parent, self._attempt = parent, attempt
+        self._prefix = b""
+        """Hash of the parent, once it is needed."""
+        self._single = itertools.count(1)
+        self._several = 1 << 47
+        """Next index for calls with several return values, whose ids are consecutive: counted apart, under a lock."""
+        self._lock = threading.Lock()
+        self.call = call
+        """None in the driver."""
+        self.name = name
+        """Of the function."""
+        self.waiting = 0
+        """How many of the call's threads wait for objects."""
+
+    def next_ids(self, count: int) -> bytes:
+        """The first of `count` consecutive new ids: the parent's prefix, and a counter."""
+        if not self._prefix:
+            self._prefix = prefix_of(self._parent, self._attempt)
+        if count <= 1:
+            index = next(self._single)
+        else:
+            with self._lock:
+                index, self._several = self._several, self._several + count
+        return self._prefix + index.to_bytes(ID_BYTES - PREFIX_BYTES, "big")

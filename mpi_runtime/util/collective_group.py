@@ -1,0 +1,240 @@
+"""A group of processes that call the same operations in the same order: where they meet, and one process's part.
+
+They meet in an actor with a name, the coordinator. It holds references and tells who has come; values stay in the
+object store. It answers at once, since actors run one call at a time: who has to wait asks again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from mpi_runtime.actors import ActorHandle, get_actor
+from mpi_runtime.api import get, kill, remote
+from mpi_runtime.errors import ActorDiedError
+from mpi_runtime.processes.blocking_future import blocked
+from mpi_runtime.refs import ObjectRef
+from mpi_runtime.util.queue import pauses
+
+Refs = list[ObjectRef[Any]]
+
+
+class Reply(NamedTuple):
+    """What the coordinator knows of an operation."""
+
+    missing: list[int]
+    """The ranks that are waited for and have not come."""
+    error: str
+    """What the ranks do not agree about."""
+    refs: list[Refs]
+    """What those that are waited for have brought, in the order of their ranks, once all have come."""
+
+
+class _Meeting:
+    """One operation of the group."""
+
+    def __init__(self) -> None:
+        self.calls: dict[int, str] = {}
+        """What each rank calls, in words; all have to say the same."""
+        self.brought: dict[int, Refs] = {}
+        self.wanted: dict[int, list[int]] = {}
+        """Whom each rank waits for."""
+        self.done: set[int] = set()
+
+
+class Coordinator:
+    """The actor in which a group meets."""
+
+    def __init__(self, world_size: int, timeout_s: float | None, ranks: dict[str, int]) -> None:
+        self._world_size = world_size
+        self._timeout_s = timeout_s
+        self._ranks = ranks
+        """For groups that were made for others: the ranks of actors, by id."""
+        self._joined: set[int] = set()
+        self._left: set[int] = set()
+        self._meetings: dict[int, _Meeting] = {}
+        self._mail: dict[tuple[int, int, int], tuple[str, Refs]] = {}
+        """By sender, receiver and number."""
+
+    def join(self, rank: int, world_size: int) -> str | None:
+        """A process takes a rank: None if it may, "" if the group is being left by others, or why it may not."""
+        if self._left:
+            return ""
+        if world_size != self._world_size:
+            return f"its world_size is {self._world_size} for others, and {world_size} for rank {rank}"
+        if rank in self._joined or self._ranks:
+            return f"rank {rank} is taken"
+        self._joined.add(rank)
+        return None
+
+    def member(self, actor: str) -> tuple[int | None, int, float | None]:
+        """The rank of an actor, if it has one, and what else it has to know."""
+        return self._ranks.get(actor), self._world_size, self._timeout_s
+
+    def leave(self, rank: int) -> bool:
+        """A process leaves; whether all have."""
+        self._left.add(rank)
+        return len(self._left) == self._world_size
+
+    def meet(self, number: int, rank: int, call: str, refs: Refs, wanted: list[int]) -> Reply:
+        """A rank has come to an operation."""
+        meeting = self._meetings.setdefault(number, _Meeting())
+        meeting.calls[rank], meeting.brought[rank], meeting.wanted[rank] = call, refs, wanted
+        return self.look(number, rank)
+
+    def look(self, number: int, rank: int) -> Reply:
+        """What there is for a rank that has come."""
+        meeting = self._meetings[number]
+        error = ""
+        if len(set(meeting.calls.values())) > 1:
+            error = "; ".join(f"rank {other} calls {call}" for other, call in sorted(meeting.calls.items()))
+        wanted = meeting.wanted[rank]
+        missing = [other for other in wanted if other not in meeting.calls]
+        refs = [] if missing or error else [meeting.brought[other] for other in wanted]
+        if error or not missing:
+            meeting.done.add(rank)
+            if len(meeting.done) == self._world_size:
+                del self._meetings[number]
+        return Reply(missing, error, refs)
+
+    def send(self, sender: int, receiver: int, number: int, call: str, refs: Refs) -> None:
+        """Keep what one rank sends another."""
+        self._mail[sender, receiver, number] = call, refs
+
+    def receive(self, sender: int, receiver: int, number: int, call: str) -> Reply:
+        """Hand it over."""
+        sent, refs = self._mail.pop((sender, receiver, number), ("", []))
+        if not sent:
+            return Reply([sender], "", [])
+        if sent != call:
+            return Reply([], f"rank {sender} has sent {sent}; rank {receiver} receives {call}", [])
+        return Reply([], "", [refs])
+
+
+class Group:
+    """What one process knows of a group it belongs to."""
+
+    def __init__(
+        self, name: str, coordinator: ActorHandle, rank: int, world_size: int, timeout_s: float | None
+    ) -> None:
+        self.name = name
+        self.coordinator = coordinator
+        self.rank = rank
+        self.world_size = world_size
+        self._timeout_s = timeout_s
+        self._operations = 0
+        self._sent: Counter[int] = Counter()
+        self._received: Counter[int] = Counter()
+
+    def meet(self, call: str, refs: Iterable[ObjectRef[Any]] = (), wanted: Iterable[int] | None = None) -> list[Refs]:
+        """Come to the next operation with references; what the ranks that are waited for have brought.
+
+        Args:
+            call: the operation in words; all ranks have to say the same.
+            refs: what this rank brings.
+            wanted: whom it waits for; None for all.
+
+        Raises:
+            ValueError: the ranks do not agree.
+            TimeoutError: not all have come in time.
+        """
+        number, self._operations = self._operations, self._operations + 1
+        wanted = list(range(self.world_size) if wanted is None else wanted)
+        first = self.coordinator.meet.remote(number, self.rank, call, list(refs), wanted)
+        return self._wait(call, first, lambda: self.coordinator.look.remote(number, self.rank))
+
+    def send(self, receiver: int, call: str, ref: ObjectRef[Any]) -> None:
+        """Leave something for another rank; does not wait until that takes it."""
+        number = self._sent[receiver]
+        self._sent[receiver] += 1
+        get(self.coordinator.send.remote(self.rank, receiver, number, call, [ref]))
+
+    def receive(self, sender: int, call: str) -> ObjectRef[Any]:
+        """Take what another rank has left, or will leave.
+
+        Raises:
+            ValueError: it is not what this rank expects.
+            TimeoutError: it has not come in time.
+        """
+        number = self._received[sender]
+        self._received[sender] += 1
+
+        def ask() -> ObjectRef[Reply]:
+            ref: ObjectRef[Reply] = self.coordinator.receive.remote(sender, self.rank, number, call)
+            return ref
+
+        return self._wait(call, ask(), ask)[0][0]
+
+    def _wait(self, call: str, first: ObjectRef[Reply], ask_again: Callable[[], ObjectRef[Reply]]) -> list[Refs]:
+        reply = get(first)
+        with blocked():
+            for pause in pauses(True, self._timeout_s):
+                if reply.error or not reply.missing:
+                    break
+                time.sleep(pause)
+                reply = get(ask_again())
+        if reply.error:
+            raise ValueError(f"The ranks of the collective group {self.name!r} do not agree: {reply.error}.")
+        if reply.missing:
+            raise TimeoutError(
+                f"Rank {self.rank} of the collective group {self.name!r} has waited {self._timeout_s:g} s in {call} "
+                f"for rank(s) {', '.join(map(str, reply.missing))} of {self.world_size}. Each rank has to call the "
+                "same operations in the same order; those may have failed, or need longer (timeout_s of the group)."
+            )
+        return reply.refs
+
+
+def create(name: str, world_size: int, timeout_s: float | None, ranks: dict[str, int], may_exist: bool) -> ActorHandle:
+    """The coordinator of a group: a new one, or that of others."""
+    options = {"name": _actor_name(name), "get_if_exists": may_exist, "lifetime": "detached", "num_cpus": 0}
+    return remote(Coordinator).options(**options).remote(world_size, timeout_s, ranks)
+
+
+def join(name: str, world_size: int, rank: int, timeout_s: float | None) -> Group:
+    """Take a rank of a group, which is made if there is none.
+
+    Raises:
+        ValueError: others say that it is of another size, or have the rank.
+        TimeoutError: a group of this name is being left, and some of its ranks have not left it.
+    """
+    for pause in pauses(True, timeout_s):
+        time.sleep(pause)
+        coordinator = create(name, world_size, timeout_s, {}, may_exist=True)
+        try:
+            refused = get(coordinator.join.remote(rank, world_size))
+        except ActorDiedError:  # the last has left
+            continue
+        if refused is None:
+            return Group(name, coordinator, rank, world_size, timeout_s)
+        if refused:
+            raise ValueError(f"Rank {rank} cannot join the collective group {name!r}: {refused}.")
+    raise TimeoutError(f"The collective group {name!r} is being destroyed, and not all of its ranks have done so.")
+
+
+def find(name: str) -> ActorHandle | None:
+    """The coordinator of a group, if there is such a group."""
+    try:
+        return get_actor(_actor_name(name))
+    except ValueError:
+        return None
+
+
+def member(name: str, coordinator: ActorHandle, actor: str) -> Group | None:
+    """The part of an actor in a group that was made from outside, if it has one."""
+    try:
+        rank, world_size, timeout_s = get(coordinator.member.remote(actor))
+    except ActorDiedError:  # the last is just leaving it
+        return None
+    return None if rank is None else Group(name, coordinator, rank, world_size, timeout_s)
+
+
+def leave(group: Group) -> None:
+    """Give the rank back; the last one ends the group."""
+    if get(group.coordinator.leave.remote(group.rank)):
+        kill(group.coordinator)
+
+
+def _actor_name(name: str) -> str:
+    return f"mpi_runtime collective group {name}"

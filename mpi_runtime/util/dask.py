@@ -1,0 +1,115 @@
+"""A scheduler for dask: each task of a graph runs as a task of the job.
+
+import dask.array
+from mpi_runtime.util.dask import enable_dask_on_mpi_runtime, mpi_runtime_dask_get
+
+total = dask.array.ones((10_000, 10_000), chunks=1000).sum()
+print(total.compute(scheduler=mpi_runtime_dask_get))  # this time, or
+with enable_dask_on_mpi_runtime():  # for all that is computed inside
+    print(total.compute())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mpi_runtime.api import get, put, remote
+from mpi_runtime.errors import TaskError
+from mpi_runtime.refs import ObjectRef
+from mpi_runtime.util.dispatch import of_user
+
+try:
+    import dask
+    from dask._task_spec import Alias, DataNode, convert_legacy_graph
+    from dask.core import flatten
+    from dask.order import order
+except ImportError as error:
+    raise ImportError(
+        "mpi_runtime.util.dask needs dask 2024.12 or newer, which cannot be imported here: "
+        "pip install 'mpi-runtime[dask]'"
+    ) from error
+
+__all__ = ["enable_dask_on_mpi_runtime", "mpi_runtime_dask_get"]
+
+
+def enable_dask_on_mpi_runtime() -> Any:
+    """Have dask compute on the job: from now on, or, as a context manager, inside of it.
+
+    Data frames are shuffled through the object store, not through files of one host.
+
+    Returns:
+        What `dask.config.set` returns.
+    """
+    return dask.config.set({"scheduler": mpi_runtime_dask_get, "dataframe.shuffle.method": "tasks"})
+
+
+def mpi_runtime_dask_get(dsk: Any, keys: Any, *, ray_remote_args: Mapping[str, Any] | None = None, **_: Any) -> Any:
+    """Compute keys of a dask graph: to be given to dask as `scheduler=`.
+
+    All tasks are submitted at once, in the order that dask recommends. What one passes to another stays in the object
+    store; only the values of `keys` come here. Arrays in them, and in what a task gets, are read-only. A job with
+    defaults is started if there is none.
+
+        dask.compute(first, second, scheduler=mpi_runtime_dask_get, ray_remote_args={"num_cpus": 2})
+
+    Args:
+        dsk: the graph, with tasks of dask's classes or as tuples; or what has one.
+        keys: one key, or a list of them and of such lists.
+        ray_remote_args: options of the tasks, as for `remote`.
+        **_: what dask has for schedulers of other kinds, such as `num_workers`, means nothing here.
+
+    Returns:
+        A value, or tuples of them where `keys` has lists.
+
+    Raises:
+        KeyError: the graph has no such key, or refers to one that it does not have.
+        Exception: what a task has raised, as it was raised, with the remote traceback as its `__cause__`. Tasks that do
+            not depend on it run to their end.
+        MpiRuntimeError: another reason why there is no value, for example that a process died.
+    """
+    graph = _needed(convert_legacy_graph(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__()), keys)
+    task: Any = remote(dask_task).options(**(ray_remote_args or {}))
+    refs: dict[Any, ObjectRef[Any]] = {
+        key: put(node.value) for key, node in graph.items() if isinstance(node, DataNode)
+    }
+    priorities = order(graph)
+    for key in sorted(graph.keys() - refs.keys(), key=priorities.__getitem__):
+        node = graph[key]
+        needs = list(node.dependencies)
+        if isinstance(node, Alias):
+            refs[key] = refs[node.target]
+        else:
+            refs[key] = task.remote(node, needs, *[refs[need] for need in needs])
+    wanted = {key: refs[key] for key in flatten([keys])}
+    del refs  # each lives on until the last task that needs it has ended
+    try:
+        values = get(list(wanted.values()))
+    except TaskError as error:
+        cause = of_user(error)
+        raise cause from cause.__cause__
+    return _arranged(keys, dict(zip(wanted, values, strict=True)))
+
+
+def dask_task(node: Any, needs: list[Any], *values: Any) -> Any:
+    """One task of a graph; what it needs comes by key."""
+    return node(dict(zip(needs, values, strict=True)))
+
+
+def _needed(graph: dict[Any, Any], keys: Any) -> dict[Any, Any]:
+    """The part of a graph that computing these keys takes."""
+    needed: dict[Any, Any] = {}
+    missing = list(flatten([keys]))
+    while missing:
+        key = missing.pop()
+        if key not in needed:
+            if key not in graph:
+                raise KeyError(f"the dask graph has no key {key!r}, which is asked for or needed by one of its tasks")
+            needed[key] = graph[key]
+            missing.extend(graph[key].dependencies)
+    return needed
+
+
+def _arranged(keys: Any, values: Mapping[Any, Any]) -> Any:
+    """The values in the place of their keys."""
+    return tuple(_arranged(key, values) for key in keys) if isinstance(keys, list) else values[keys]

@@ -1,0 +1,136 @@
+"""An executor as in `concurrent.futures`, whose calls run as tasks of the job.
+
+from concurrent.futures import as_completed
+from mpi_runtime.util.futures import Executor
+
+with Executor() as executor:
+    for future in as_completed([executor.submit(pow, n, 2) for n in range(100)]):
+        print(future.result())
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ParamSpec, TypeVar
+
+from mpi_runtime.api import put, remote
+from mpi_runtime.context import cluster_resources
+from mpi_runtime.processes.blocking_future import BlockingFuture
+from mpi_runtime.util.dispatch import Dispatcher
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_IN_FLIGHT_PER_CPU = 2
+"""One runs, one is on its way; the rest can still be cancelled."""
+
+
+def _call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)
+
+
+def _map(function: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> list[Any]:
+    return list(itertools.starmap(function, arguments))
+
+
+def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The items in lists of this length; the last may be shorter."""
+    iterator = iter(items)
+    while chunk := list(itertools.islice(iterator, size)):
+        yield chunk
+
+
+class Executor(concurrent.futures.Executor):
+    """Runs calls as tasks; `submit` returns a `concurrent.futures.Future`.
+
+    The futures work with `concurrent.futures.wait` and `as_completed`, and with asyncio's `wrap_future` and
+    `run_in_executor`. Their callbacks run in a thread of this process. What the function raises comes back as it was
+    raised, with the remote traceback as its `__cause__`; if its process dies, and was run again as often as
+    `max_retries` allows, the future fails with `WorkerCrashedError`. Arrays in results may be read-only.
+
+    An executor is no part of any call: it cannot be passed to one. Make another there. A task that waits in `result`,
+    `exception` or `shutdown` gives up its CPU, as in `get`. In `concurrent.futures.wait`, `as_completed` and `await` it
+    does not: when tasks that wait so hold all CPUs, nothing goes on.
+    """
+
+    def __init__(self, max_workers: int | None = None, **options: Any) -> None:
+        """Serve the running job; start one with defaults if there is none.
+
+        Args:
+            max_workers: how many calls may be in the hands of the runtime at a time, running or waiting for resources.
+                The others can be cancelled. None for twice the CPUs of the job.
+            **options: of the tasks, as for `remote`: `num_cpus`, `num_gpus`, `resources`, `max_retries` and others.
+
+        Raises:
+            ValueError: `max_workers` is below 1, or there is no such option.
+            TypeError: an option is of the wrong type.
+        """
+        if max_workers is None:
+            max_workers = max(1, _IN_FLIGHT_PER_CPU * int(cluster_resources().get("CPU", 0)))
+        if max_workers < 1:
+            raise ValueError(f"max_workers must be at least 1, not {max_workers}")
+        if options.get("num_returns", 1) != 1:
+            raise ValueError("num_returns must be 1: a future has one result")
+        self._task: Any = remote(_call).options(**options)
+        self._dispatcher = Dispatcher("executor", range(max_workers))
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[T]:
+        """Have `fn(*args, **kwargs)` called in a task.
+
+        The arguments are serialised when the call is given to the runtime, which may be later. An `ObjectRef` among
+        them stands for its value. What cannot be serialised fails the future, with `TypeError`.
+
+        Returns:
+            A future. `cancel` works until the runtime has been given the call.
+
+        Raises:
+            RuntimeError: the executor was shut down.
+        """
+        future: concurrent.futures.Future[T] = BlockingFuture()
+        self._dispatcher.submit(future, lambda _: self._task.remote(fn, *args, **kwargs))
+        return future
+
+    def map(
+        self, fn: Callable[..., T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+    ) -> Iterator[T]:
+        """Like the built-in `map`, with the calls made at once and in parallel.
+
+            for total in executor.map(sum, [[1, 2], [3, 4]], chunksize=2): ...
+
+        Args:
+            fn: the function, serialised once.
+            *iterables: where its arguments come from; read to the end of the shortest before `map` returns. An
+                `ObjectRef` among them stays a reference.
+            timeout: seconds from now until the last result; None for as long as it takes.
+            chunksize: how many calls make one task.
+
+        Returns:
+            The results in the order of the arguments. Going on to the next raises what its call has raised, or
+            `concurrent.futures.TimeoutError`; what has not been started then is cancelled.
+
+        Raises:
+            RuntimeError: the executor was shut down.
+            ValueError: `chunksize` is below 1.
+            TypeError: `fn` cannot be serialised.
+        """
+        if chunksize < 1:
+            raise ValueError(f"chunksize must be at least 1, not {chunksize}")
+        lists = super().map(
+            _map, itertools.repeat(put(fn)), _chunks(zip(*iterables, strict=False), chunksize), timeout=timeout
+        )
+        return itertools.chain.from_iterable(lists)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls. May be called again. Leaving a `with` block does this, and waits.
+
+        Args:
+            wait: return when all futures are done; otherwise at once. A callback of a future never waits here.
+            cancel_futures: cancel those that the runtime was not given yet; the others run to their end.
+        """
+        self._dispatcher.close()
+        if cancel_futures:
+            self._dispatcher.cancel_waiting()
+        if wait:
+            self._dispatcher.join()

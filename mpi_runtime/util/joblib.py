@@ -1,0 +1,124 @@
+"""A backend for joblib whose batches of calls run as tasks of the job; scikit-learn computes through joblib.
+
+from joblib import Parallel, delayed, parallel_config
+from mpi_runtime.util.joblib import register_mpi_runtime
+
+register_mpi_runtime()
+with parallel_config(backend="mpi_runtime"):
+    print(Parallel()(delayed(pow)(n, 2) for n in range(100)))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, suppress
+from typing import Any
+
+from mpi_runtime.context import cluster_resources
+from mpi_runtime.processes.blocking_future import blocked
+from mpi_runtime.util.futures import Executor
+
+try:
+    from joblib.parallel import (
+        AutoBatchingMixin,
+        FallbackToBackend,
+        ParallelBackendBase,
+        SequentialBackend,
+        register_parallel_backend,
+    )
+except ImportError as error:
+    raise ImportError(
+        "mpi_runtime.util.joblib needs joblib, which cannot be imported here: pip install 'mpi-runtime[joblib]'"
+    ) from error
+
+__all__ = ["register_mpi_runtime"]
+
+
+def register_mpi_runtime() -> None:
+    """Make the backend "mpi_runtime" known to joblib: for `parallel_config`, `parallel_backend` and `Parallel`.
+
+        with parallel_config(backend="mpi_runtime", n_jobs=8, ray_remote_args={"num_cpus": 2}): ...
+
+    `n_jobs` is how many batches may be in the hands of the runtime at a time: -1, the default, for the CPUs of the job,
+    -2 for one less. With 1 all is computed in the calling process. `ray_remote_args` are options of the tasks, as for
+    `remote`. A `Parallel` inside of a call runs as tasks too if it says for how many `n_jobs`. What a call raises comes
+    out as it was raised, with the remote traceback as its `__cause__`. A job with defaults is started if there is none.
+    """
+    register_parallel_backend("mpi_runtime", Backend)
+
+
+class Backend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # joblib has no types
+    """What joblib asks of a backend. It is made anew for each `parallel_config`, and travels with batches."""
+
+    supports_retrieve_callback = True
+    default_n_jobs = -1
+
+    def __init__(
+        self, nesting_level: int | None = None, ray_remote_args: Mapping[str, Any] | None = None, **others: Any
+    ) -> None:
+        super().__init__(nesting_level=nesting_level, **others)
+        self._options = dict(ray_remote_args or {})
+        self._executor: Executor | None = None
+
+    def effective_n_jobs(self, n_jobs: int | None) -> int:
+        """How many batches may be in flight.
+
+        Raises:
+            ValueError: `n_jobs` is 0.
+        """
+        if n_jobs == 0:
+            raise ValueError("n_jobs == 0 in Parallel has no meaning: give a number, or -1 for all CPUs of the job")
+        if n_jobs is None:
+            return 1
+        return n_jobs if n_jobs > 0 else max(1, int(cluster_resources().get("CPU", 1)) + 1 + n_jobs)
+
+    def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
+        """A `Parallel` begins. What else joblib passes is about memory maps and threads: there are none here."""
+        n_jobs = self.effective_n_jobs(n_jobs)
+        if n_jobs == 1:
+            raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
+        self.parallel = parallel
+        self._executor = Executor(n_jobs, **self._options)
+        return n_jobs
+
+    def submit(self, func: Callable[[], Any], callback: Callable[[Future[Any]], Any] | None = None) -> Future[Any]:
+        """Have a batch computed, and joblib called back unless the `Parallel` is aborted before that."""
+        executor = self._executor
+
+        def call_back(future: Future[Any]) -> None:
+            # Batches of an aborted `Parallel` end later: the same object, used again, must not count them.
+            if callback is not None and executor is self._executor:
+                callback(future)
+
+        future: Future[Any] = Future()
+        with suppress(RuntimeError):  # aborted since joblib looked: nobody will ask for the result
+            if executor is not None:
+                future = executor.submit(func)
+                future.add_done_callback(call_back)
+        return future
+
+    def retrieve_result_callback(self, out: Future[Any]) -> Any:
+        """The result of a batch that has ended."""
+        return out.result()
+
+    def retrieval_context(self) -> AbstractContextManager[None]:
+        """Entered by `Parallel` while it waits for results."""
+        return blocked()
+
+    def abort_everything(self, ensure_ready: bool = True) -> None:
+        """Begin no more batches of this `Parallel`; those that the runtime was given run to their end."""
+        self.terminate()
+        if ensure_ready:
+            self.configure(self.parallel.n_jobs, self.parallel)
+
+    def terminate(self) -> None:
+        """A `Parallel` has ended, or its `with` block."""
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=False, cancel_futures=True)
+        self.reset_batch_stats()
+
+    def get_nested_backend(self) -> tuple[Backend, int]:
+        """What a `Parallel` inside of a call uses unless told otherwise, and with how many jobs."""
+        return Backend(nesting_level=(self.nesting_level or 0) + 1, ray_remote_args=self._options), 1

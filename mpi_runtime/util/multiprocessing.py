@@ -1,0 +1,341 @@
+"""A pool of processes as in the standard library's `multiprocessing`, whose processes are actors of the job.
+
+from mpi_runtime.util.multiprocessing import Pool
+
+def square(x):
+    return x * x
+
+with Pool() as pool:
+    print(pool.map(square, range(100)))
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Any, NoReturn, TypeVar
+
+from mpi_runtime.actors import ActorHandle
+from mpi_runtime.api import kill, put, remote
+from mpi_runtime.context import cluster_resources
+from mpi_runtime.errors import ActorError, MpiRuntimeError, TaskError
+from mpi_runtime.refs import ObjectRef
+from mpi_runtime.util.dispatch import Dispatcher
+from mpi_runtime.util.pool_process import PoolProcess
+from mpi_runtime.util.pool_results import AsyncResult, IMapIterator, TimeoutError, terminated
+
+__all__ = ["AsyncResult", "IMapIterator", "Pool", "TimeoutError"]
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+_CHUNKS_PER_PROCESS = 4
+"""Into how many chunks `map` cuts what it has: one is much overhead each, the other has processes wait for the last."""
+_AHEAD_PER_PROCESS = 4
+"""How many chunks `imap` may have begun and not handed over to the caller."""
+
+_RUNNING, _CLOSED, _TERMINATED = "running", "closed", "terminated"
+
+
+class _Slot:
+    """A process of the pool: an actor, and after it has died or served its time the next one."""
+
+    def __init__(self, make: Callable[[], ActorHandle], tasks_max: float) -> None:
+        self._make = make
+        self._tasks_max = tasks_max
+        self._tasks = 0
+        self._actor: ActorHandle | None = make()
+        self._lock = threading.Lock()
+        self._is_killed = False
+
+    def call(self, method: str, function: object, *args: object) -> ObjectRef[Any]:
+        with self._lock:
+            if self._is_killed:
+                raise terminated()
+            if self._actor is None:
+                self._actor = self._make()
+            actor = self._actor
+        ref: ObjectRef[Any] = getattr(actor, method).remote(function, *args)
+        return ref
+
+    def ended(self, error: BaseException | None) -> None:
+        """A call has ended."""
+        with self._lock:
+            self._tasks += 1
+            # An error of an actor that user code has met is no news of ours.
+            is_dead = isinstance(error, ActorError) and not isinstance(error, TaskError)
+            if is_dead or self._tasks >= self._tasks_max:
+                self._actor, self._tasks = None, 0
+
+    def dismiss(self) -> None:
+        """Let go of the actor, which then ends."""
+        with self._lock:
+            self._actor = None
+
+    def kill(self) -> None:
+        with self._lock:
+            self._is_killed = True
+            actor, self._actor = self._actor, None
+        if actor is not None:
+            kill(actor)
+
+
+class Pool:
+    """Processes that calls are shared out to. Interface and meaning are those of `multiprocessing.Pool`, on all nodes.
+
+    Beyond that: a call whose process dies raises `ActorDiedError`, and the process is replaced. What a function raises
+    has the remote traceback as its `__cause__`. After `terminate` unfinished results raise `TaskCancelledError`. Arrays
+    in results may be read-only.
+
+    Each process has global variables of its own. Those of the main program that a function mentions come with it, as
+    they are in the caller by then, unless the process has met them before: then they are as its calls have left them.
+
+    A pool should be closed or terminated, or used in a `with` block, which terminates it.
+    """
+
+    def __init__(
+        self,
+        processes: int | None = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: Iterable[Any] = (),
+        maxtasksperchild: int | None = None,
+        context: object = None,
+        *,
+        ray_remote_args: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make the processes in the running job; starts a job with defaults if there is none.
+
+        Args:
+            processes: how many; None for one for each CPU of the job.
+            initializer: called as `initializer(*initargs)` in each process before all else. If it raises, so do the
+                calls that come to this process, with `ActorDiedError`.
+            initargs: its arguments.
+            maxtasksperchild: how many tasks (chunks of calls) a process serves before it is replaced; None: no limit.
+            context: accepted for the standard library's sake.
+            ray_remote_args: options of the actors, as for `remote`: `num_gpus`, `resources` and others. Without
+                `num_cpus` they occupy no CPU, so that there may be more of them than CPUs.
+
+        Raises:
+            ValueError: `processes` or `maxtasksperchild` is below 1, or there is no such option.
+            TypeError: the initializer is not callable, or cannot be serialised.
+        """
+        del context
+        if processes is None:
+            processes = max(1, int(cluster_resources().get("CPU", 1)))
+        if processes < 1:
+            raise ValueError(f"processes must be at least 1, not {processes}")
+        if maxtasksperchild is not None and (not isinstance(maxtasksperchild, int) or maxtasksperchild < 1):
+            raise ValueError(f"maxtasksperchild must be a whole number, at least 1, or None, not {maxtasksperchild!r}")
+        if initializer is not None and not callable(initializer):
+            raise TypeError(f"initializer must be callable, not {initializer!r}")
+        actor = remote(PoolProcess).options(**(ray_remote_args or {}))
+        make = partial(actor.remote, None if initializer is None else put((initializer, tuple(initargs))))
+        self._slots = [_Slot(make, maxtasksperchild or math.inf) for _ in range(processes)]
+        self._dispatcher = Dispatcher("pool", self._slots, _Slot.ended)
+        self._state = _RUNNING
+        self._terminated = threading.Event()
+        self._lock = threading.Lock()
+        self._iterators: weakref.WeakSet[IMapIterator[Any]] = weakref.WeakSet()  # their threads keep them
+
+    def apply(self, func: Callable[..., T], args: Iterable[Any] = (), kwds: Mapping[str, Any] | None = None) -> T:
+        """Call `func(*args, **kwds)` in one of the processes and wait for the result.
+
+        Raises:
+            ValueError: the pool is not running.
+            Exception: whatever the call has raised.
+        """
+        return self.apply_async(func, args, kwds).get()
+
+    def apply_async(
+        self,
+        func: Callable[..., T],
+        args: Iterable[Any] = (),
+        kwds: Mapping[str, Any] | None = None,
+        callback: Callable[[T], object] | None = None,
+        error_callback: Callable[[BaseException], object] | None = None,
+    ) -> AsyncResult[T]:
+        """Have `func(*args, **kwds)` called, and return at once.
+
+        Args:
+            func: the function.
+            args: its arguments by position.
+            kwds: its arguments by name.
+            callback: called with the result, in a thread of this process that serves all results: it should be short.
+            error_callback: called with the exception if there is one, in the same way.
+
+        Raises:
+            ValueError: the pool is not running.
+        """
+        work = ("apply", func, tuple(args), dict(kwds or {}))
+        return self._submit_all([work], lambda results: results[0], callback, error_callback)
+
+    def map(self, func: Callable[[S], T], iterable: Iterable[S], chunksize: int | None = None) -> list[T]:
+        """The results of `func(item)` for each item, in order.
+
+        Args:
+            func: the function.
+            iterable: the items; read to its end first.
+            chunksize: how many items are sent at a time; None for a fourth of each process's share.
+
+        Raises:
+            ValueError: the pool is not running, or `chunksize` is below 1.
+            TypeError: the function cannot be serialised.
+            Exception: whatever a call has raised; of several the first in order, when all have ended.
+        """
+        return self.map_async(func, iterable, chunksize).get()
+
+    def map_async(
+        self,
+        func: Callable[[S], T],
+        iterable: Iterable[S],
+        chunksize: int | None = None,
+        callback: Callable[[list[T]], object] | None = None,
+        error_callback: Callable[[BaseException], object] | None = None,
+    ) -> AsyncResult[list[T]]:
+        """Like `map`, but returns at once. For the callbacks see `apply_async`: they get the list, or one error."""
+        return self._map_async("map", func, iterable, chunksize, callback, error_callback)
+
+    def starmap(
+        self, func: Callable[..., T], iterable: Iterable[Iterable[Any]], chunksize: int | None = None
+    ) -> list[T]:
+        """Like `map`, of `func(*item)`."""
+        return self.starmap_async(func, iterable, chunksize).get()
+
+    def starmap_async(
+        self,
+        func: Callable[..., T],
+        iterable: Iterable[Iterable[Any]],
+        chunksize: int | None = None,
+        callback: Callable[[list[T]], object] | None = None,
+        error_callback: Callable[[BaseException], object] | None = None,
+    ) -> AsyncResult[list[T]]:
+        """Like `map_async`, of `func(*item)`."""
+        return self._map_async("starmap", func, iterable, chunksize, callback, error_callback)
+
+    def imap(self, func: Callable[[S], T], iterable: Iterable[S], chunksize: int = 1) -> IMapIterator[T]:
+        """Like `map`, one result after another, for iterables without end too.
+
+        Args:
+            func: the function.
+            iterable: the items. They are taken from it in another thread, and only some chunks for each process before
+                the results of earlier ones are taken from the iterator; with `join` all that there are.
+            chunksize: how many items are sent at a time. They succeed or fail together.
+
+        Raises:
+            ValueError: the pool is not running, or `chunksize` is below 1.
+            TypeError: the function cannot be serialised.
+        """
+        return self._imap(func, iterable, chunksize, is_ordered=True)
+
+    def imap_unordered(self, func: Callable[[S], T], iterable: Iterable[S], chunksize: int = 1) -> IMapIterator[T]:
+        """Like `imap`, but the results come in the order in which the calls end."""
+        return self._imap(func, iterable, chunksize, is_ordered=False)
+
+    def close(self) -> None:
+        """Take no more calls; those that it has go on to their end."""
+        with self._lock:
+            if self._state == _RUNNING:
+                self._state = _CLOSED
+
+    def terminate(self) -> None:
+        """Kill the processes, with what they are doing.
+
+        Unfinished results raise `TaskCancelledError`; their callbacks are not called.
+        """
+        with self._lock:
+            self._state = _TERMINATED
+        self._terminated.set()
+        self._dispatcher.close()
+        for iterator in list(self._iterators):
+            iterator._stop()
+        self._dispatcher.cancel_waiting()
+        for slot in self._slots:
+            # The job may have ended before the pool, and its processes with it.
+            with suppress(MpiRuntimeError):
+                slot.kill()
+
+    def join(self) -> None:
+        """Wait until all calls have ended. Their processes are then told to end too.
+
+        Raises:
+            ValueError: neither `close` nor `terminate` was called before.
+        """
+        if self._state == _RUNNING:
+            raise ValueError("The pool is still running: call close() or terminate() before join()")
+        for iterator in list(self._iterators):
+            iterator._feed_all()
+        self._dispatcher.join()
+        for slot in self._slots:
+            slot.dismiss()
+
+    def __enter__(self) -> Pool:
+        self._check_running()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.terminate()
+
+    def __reduce__(self) -> NoReturn:
+        raise NotImplementedError("a pool cannot be passed to another process; make one there")
+
+    def _check_running(self) -> None:
+        if self._state != _RUNNING:
+            raise ValueError(f"The pool is not running: it was {self._state}")
+
+    def _submit_all(
+        self,
+        works: list[tuple[Any, ...]],
+        assemble: Callable[[list[Any]], T],
+        callback: Callable[[T], object] | None,
+        error_callback: Callable[[BaseException], object] | None,
+    ) -> AsyncResult[T]:
+        """Have calls of methods of the actors made, each on any of them."""
+        self._check_running()
+        futures: list[Future[Any]] = [Future() for _ in works]
+        result = AsyncResult(assemble, futures, self._terminated, callback, error_callback)
+        for future, work in zip(futures, works, strict=True):
+            self._submit(future, work)
+        return result
+
+    def _submit(self, future: Future[Any], work: tuple[Any, ...]) -> None:
+        try:
+            self._dispatcher.submit(future, lambda slot: slot.call(*work))
+        except RuntimeError:  # terminated since it was looked at
+            future.cancel()
+
+    def _map_async(
+        self,
+        method: str,
+        func: Callable[..., T],
+        iterable: Iterable[Any],
+        chunksize: int | None,
+        callback: Callable[[list[T]], object] | None,
+        error_callback: Callable[[BaseException], object] | None,
+    ) -> AsyncResult[list[T]]:
+        self._check_running()
+        items = list(iterable)
+        if chunksize is None:
+            chunksize = max(1, math.ceil(len(items) / (_CHUNKS_PER_PROCESS * len(self._slots))))
+        works = list(_works(method, func, items, chunksize))
+        return self._submit_all(works, lambda lists: list(itertools.chain(*lists)), callback, error_callback)
+
+    def _imap(self, func: Callable[[S], T], iterable: Iterable[S], chunksize: int, is_ordered: bool) -> IMapIterator[T]:
+        self._check_running()
+        works = _works("map", func, iterable, chunksize)
+        iterator: IMapIterator[T] = IMapIterator(self._submit, works, is_ordered, _AHEAD_PER_PROCESS * len(self._slots))
+        self._iterators.add(iterator)
+        return iterator
+
+
+def _works(method: str, func: Callable[..., Any], items: Iterable[Any], size: int) -> Iterator[tuple[Any, ...]]:
+    """The items in chunks, each with what is to be done; the function is serialised once for all."""
+    if size < 1:
+        raise ValueError(f"chunksize must be at least 1, not {size}")
+    shared, iterator = put(func), iter(items)
+    return ((method, shared, chunk) for chunk in iter(lambda: list(itertools.islice(iterator, size)), []))

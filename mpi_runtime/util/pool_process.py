@@ -1,0 +1,67 @@
+"""What runs in a process of a pool: chunks of calls, with the global variables that a process has."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from types import FunctionType
+from typing import Any
+
+
+class PoolProcess:
+    """The actor."""
+
+    def __init__(self, initializer: tuple[Callable[..., object], tuple[Any, ...]] | None) -> None:
+        self._variables: dict[str, dict[str, Any]] = {}
+        """Global variables of modules that are not here, by module: see `_run`."""
+        if initializer is not None:
+            self._run(initializer[0], initializer[0], *initializer[1])
+
+    def apply(self, function: Callable[..., Any], args: Iterable[Any], kwds: Mapping[str, Any]) -> Any:
+        """One call."""
+        return self._run(function, function, *args, **kwds)
+
+    def map(self, function: Callable[..., Any], items: Iterable[Any]) -> list[Any]:
+        """A call for each item."""
+        return self._run(function, lambda: list(map(function, items)))  # type: ignore[no-any-return]
+
+    def starmap(self, function: Callable[..., Any], items: Iterable[Iterable[Any]]) -> list[Any]:
+        """A call for each tuple of arguments."""
+        return self._run(function, lambda: list(itertools.starmap(function, items)))  # type: ignore[no-any-return]
+
+    def _run(self, function: Callable[..., Any], act: Callable[..., Any], /, *args: Any, **kwds: Any) -> Any:
+        """Act, with the variables that earlier calls have left.
+
+        A function of the main program comes by value, each time with a copy of the global variables that it mentions.
+        In a process of a pool there has to be one of each, or an initializer could not set what others are to find.
+        """
+        ours = _globals(function)
+        if ours is None:
+            return act(*args, **kwds)
+        kept = self._variables.setdefault(ours.get("__name__", ""), {})
+        ours.update(kept)
+        before = dict(ours)
+        try:
+            return act(*args, **kwds)
+        finally:
+            for name, value in ours.items():
+                # Functions come with each function that mentions them, and find the variables where that does.
+                if not isinstance(value, FunctionType) or value is not before.get(name):
+                    kept[name] = value
+
+
+def _globals(function: Any) -> dict[str, Any] | None:
+    """The global variables of a function that came by value; None for what was imported here."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    if inspect.isclass(function):
+        function = function.__init__
+    elif not hasattr(function, "__globals__"):
+        function = getattr(type(function), "__call__", None)  # noqa: B004  (not whether there is one, but which)
+    found: dict[str, Any] | None = getattr(function, "__globals__", None)
+    module = sys.modules.get(found.get("__name__", "")) if found is not None else None
+    return None if module is not None and vars(module) is found else found

@@ -1,0 +1,216 @@
+"""What a pool gives for calls that it was given: results that come, and iterators over them."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
+
+from mpi_runtime.errors import ActorError, TaskCancelledError
+from mpi_runtime.processes.blocking_future import blocked
+from mpi_runtime.util.dispatch import guarded
+
+T = TypeVar("T")
+
+TimeoutError = multiprocessing.TimeoutError
+
+
+class AsyncResult(Generic[T]):
+    """What will come of calls that a pool was given: see `Pool.apply_async` and `Pool.map_async`."""
+
+    def __init__(
+        self,
+        assemble: Callable[[list[Any]], T],
+        futures: list[Future[Any]],
+        terminated: threading.Event,
+        callback: Callable[[T], object] | None,
+        error_callback: Callable[[BaseException], object] | None,
+    ) -> None:
+        self._assemble = assemble
+        self._futures = futures
+        self._terminated = terminated
+        self._callback = callback
+        self._error_callback = error_callback
+        self._unfinished = len(futures)
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._value: Any = None
+        self._error: BaseException | None = None
+        if not futures:
+            self._conclude()
+        for future in futures:
+            future.add_done_callback(self._one_ended)
+
+    def get(self, timeout: float | None = None) -> T:
+        """Wait for the result and return it.
+
+        Args:
+            timeout: seconds to wait at most; None for as long as it takes.
+
+        Raises:
+            TimeoutError: it was not there in time; the `TimeoutError` of `multiprocessing`.
+            Exception: whatever the call has raised. Of several calls, what the first in order has raised, when all have
+                ended. `ActorDiedError` if the process died, `TaskCancelledError` if the pool was terminated.
+        """
+        self.wait(timeout)
+        if not self.ready():
+            raise TimeoutError
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[no-any-return]
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until the result is there, or for `timeout` seconds."""
+        if not self.ready():
+            with blocked():
+                self._ended.wait(timeout)
+
+    def ready(self) -> bool:
+        """Whether the calls have ended."""
+        return self._ended.is_set()
+
+    def successful(self) -> bool:
+        """Whether they have ended without an exception.
+
+        Raises:
+            ValueError: they have not ended.
+        """
+        if not self.ready():
+            raise ValueError("successful() can be asked only when ready()")
+        return self._error is None
+
+    def _one_ended(self, _: Future[Any]) -> None:
+        with self._lock:
+            self._unfinished -= 1
+            if self._unfinished:
+                return
+        self._conclude()
+
+    def _conclude(self) -> None:
+        try:
+            self._value = self._assemble([future.result() for future in self._futures])
+        except BaseException as error:
+            self._error = terminated() if self._terminated.is_set() else error.with_traceback(None)
+        self._futures = []
+        # Before anybody can know of the result: who has it may rely on the callback's having been.
+        if self._error is None and self._callback is not None:
+            guarded(self._callback, self._value)
+        if self._error is not None and self._error_callback is not None and not self._terminated.is_set():
+            guarded(self._error_callback, self._error)
+        self._ended.set()
+
+
+class IMapIterator(Iterator[T]):
+    """The results of `Pool.imap` and `Pool.imap_unordered`, one after another."""
+
+    def __init__(
+        self, submit: Callable[[Future[Any], Any], None], chunks: Iterator[Any], is_ordered: bool, ahead_max: float
+    ) -> None:
+        self._submit = submit
+        self._is_ordered = is_ordered
+        self._ahead_max = ahead_max
+        self._changed = threading.Condition()
+        self._line: deque[Future[list[T]]] = deque()
+        """Chunks to be handed over: in order as they were begun, else as they have ended."""
+        self._ahead = 0
+        """How many chunks were begun and not handed over."""
+        self._is_fed = False
+        """Whether no more chunks will come."""
+        self._is_stopped = False
+        self._items: Iterator[T] = iter(())
+        self._feeder = threading.Thread(target=self._feed, args=(chunks,), name="mpi_runtime pool imap", daemon=True)
+        self._feeder.start()
+
+    def __next__(self) -> T:
+        return self.next()
+
+    def next(self, timeout: float | None = None) -> T:
+        """The next result.
+
+        Args:
+            timeout: seconds to wait at most; None for as long as it takes.
+
+        Raises:
+            StopIteration: there are no more.
+            TimeoutError: it was not there in time; the `TimeoutError` of `multiprocessing`.
+            Exception: whatever the call has raised, or the iterable with the arguments. Later results can still be had.
+        """
+        while True:
+            for item in self._items:
+                return item
+            with self._changed:
+                if not self._can_go_on():
+                    with blocked():
+                        self._changed.wait_for(self._can_go_on, timeout)
+                if not self._can_go_on():
+                    raise TimeoutError
+                if not self._line:
+                    raise StopIteration
+                future = self._line.popleft()
+                self._ahead -= 1
+                self._changed.notify_all()
+            # A call in hand of a killed process says why that died; here it is known better.
+            if future.cancelled() or (self._is_stopped and isinstance(future.exception(), ActorError)):
+                raise terminated()
+            self._items = iter(future.result())
+
+    def _can_go_on(self) -> bool:
+        if self._line:
+            return self._line[0].done()
+        return self._is_fed and not self._ahead
+
+    def _feed(self, chunks: Iterator[Any]) -> None:
+        """Begin chunks, as long as not too many wait to be handed over."""
+        try:
+            for chunk in chunks:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._is_stopped or self._ahead < self._ahead_max)
+                    if self._is_stopped:
+                        raise terminated()
+                self._begin(chunk)
+        except BaseException as error:
+            failed: Future[list[T]] = Future()
+            failed.set_exception(error)
+            with self._changed:
+                self._line.append(failed)
+                self._ahead += 1
+        with self._changed:
+            self._is_fed = True
+            self._changed.notify_all()
+
+    def _begin(self, chunk: Any) -> None:
+        future: Future[list[T]] = Future()
+        future.add_done_callback(self._one_ended)
+        with self._changed:
+            self._ahead += 1
+            if self._is_ordered:
+                self._line.append(future)
+        self._submit(future, chunk)
+
+    def _one_ended(self, future: Future[list[T]]) -> None:
+        with self._changed:
+            if not self._is_ordered:
+                self._line.append(future)
+            self._changed.notify_all()
+
+    def _stop(self) -> None:
+        """Begin no more chunks."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+
+    def _feed_all(self) -> None:
+        """Begin all chunks, though nobody takes their results, and wait until that is done."""
+        with self._changed:
+            self._ahead_max = math.inf
+            self._changed.notify_all()
+        self._feeder.join()
+
+
+def terminated() -> TaskCancelledError:
+    """What a call raises that its pool did not live to see the end of."""
+    return TaskCancelledError("the pool was terminated before the call had ended")

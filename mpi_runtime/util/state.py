@@ -1,0 +1,142 @@
+"""What there is in the job now: calls, actors, objects, processes, nodes, placement groups.
+
+The names are those of Ray's state API. Calls are listed until they end; `summarize_tasks` has the numbers of those that
+have ended. Each entry is a dictionary whose items can be read as attributes too.
+
+    from mpi_runtime.util.state import list_tasks
+
+    for task in list_tasks(filters=[("state", "=", "RUNNING")]):
+        print(task.name, task.worker_pid)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mpi_runtime import nodes, running
+
+Filter = tuple[str, str, Any]
+LIMIT = 100
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": lambda found, wanted: bool(found == wanted),
+    "!=": lambda found, wanted: bool(found != wanted),
+}
+
+
+class Entry(dict[str, Any]):
+    """One entry of a list: `entry["name"]` or `entry.name`."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"there is no {name!r}; there are: {', '.join(self)}") from None
+
+
+def list_tasks(filters: Sequence[Filter] = (), limit: int = LIMIT) -> list[Entry]:
+    """Calls that have not ended, those submitted first at the front.
+
+    Args:
+        filters: such as `("state", "=", "RUNNING")`: a key, `=` or `!=`, and a value; all must hold.
+        limit: how many entries at most.
+
+    Raises:
+        ValueError: a filter is none, or names a key that there is not.
+    """
+    return _list("tasks", filters, limit)
+
+
+def list_actors(filters: Sequence[Filter] = (), limit: int = LIMIT) -> list[Entry]:
+    """Actors that live, or of which somebody has a handle. For the arguments see `list_tasks`."""
+    return _list("actors", filters, limit)
+
+
+def list_objects(filters: Sequence[Filter] = (), limit: int = LIMIT) -> list[Entry]:
+    """Objects of the store, with their sizes in bytes. For the arguments see `list_tasks`."""
+    return _list("objects", filters, limit)
+
+
+def list_workers(filters: Sequence[Filter] = (), limit: int = LIMIT) -> list[Entry]:
+    """Processes that run calls. For the arguments see `list_tasks`."""
+    return _list("workers", filters, limit)
+
+
+def list_placement_groups(filters: Sequence[Filter] = (), limit: int = LIMIT) -> list[Entry]:
+    """Placement groups that have not been removed. For the arguments see `list_tasks`."""
+    return _list("group_table", filters, limit)
+
+
+def list_nodes(filters: Sequence[Filter] = (), limit: int = LIMIT) -> list[Entry]:
+    """Nodes of the job. For the arguments see `list_tasks`."""
+    entries = [
+        Entry(
+            node_id=node["NodeID"],
+            node_name=node["NodeName"],
+            is_head_node=0 in node["ranks"],
+            state="ALIVE" if node["Alive"] else "DEAD",
+            resources_total=node["Resources"],
+            labels=node["Labels"],
+        )
+        for node in nodes()
+    ]
+    return _filtered(entries, filters, limit)
+
+
+def get_task(id: str) -> Entry | None:
+    """The call with this id, while it has not ended."""
+    return _one("tasks", "task_id", id)
+
+
+def get_actor(id: str) -> Entry | None:
+    """The actor with this id."""
+    return _one("actors", "actor_id", id)
+
+
+def get_node(id: str) -> Entry | None:
+    """The node with this id."""
+    return next((one for one in list_nodes(limit=1 << 31) if one.node_id == id), None)
+
+
+def summarize_tasks() -> dict[str, Any]:
+    """How many calls there are of each function in each state, and how many have ended since the job began."""
+    counts: dict[str, Counter[str]] = {}
+    for task in running.client().query("tasks"):
+        counts.setdefault(task["name"], Counter())[task["state"]] += 1
+    totals = running.client().query("statistics")
+    ended = {name: totals[name] for name in ("submitted", "finished", "failed", "retried")}
+    return {"summary": {name: dict(states) for name, states in counts.items()}, **ended}
+
+
+def summarize_actors() -> dict[str, dict[str, int]]:
+    """How many actors there are of each class in each state."""
+    counts: dict[str, Counter[str]] = {}
+    for actor in running.client().query("actors"):
+        counts.setdefault(actor["class_name"], Counter())[actor["state"]] += 1
+    return {name: dict(states) for name, states in counts.items()}
+
+
+def summarize_objects() -> dict[str, int]:
+    """How many objects there are, and how many bytes they have."""
+    sizes = [found["object_size"] for found in running.client().query("objects")]
+    return {"total_objects": len(sizes), "total_size_bytes": sum(sizes)}
+
+
+def _list(what: str, filters: Sequence[Filter], limit: int) -> list[Entry]:
+    return _filtered([Entry(one) for one in running.client().query(what)], filters, limit)
+
+
+def _one(what: str, key: str, id: str) -> Entry | None:
+    return next((Entry(one) for one in running.client().query(what) if one[key] == id), None)
+
+
+def _filtered(entries: list[Entry], filters: Sequence[Filter], limit: int) -> list[Entry]:
+    for one in filters:
+        if not isinstance(one, tuple) or len(one) != 3 or one[1] not in _COMPARE:
+            raise ValueError(f"a filter is (key, '=' or '!=', value), not {one!r}")
+        key, comparison, wanted = one
+        if entries and key not in entries[0]:
+            raise ValueError(f"there is no key {key!r} to filter by; there are: {', '.join(entries[0])}")
+        entries = [entry for entry in entries if _COMPARE[comparison](entry[key], wanted)]
+    return entries[:limit]

@@ -1,0 +1,229 @@
+"""Placement groups: bundles of resources that are reserved on nodes all at once or not at all.
+
+A group waits until there is room for all its bundles; groups that wait are tried in order of creation whenever
+something comes free, and the nodes that one would need are kept for it for a time, as for a large request. A bundle
+that is placed is a source of grants like a node. The group's id is that of an object which gets its value when the
+group is placed, so that it can be waited for like any other.
+
+The end of a group, in steps:
+1. It is unknown from now on: its name is free, and who waits for it is told.
+2. What waits for it, for arguments or in queues to run in it, fails. Its queues go.
+3. Executors that work in it are killed. What they had in hand fails; it is not run again.
+4. What a bundle has goes back to its node when the last executor in it is known to be gone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import field
+
+from mpi_runtime.scheduler import actors, calls, endings, objects, packing
+from mpi_runtime.scheduler.effects import Answer, StopExecutor
+from mpi_runtime.scheduler.events import BundleSpec, GroupCreated, Value
+from mpi_runtime.scheduler.nodes import NOTHING, STOPPING, Bundle, Claimant, Executor
+from mpi_runtime.scheduler.placement import leave
+from mpi_runtime.scheduler.reservations import claim, end_reservation
+from mpi_runtime.scheduler.resources import Request, copy_of, give_back, pool_of, request_of, take
+from mpi_runtime.scheduler.strategies import able, reachable, why_removed
+from mpi_runtime.scheduler.tasks import ENDED, Task
+
+if TYPE_CHECKING:
+    from mpi_runtime.scheduler.state import Client, State
+
+REMOVED = "PlacementGroupRemovedError"
+CAUSE = "ended because its placement group was removed"
+
+
+class Group(Claimant, kw_only=True, eq=False, gc=False):
+    """One placement group that has not been removed."""
+
+    id: bytes
+    requests: list[Request]
+    """Of its bundles."""
+    strategy: str
+    data: bytes
+    """The value of its object."""
+    order: int
+    """How many calls had been submitted when it was created."""
+    name: tuple[str, str] | None
+    """Namespace and name, if it has them."""
+    specs: list[BundleSpec]
+    bundles: list[Bundle] = field(default_factory=list)
+    """Empty until it is placed."""
+    is_feasible: bool = True
+    """Whether an arrangement was found for the case that nothing else ran at all. If not it is not tried."""
+
+    def position(self) -> int:
+        """When it was created, while it waits."""
+        return NOTHING if self.bundles else self.order
+
+
+def create(state: State, client: Client, event: GroupCreated) -> None:
+    """A client asks for a group. It holds the object, and so does the group."""
+    name = (event.namespace, event.name) if event.name else None
+    if name is not None:
+        taken = name in state.group_names
+        state.to_client(client.id, Answer(event.request, msgspec.msgpack.encode(not taken)))
+        if taken:
+            return
+        state.group_names[name] = event.id
+    requests = [request_of(bundle) for bundle in event.bundles]
+    group = Group(
+        id=event.id,
+        requests=requests,
+        strategy=event.strategy,
+        data=event.data,
+        order=state.submitted,
+        name=name,
+        specs=event.bundles,
+    )
+    look_at_nodes(state, group)
+    state.groups[event.id] = state.waiting_groups[event.id] = group
+    state.objects[event.id] = objects.Object(event.id, client.id, 2)
+    client.held[event.id] = None
+    state.freed = True  # it is tried with the next decision
+
+
+# Placing
+
+
+def place_waiting(state: State, now: int) -> None:
+    """Place the groups for which there is room now; keep nodes for those that there is none for."""
+    for group in list(state.waiting_groups.values()):
+        spots = find_spots(state, group)
+        if spots is not None:
+            place(state, group, spots)
+        elif group.is_feasible:
+            reserve(state, group, now)
+
+
+def find_spots(state: State, group: Group) -> packing.Spots | None:
+    """Where the bundles of a group can be reserved now."""
+    if not group.is_feasible or any(state.index.find(request, group) is None for request in group.requests):
+        return None  # most often so, and cheap to see
+    free = {node.host: node.free for node in able(state) if node.reserved_for in (None, group)}
+    return packing.arrange(group.requests, group.strategy, free)
+
+
+def look_at_nodes(state: State, group: Group) -> None:
+    """Learn whether the nodes that there are could ever hold the group."""
+    owned = {node.host: node.total for node in able(state)}
+    group.is_feasible = packing.arrange(group.requests, group.strategy, owned) is not None
+
+
+def reserve(state: State, group: Group, now: int) -> None:
+    """Calls could take for ever what comes free one by one: keep all nodes that the group needs for it, for a time."""
+    if group.reserved or now < group.no_reservation_until_us:
+        return
+    pools = {node.host: reachable(node) for node in able(state) if node.reserved_for is None}
+    spots = packing.arrange(group.requests, group.strategy, pools)
+    if spots is not None:
+        claim(state, group, [state.nodes[host] for host in dict.fromkeys(host for _, host in spots)], now)
+
+
+def place(state: State, group: Group, spots: packing.Spots) -> None:
+    """Reserve all bundles, and tell those who wait."""
+    del state.waiting_groups[group.id]
+    end_reservation(state, group)
+    placed: dict[int, Bundle] = {}
+    for index, host in spots:
+        node = state.nodes[host]
+        grant = take(group.requests[index], node.free)
+        total = pool_of(grant, len(node.total.devices))
+        bundle = Bundle(total=total, free=copy_of(total), group=group.id, index=index, node=node, grant=grant)
+        placed[index] = bundle
+        node.bundles.append(bundle)
+        state.index.update(node)
+    group.bundles = [placed[index] for index in range(len(placed))]
+    objects.set_value(state, state.objects[group.id], Value(group.data))
+
+
+# Removing
+
+
+def remove(state: State, id: bytes) -> None:
+    """End a group and all that runs in it. The steps are at the head of this file."""
+    group = state.groups.pop(id, None)
+    if group is None:
+        return
+    state.waiting_groups.pop(id, None)
+    end_reservation(state, group)
+    if group.name is not None:
+        del state.group_names[group.name]
+    found = state.objects[id]
+    if found.state == objects.PENDING:
+        objects.fail(state, found, REMOVED, f"Placement group {id.hex()} was removed before it was placed.".encode())
+    objects.release(state, id)
+    fail_all(state, id)
+    end_actors(state, id)
+    for bundle in group.bundles:
+        bundle.removed = True
+        if bundle.reserved_for is not None:
+            end_reservation(state, bundle.reserved_for)
+        for executor in executors_in(bundle):
+            if executor.actor is None:
+                stop(state, bundle, executor)
+        drained(state, bundle)
+
+
+def fail_all(state: State, id: bytes) -> None:
+    """Step 2."""
+    for key, queue in list(state.queues.items()):
+        if queue.group == id:
+            queue.ready.clear()
+            state.waiting.pop(queue, None)
+            del state.queues[key]
+    for function in state.functions.values():
+        if function.where is not None and function.where.group == id:
+            function.queues.clear()
+    here = [
+        found.task
+        for found in state.objects.values()
+        if found.task is not None and (where := found.task.function.where) is not None and where.group == id
+    ]
+    for task in here:
+        if task.state not in ENDED and task.executor is None:
+            calls.fail(state, task, REMOVED, why_removed(state, task.function))
+
+
+def end_actors(state: State, id: bytes) -> None:
+    """Step 3 for actors, also for those that have no process at the moment."""
+    for actor in list(state.actors.values()):
+        where = actor.creation.function.where
+        if where is not None and where.group == id:
+            actors.end(state, actor, CAUSE, force=True)
+
+
+def stop(state: State, bundle: Bundle, executor: Executor) -> None:
+    """Step 3 for tasks."""
+    tasks: list[Task] = list(executor.in_hand.values())
+    executor.in_hand.clear()
+    executor.load_us = 0
+    if executor.queue is not None:
+        leave(executor.queue, executor)
+        executor.queue = None
+    executor.state = STOPPING
+    executor.expected_death = CAUSE
+    state.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
+    for task in tasks:
+        name, id = task.function.spec.name, bundle.group.hex()
+        why = f"{name} was stopped: placement group {id}, in which it ran or was about to, has been removed."
+        endings.fail(state, task, REMOVED, why)
+
+
+def executors_in(bundle: Bundle) -> list[Executor]:
+    """The executors that have a grant from the bundle."""
+    return [one for rank in bundle.node.ranks for one in rank.executors.values() if one.source is bundle]
+
+
+def drained(state: State, bundle: Bundle) -> None:
+    """Step 4, if nobody is left in a bundle that was removed."""
+    if not bundle.removed or executors_in(bundle):
+        return
+    node = bundle.node
+    node.bundles.remove(bundle)
+    give_back(bundle.grant, node.free)
+    state.index.update(node)
+    state.freed = True

@@ -1,0 +1,129 @@
+"""Lists of what there is, for programs and people that look: one dictionary for each call, actor, object or process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mpi_runtime.scheduler import actors as actor_states
+from mpi_runtime.scheduler import objects as object_states
+from mpi_runtime.scheduler.events import ACTOR, METHOD, TASK
+from mpi_runtime.scheduler.limits import UNIT
+from mpi_runtime.scheduler.nodes import EXECUTOR_STATE_NAMES
+from mpi_runtime.scheduler.resources import Request
+from mpi_runtime.scheduler.tasks import BLOCKED, LOST, READY, SENT, STAGING, WAITING
+
+if TYPE_CHECKING:
+    from mpi_runtime.scheduler.nodes import Executor
+    from mpi_runtime.scheduler.resources import Grant
+    from mpi_runtime.scheduler.state import State
+    from mpi_runtime.scheduler.tasks import Task
+
+KINDS = {TASK: "NORMAL_TASK", ACTOR: "ACTOR_CREATION_TASK", METHOD: "ACTOR_TASK"}
+WAITS = {
+    WAITING: "PENDING_ARGS_AVAIL", READY: "PENDING_NODE_ASSIGNMENT", LOST: "PENDING_NODE_ASSIGNMENT",
+    STAGING: "PENDING_ARGS_FETCH",
+}  # fmt: skip
+"""Ray's words for the states of calls that do not run."""
+LIVES = {
+    actor_states.CREATING: "PENDING_CREATION", actor_states.ALIVE: "ALIVE", actor_states.RESTARTING: "RESTARTING",
+    actor_states.ENDING: "DEAD", actor_states.DEAD: "DEAD",
+}  # fmt: skip
+
+
+def tasks(state: State, _: bytes) -> list[dict[str, Any]]:
+    """Every call that has not ended."""
+    live = {found.task.id: found.task for found in state.objects.values() if found.task is not None}
+    return [_task(task) for task in sorted(live.values(), key=lambda task: task.order)]
+
+
+def _task(task: Task) -> dict[str, Any]:
+    spec, executor = task.function.spec, task.executor
+    return {
+        "task_id": task.id.hex(),
+        "name": spec.name,
+        "type": KINDS[spec.kind],
+        "state": _state(task),
+        "attempt_number": task.call.attempt,
+        "actor_id": task.actor.id.hex() if task.actor is not None else None,
+        "node_id": executor.rank.node.id if executor is not None else None,
+        "worker_id": f"{executor.id:032x}" if executor is not None else None,
+        "worker_pid": executor.pid if executor is not None else None,
+        "required_resources": _required(task.function.request),
+    }
+
+
+def _state(task: Task) -> str:
+    if task.state == BLOCKED:
+        return "RUNNING_IN_RAY_GET"
+    if task.state == SENT:
+        executor = task.executor
+        assert executor is not None
+        beside = executor.actor is not None and executor.actor.creation.function.spec.concurrency
+        return "RUNNING" if beside or executor.running() is task else "SUBMITTED_TO_WORKER"
+    if task.function.is_method and task.state == READY:
+        return "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY"
+    return WAITS[task.state]
+
+
+def _required(request: Request) -> dict[str, float]:
+    named = {"CPU": request.cpu, "GPU": request.gpu, **dict(request.custom)}
+    needs = {name: units / UNIT for name, units in named.items() if units}
+    return needs | ({"memory": float(request.memory)} if request.memory else {})
+
+
+def _held(grant: Grant) -> dict[str, float]:
+    return _required(Request(grant.cpu, sum(units for _, units in grant.devices), grant.memory, grant.custom))
+
+
+def actors(state: State, _: bytes) -> list[dict[str, Any]]:
+    """Every actor that lives, or of which somebody has a handle."""
+    return [
+        {
+            "actor_id": actor.id.hex(),
+            "class_name": actor.creation.function.spec.name,
+            "state": LIVES[actor.state],
+            "name": actor.name[1] if actor.name is not None else "",
+            "ray_namespace": actor.name[0] if actor.name is not None else "",
+            "node_id": actor.executor.rank.node.id if actor.executor is not None else None,
+            "pid": actor.executor.pid if actor.executor is not None else None,
+            "num_restarts": actor.restarts,
+            "death_cause": actor.cause or None,
+            "pending_calls": sum(len(queue) for queue in actor.callers.values()),
+        }
+        for actor in state.actors.values()
+    ]
+
+
+def objects(state: State, _: bytes) -> list[dict[str, Any]]:
+    """Every object of the store."""
+    return [
+        {
+            "object_id": found.id.hex(),
+            "state": object_states.STATE_NAMES[found.state],
+            "object_size": next((place.size for place in (found.copies or {}).values()), len(found.data)),
+            "node_ids": [state.nodes[host].id for host in found.copies or ()],
+            "reference_count": found.references,
+        }
+        for found in state.objects.values()
+        if found.actor is None
+    ]
+
+
+def workers(state: State, _: bytes) -> list[dict[str, Any]]:
+    """Every process that runs user code for the job, besides the driver."""
+    return [_worker(executor) for executor in state.executors.values()]
+
+
+def _worker(executor: Executor) -> dict[str, Any]:
+    running = executor.running()
+    return {
+        "worker_id": f"{executor.id:032x}",
+        "pid": executor.pid,
+        "state": EXECUTOR_STATE_NAMES[executor.state],
+        "rank": executor.rank.number,
+        "node_id": executor.rank.node.id,
+        "actor_id": executor.actor.id.hex() if executor.actor is not None else None,
+        "task_id": running.id.hex() if running is not None else None,
+        "gpu_ids": list(executor.key.devices),
+        "assigned_resources": _held(executor.grant) if executor.grant is not None else {},
+    }

@@ -1,0 +1,291 @@
+"""Cancelling: what waits, what runs, what waits in `get`, what it has submitted, and what depends on it."""
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mpi_runtime
+from mpi_runtime import cancel, get, remote
+from mpi_runtime.errors import TaskCancelledError
+from tests.helpers import run_program, wait_until
+
+pytestmark = pytest.mark.usefixtures("job")
+INIT = {"num_cpus": 2}
+LONG_S = 60.0
+
+
+@remote(max_retries=3)
+def long(path: Path | None = None, value: Any = None) -> Any:
+    """Runs for long, in Python code."""
+    if path is not None:
+        path.touch()
+    end = time.monotonic() + LONG_S
+    while time.monotonic() < end:
+        time.sleep(0.001)
+    return value
+
+
+@remote
+def quick(value: Any = None) -> Any:
+    return value
+
+
+def is_cancelled(ref: Any) -> bool:
+    with pytest.raises(TaskCancelledError):
+        get(ref, timeout=20)
+    return True
+
+
+def test_a_call_that_runs(tmp_path: Path) -> None:
+    ref = long.remote(tmp_path / "runs")
+    wait_until((tmp_path / "runs").exists)
+    started = time.monotonic()
+    cancel(ref)
+    assert is_cancelled(ref)
+    assert time.monotonic() - started < LONG_S / 2
+    assert get(quick.remote(1)) == 1
+
+
+def test_a_call_that_is_queued(tmp_path: Path) -> None:
+    busy = [long.remote(tmp_path / str(number)) for number in range(2)]
+    queued = [long.remote(tmp_path / "never") for _ in range(20)]
+    wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+    for ref in queued:
+        cancel(ref)
+    assert all(is_cancelled(ref) for ref in queued)
+    for ref in busy:
+        cancel(ref)
+    assert all(is_cancelled(ref) for ref in busy)
+    assert not (tmp_path / "never").exists()
+
+
+def test_many_that_are_queued() -> None:
+    refs = [long.remote() for _ in range(5000)]
+    for ref in reversed(refs):
+        cancel(ref)
+    assert all(is_cancelled(ref) for ref in refs)
+
+
+def test_a_call_that_waits_for_its_arguments_and_what_depends_on_it() -> None:
+    first = long.remote()
+    second = quick.remote(first)
+    third = quick.remote(second)
+    cancel(second)
+    assert is_cancelled(second)
+    assert is_cancelled(third)
+    cancel(first)
+    assert is_cancelled(first)
+
+
+def test_what_depends_on_a_call_that_runs(tmp_path: Path) -> None:
+    first = long.remote(tmp_path / "runs")
+    second = quick.remote(first)
+    wait_until((tmp_path / "runs").exists)
+    cancel(first)
+    assert is_cancelled(second)
+
+
+def test_a_call_that_has_ended_keeps_its_value() -> None:
+    ref = quick.remote(7)
+    assert get(ref) == 7
+    cancel(ref)
+    cancel(ref, force=True)
+    assert get(ref) == 7
+
+
+def test_a_call_that_waits_in_get_and_what_it_has_submitted(tmp_path: Path) -> None:
+    @remote
+    def outer() -> Any:
+        return get([long.remote(tmp_path / "a"), long.remote(tmp_path / "b")])
+
+    ref = outer.remote()
+    wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+    cancel(ref)
+    assert is_cancelled(ref)
+    wait_until(lambda: mpi_runtime.available_resources().get("CPU") == 2)
+
+
+def test_children_are_left_alone_if_asked(tmp_path: Path) -> None:
+    @remote
+    def child() -> None:
+        time.sleep(0.3)
+        (tmp_path / "ended").touch()
+
+    @remote
+    def outer() -> Any:
+        ref = child.remote()
+        (tmp_path / "submitted").touch()
+        return get(ref)
+
+    ref = outer.remote()
+    wait_until((tmp_path / "submitted").exists)
+    cancel(ref, recursive=False)
+    assert is_cancelled(ref)
+    wait_until((tmp_path / "ended").exists)
+
+
+def test_by_force(tmp_path: Path) -> None:
+    @remote(max_retries=5)
+    def stubborn() -> None:
+        while True:
+            try:
+                (tmp_path / "runs").touch()
+                time.sleep(LONG_S)
+            except KeyboardInterrupt:  # noqa: PERF203
+                (tmp_path / "asked").touch()
+
+    ref = stubborn.remote()
+    wait_until((tmp_path / "runs").exists)
+    cancel(ref)
+    wait_until((tmp_path / "asked").exists)
+    assert mpi_runtime.wait([ref], timeout=0.2) == ([], [ref])
+    cancel(ref, force=True)
+    assert is_cancelled(ref)
+    assert get(quick.remote(2)) == 2
+
+
+def test_force_hits_no_other(tmp_path: Path) -> None:
+    refs = [quick.remote(number) for number in range(500)]
+    for ref in refs[::2]:
+        cancel(ref, force=True)
+    assert get(refs[1::2]) == list(range(1, 500, 2))
+    for number, ref in enumerate(refs[::2]):
+        with contextlib.suppress(TaskCancelledError):
+            assert get(ref) == 2 * number
+
+
+def test_who_cleans_up_when_interrupted_may(tmp_path: Path) -> None:
+    @remote
+    def tidy() -> None:
+        try:
+            (tmp_path / "runs").touch()
+            time.sleep(LONG_S)
+        finally:
+            (tmp_path / "tidied").touch()
+
+    ref = tidy.remote()
+    wait_until((tmp_path / "runs").exists)
+    cancel(ref)
+    assert is_cancelled(ref)
+    assert (tmp_path / "tidied").exists()
+
+
+def test_methods_that_wait_do_not_run_and_one_that_runs_ends(tmp_path: Path) -> None:
+    @remote
+    class Slow:
+        def __init__(self) -> None:
+            self.ran: list[int] = []
+
+        def work(self, number: int) -> int:
+            (tmp_path / str(number)).touch()
+            time.sleep(0.3)
+            self.ran.append(number)
+            return number
+
+        def what_ran(self) -> list[int]:
+            return self.ran
+
+    slow = Slow.remote()
+    refs = [slow.work.remote(number) for number in range(4)]
+    wait_until((tmp_path / "0").exists)
+    for ref in (refs[0], refs[2]):
+        cancel(ref)
+    assert get(refs[0]) == 0
+    assert is_cancelled(refs[2])
+    assert get(slow.what_ran.remote()) == [0, 1, 3]
+
+
+def test_a_cancelled_call_is_not_run_again(tmp_path: Path) -> None:
+    @remote(max_retries=-1, retry_exceptions=True)
+    def dies() -> None:
+        try:
+            (tmp_path / str(os.getpid())).touch()
+            time.sleep(LONG_S)
+        except KeyboardInterrupt:
+            os._exit(1)
+
+    ref = dies.remote()
+    wait_until(lambda: list(tmp_path.iterdir()))
+    cancel(ref)
+    assert is_cancelled(ref)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_from_a_task() -> None:
+    @remote
+    def canceller(refs: list[Any]) -> None:
+        cancel(refs[0])
+
+    ref = long.remote()
+    get(canceller.remote([ref]))
+    assert is_cancelled(ref)
+
+
+def test_at_any_moment() -> None:
+    """Cancelling meets calls in every state; each ends one way or the other, and the executors live on."""
+
+    @remote
+    def short(seconds: float) -> float:
+        time.sleep(seconds)
+        return seconds
+
+    for seconds in (0.0, 0.0005, 0.002):
+        refs = [short.remote(seconds) for _ in range(300)]
+        for ref in refs[::3]:
+            cancel(ref)
+        for number, ref in enumerate(refs):
+            if number % 3:
+                assert get(ref) == seconds
+            else:
+                with contextlib.suppress(TaskCancelledError):
+                    assert get(ref) == seconds
+    assert get(quick.remote(1)) == 1
+
+
+def test_what_is_refused() -> None:
+    @remote
+    class Actor:
+        pass
+
+    actor = Actor.remote()
+    with pytest.raises(TypeError, match=r"kill\(\)"):
+        cancel(actor)
+    with pytest.raises(TypeError, match="object refs"):
+        cancel("a ref")  # type: ignore[arg-type]
+
+
+PROGRAM = """
+import time
+import mpi_runtime
+
+@mpi_runtime.remote
+def long():
+    time.sleep(60)
+
+@mpi_runtime.remote
+def outer():
+    return mpi_runtime.get([long.remote() for _ in range(3)])
+
+mpi_runtime.init()
+refs = [outer.remote() for _ in range(3)]
+time.sleep(0.5)
+for ref in refs:
+    mpi_runtime.cancel(ref, force=ref is refs[0])
+for ref in refs:
+    try:
+        mpi_runtime.get(ref)
+    except mpi_runtime.errors.TaskCancelledError:
+        print("cancelled")
+while mpi_runtime.available_resources().get("CPU") != mpi_runtime.cluster_resources()["CPU"]:
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_on_several_ranks(mpi: str) -> None:
+    assert run_program(PROGRAM, ranks=3, mpi=mpi).expect().stdout == "cancelled\n" * 3
