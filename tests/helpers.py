@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -54,6 +55,11 @@ def wait_until(condition: Callable[[], Answer], timeout: float = 10.0, what: str
             pytest.fail(f"waited {timeout} s in vain for {what or condition}; the last answer was {answer!r}")
         time.sleep(0.01)
     return answer
+
+
+def stable_id(value: object) -> str:
+    """Return a parameter's name for a test id, the same in every process: no addresses."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value))
 
 
 # Processes.

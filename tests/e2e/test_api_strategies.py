@@ -16,7 +16,7 @@ from mpi_runtime.util.scheduling_strategies import (
     NodeLabelSchedulingStrategy,
     NotIn,
 )
-from tests.helpers import run_program
+from tests.helpers import run_program, stable_id
 from tests.hosts.lab import Lab, lab, missing
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -60,7 +60,7 @@ def good() -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("options", good(), ids=str)
+@pytest.mark.parametrize("options", good(), ids=stable_id)
 def test_strategies_that_this_node_meets(options: dict[str, Any]) -> None:
     assert get(where.options(**options).remote()) == this_node()
     assert get(Actor.options(**options).remote().where.remote()) == this_node()
