@@ -4,7 +4,8 @@ An executor's death, in steps, each closing a race:
 1. Its agent has read everything that it sent before it died, so results that had been sent have been handled.
 2. Calls that it had not started go back to the front of their queues; this is not a retry.
 3. The call that it ran, and those that it had run before and not told the results of, are run again while they have
-   retries left, else they fail with the cause of death.
+   retries left, else they fail with the cause of death. An executor tells all results before it runs a call again,
+   so one that ends every executor costs each other call one attempt at most.
 4. If it was an actor which is not created again, the calls in hand and those pending get the cause. If it is, calls
    that it had not started and those that have retries left are run again, before those pending.
 5. Arena extents that it was given and that no object lies in are freed, by an effect that names the executor: a `Free`

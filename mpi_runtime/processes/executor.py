@@ -9,12 +9,14 @@ A call is cancelled by its id in a pipe and a signal, which interrupts user code
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import inspect
 import os
 import pickle
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -52,6 +54,8 @@ _SLOW_US = 1000
 """A result that follows a call of this length is sent at once."""
 _DEMAND_PAUSE_S = 0.002
 """How often an asynchronous generator looks whether more is wanted of it."""
+_IGNORED_PAUSE_S = 0.01
+"""How long after an interrupt that Python had to ignore the next one comes."""
 
 
 class ActorExit(BaseException):
@@ -121,6 +125,8 @@ class Executor:
 
     def _run(self, call: Call, arguments: list[Any]) -> None:
         client = self._client
+        if call.attempt:
+            client.outbox.flush()  # it may end the process again, and what others have returned would be lost again
         spec = client.specs[call.spec]
         if spec.kind != METHOD:
             self.where = where = spec.where
@@ -352,8 +358,19 @@ class Executor:
         self._cancelled.update(ids)
         if self._lanes is not None:
             self._lanes.cancel(ids)
-        if self._interruptible in self._cancelled:
-            raise KeyboardInterrupt
+        if self._interruptible not in self._cancelled:
+            return
+        if frame is not None and frame.f_code is Executor.on_ignored.__code__:
+            _thread.start_new_thread(_interrupt_again, ())
+            return
+        raise KeyboardInterrupt
+
+    def on_ignored(self, ignored: sys.UnraisableHookArgs) -> None:
+        """Python has to ignore what is raised in destructors and callbacks: an interrupt comes again afterwards."""
+        if isinstance(ignored.exc_value, KeyboardInterrupt) and self._interruptible in self._cancelled:
+            _thread.start_new_thread(_interrupt_again, ())
+        else:
+            sys.__unraisablehook__(ignored)
 
     def is_cancelled(self, call: Call) -> bool:
         """Whether a call is to end."""
@@ -375,6 +392,11 @@ def _may_retry(spec: Spec, error: BaseException) -> bool:
         return isinstance(error, pickle.loads(spec.retry_only))
     except Exception:
         return False
+
+
+def _interrupt_again() -> None:
+    time.sleep(_IGNORED_PAUSE_S)
+    signal.pthread_kill(threading.main_thread().ident or 0, CANCEL_SIGNAL)
 
 
 def _terminate() -> NoReturn:
@@ -412,5 +434,6 @@ def main(client: Client, tokens: int, cancels: int, setup: Setup, request: Fork)
     client.outbox.interrupts = Interrupts(CANCEL_SIGNAL, second_at_once=False)
     current.set_client(client)
     signal.signal(CANCEL_SIGNAL, executor.on_interrupt)
+    sys.unraisablehook = executor.on_ignored
     executor.on_interrupt(CANCEL_SIGNAL, None)  # one may have come before, and was ignored
     executor.run()
