@@ -467,8 +467,9 @@ def test_a_thread_that_waits_after_its_task_has_ended() -> None:
 @pytest.mark.parametrize("delay", [0.0, 0.02, 0.1])
 def test_a_thread_that_begins_to_wait_after_its_task_has_ended(delay: float) -> None:
     @remote(num_cpus=0)
-    def slow() -> None:
+    def slow() -> bytes:
         time.sleep(0.5)
+        return bytes(1_000_000)  # of small ones an idle process does not tell that they are gone, until it ends
 
     @remote
     def leave_a_thread() -> None:
