@@ -180,11 +180,11 @@ class ActorClass(Generic[T, Init]):
             client.register(self._spec)
             packed = pack(client, args, kwargs, self._name)
             call = Call(client.next_ids(1), self._spec.id, packed.payload, packed.arguments, packed.holds)
-            if self._options.get("name"):
+            if not self._options.get("name"):
+                return ActorHandle(client.submit_creation(call), self._name, self._methods)
+            with client.naming:
                 other = self._claim_name(client, call.id)
-                if other is not None:
-                    return other
-            return ActorHandle(client.submit_creation(call), self._name, self._methods)
+                return other or ActorHandle(client.submit_creation(call), self._name, self._methods)
 
     def _claim_name(self, client: Client, id: bytes) -> ActorHandle[T] | None:
         """Have the name, or else a handle to the actor that has it."""

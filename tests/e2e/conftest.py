@@ -1,4 +1,4 @@
-"""A job in the test process itself, for tests of the API.
+"""A job in the test process itself, for tests of the API; and what else several modules are given.
 
 A module asks for one with `pytestmark = pytest.mark.usefixtures("job")`, and may say with INIT how it is to be started.
 After each of its tests nothing may be left in it: no object, no actor, no call, and all resources free.
@@ -17,6 +17,7 @@ import pytest
 import mpi_runtime
 from mpi_runtime import current
 from tests.e2e import shared
+from tests.hosts.lab import Lab, lab, missing
 
 SETTLE_S = 30.0
 """How long what was released may take to be gone: actors' processes have to end."""
@@ -88,3 +89,12 @@ def gate(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "gate"
     yield path
     path.touch()
+
+
+@pytest.fixture(scope="module")
+def two_hosts() -> Iterator[Lab]:
+    """Two hosts, for all tests of a module."""
+    if reason := missing():
+        pytest.skip(reason)
+    with lab(2) as found:
+        yield found

@@ -3,8 +3,9 @@
 import os
 import time
 from pathlib import Path
+from typing import Any
 
-from mpi_runtime import remote
+from mpi_runtime import get_runtime_context, method, remote
 
 LONG_S = 30.0
 """More than anything takes that waits here, unless it hangs."""
@@ -46,8 +47,28 @@ class Counter:
         self.value += number
         return self.value
 
+    @method(num_returns=2)
+    def both(self) -> tuple[int, int]:
+        return self.value, -self.value
+
 
 def note(path: Path, text: object) -> None:
     """Add a line: calls of several processes may do so at once."""
     with path.open("a") as file:
         file.write(f"{text}\n")
+
+
+@remote
+def square(x: Any) -> Any:
+    return x * x
+
+
+@remote
+def slow(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+@remote
+def task_id(x: object) -> str | None:
+    return get_runtime_context().get_task_id()

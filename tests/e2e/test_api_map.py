@@ -4,7 +4,6 @@ import itertools
 import os
 import pickle
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from mpi_runtime import cluster_resources, get, get_gpu_ids, get_runtime_context, put, remote
 from mpi_runtime.errors import GetTimeoutError
 from mpi_runtime.mapping import Results
-from tests.e2e.shared import note
+from tests.e2e.shared import note, slow, square, task_id
 from tests.helpers import run_program
 
 INIT = {"num_cpus": 4, "num_gpus": 2}
@@ -23,24 +22,8 @@ pytestmark = pytest.mark.usefixtures("job")
 
 
 @remote
-def square(x: Any) -> Any:
-    return x * x
-
-
-@remote
 def power(base: Any, exponent: Any = 2) -> Any:
     return base**exponent
-
-
-@remote
-def slow(s: float) -> float:
-    time.sleep(s)
-    return s
-
-
-@remote
-def task_id(x: int) -> Any:
-    return get_runtime_context().get_task_id()
 
 
 # What comes back

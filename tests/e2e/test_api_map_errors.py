@@ -13,15 +13,10 @@ import pytest
 
 from mpi_runtime import remote
 from mpi_runtime.errors import TaskError, WorkerCrashedError
-from tests.e2e.shared import note
+from tests.e2e.shared import note, square
 from tests.helpers import run_program
 
 pytestmark = pytest.mark.usefixtures("job")
-
-
-@remote
-def square(x: Any) -> Any:
-    return x * x
 
 
 def test_each_call_has_its_own_error() -> None:

@@ -4,6 +4,7 @@ import itertools
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,25 +12,10 @@ import pytest
 from mpi_runtime import get, get_runtime_context, remote
 from mpi_runtime.chunks import CALLS_MAX
 from mpi_runtime.errors import GetTimeoutError, TaskError
+from tests.e2e.shared import is_open, slow, square, task_id
 from tests.helpers import start_program
 
 pytestmark = pytest.mark.usefixtures("job")
-
-
-@remote
-def square(x: Any) -> Any:
-    return x * x
-
-
-@remote
-def slow(s: float) -> float:
-    time.sleep(s)
-    return s
-
-
-@remote
-def task_id(x: int) -> Any:
-    return get_runtime_context().get_task_id()
 
 
 def test_an_endless_iterable_is_read_as_the_results_are() -> None:
@@ -65,14 +51,17 @@ def test_long_calls_are_spread() -> None:
     assert len(set(work.map(range(64)).get())) == 64, "a long call shares its task with no other"
 
 
-def test_the_first_is_there_before_the_last_has_ended() -> None:
-    results = slow.map([0.0] * 4 + [0.1] * 4 + [2.0] * 4)
-    started = time.monotonic()
-    assert results[0] == 0.0
+def test_the_first_is_there_before_the_last_has_ended(gate: Path) -> None:
+    @remote
+    def wait_for(path: Path | None) -> bool:
+        return path is not None and is_open(path)
+
+    results = wait_for.map([None] * 8 + [gate] * 4)
+    assert results[0] is False
     index, _ = next(results.as_completed())
     assert index < 8
-    assert time.monotonic() - started < 2.0
-    assert results.get()[-1] == 2.0
+    gate.touch()
+    assert results.get() == [False] * 8 + [True] * 4
 
 
 def test_timeouts() -> None:

@@ -1,7 +1,6 @@
 """Strategies: where tasks and actors run, on one host and on two."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from mpi_runtime.util.scheduling_strategies import (
     NotIn,
 )
 from tests.helpers import run_program, stable_id
-from tests.hosts.lab import Lab, lab, missing
+from tests.hosts.lab import Lab
 
 pytestmark = pytest.mark.usefixtures("job")
 INIT = {"num_cpus": 2, "labels": {"zone": "a", "disk": "ssd"}}
@@ -172,14 +171,6 @@ print(labels["zone"], labels["rack"], labels["disk"])
 
 
 # Two hosts
-
-
-@pytest.fixture(scope="module")
-def two_hosts() -> Iterator[Lab]:
-    if reason := missing():
-        pytest.skip(reason)
-    with lab(2) as found:
-        yield found
 
 
 @pytest.mark.mpi

@@ -6,14 +6,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.helpers import Program, idle_cpu, process_ids, wait_until
-from tests.hosts.lab import Lab, lab, missing
+from tests.hosts.lab import Lab
 
 pytestmark = [pytest.mark.mpi, pytest.mark.hosts]
 MPIS = ["openmpi", "mpich"]
@@ -44,14 +43,6 @@ def check(seed, array):
 def where():
     return os.uname().nodename
 """
-
-
-@pytest.fixture(scope="module")
-def two_hosts() -> Iterator[Lab]:
-    if reason := missing():
-        pytest.skip(reason)
-    with lab(2) as found:
-        yield found
 
 
 def arenas(program: Program) -> dict[str, tuple[int, int]]:
