@@ -17,7 +17,7 @@ from mpi_runtime.options import Method
 from mpi_runtime.processes.client import Client
 from mpi_runtime.refs import ActorRef, ObjectRef, WeakActorRef
 from mpi_runtime.remote_function import dump_code
-from mpi_runtime.scheduler.events import DYNAMIC, STREAMING, Call, Spec, Where
+from mpi_runtime.scheduler.events import Call, Spec, Where
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -372,9 +372,4 @@ class ActorMethod:
             )
         else:
             call = Call(client.next_ids(spec.num_returns), spec.id, b"", actor=self._ref.binary())
-        if spec.num_returns == STREAMING:
-            return client.submit_stream(call, bool(spec.backpressure))
-        refs: list[ObjectRef[Any]] = client.submit(call, spec.num_returns)
-        if spec.num_returns in (1, DYNAMIC):
-            return refs[0]
-        return refs or None
+        return client.submit(call, spec)

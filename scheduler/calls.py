@@ -69,7 +69,9 @@ def submit(state: State, client: Client, call: Call) -> None:
         depth = running.depth + 1 if running is not None else 1
     state.submitted = order = state.submitted + 1
     retries = function.spec.max_retries
-    task = Task(call, function, client.id, depth, order, max(0, retries - call.attempt) if retries > 0 else retries)
+    if call.attempt and retries > 0:
+        retries = max(0, retries - call.attempt)
+    task = Task(call, function, client.id, depth, order, retries)
     if executor is not None:
         executor.children[call.id] = task
     objects_by_id = state.objects
@@ -91,7 +93,8 @@ def submit(state: State, client: Client, call: Call) -> None:
     elif function.where is not None and (removed := strategies.why_removed(state, function)):
         fail(state, task, "PlacementGroupRemovedError", removed)
     else:
-        strategies.await_group(state, task)
+        if function.where is not None:
+            strategies.await_group(state, task)
         if not task.missing:
             arguments_ready(state, task)
 

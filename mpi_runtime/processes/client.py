@@ -43,6 +43,7 @@ from mpi_runtime.scheduler.effects import (
 )
 from mpi_runtime.scheduler.events import (
     DYNAMIC,
+    STREAMING,
     Blocked,
     BundleSpec,
     Call,
@@ -174,7 +175,7 @@ class Client:
 
     def next_ids(self, count: int) -> bytes:
         """The first of `count` consecutive new ids."""
-        return self.scope().next_ids(count)
+        return (beside.get() or self._scope).next_ids(count)
 
     def drop(self, id: bytes, urgent: bool = False) -> None:
         """A reference or a view is gone. Runs in `__del__`: takes no lock, raises nothing."""
@@ -230,35 +231,31 @@ class Client:
             self._registered.add(spec.id)
             self.outbox.post(spec)
 
-    def submit(self, call: Call, num_returns: int) -> list[ObjectRef[Any]]:
-        """Send a call whose spec is registered; references to its return values."""
-        counts = self.counts
-        self._last_call = call.id
-        if num_returns == 1:
-            counts[call.id] = 1
+    def submit(self, call: Call, spec: Spec) -> Any:
+        """Send a call whose spec is registered.
+
+        Returns:
+            What the caller gets: a reference, a list of them for several return values, None for none, or a generator.
+        """
+        id = self._last_call = call.id
+        self.counts[id] = 1
+        count = spec.num_returns
+        if count in (1, DYNAMIC):
             self.outbox.post(call)
-            return [ObjectRef(call.id, self)]
-        if num_returns == DYNAMIC:
-            return self.submit(call, 1)
-        if num_returns == 0:
-            counts[call.id] = 1
+            return ObjectRef(id, self)
+        if count == STREAMING:
+            self.streams.begin(id, bool(spec.backpressure))
             self.outbox.post(call)
-            self.drop(call.id)
-            return []
-        start = int.from_bytes(call.id, "big")
-        ids = [(start + index).to_bytes(16, "big") for index in range(num_returns)]
-        for id in ids:
-            counts[id] = 1
+            return ObjectRefGenerator(ObjectRef(id, self), self, bool(spec.backpressure))
+        if count == 0:
+            self.outbox.post(call)
+            self.drop(id)
+            return None
+        start = int.from_bytes(id, "big")
+        ids = [(start + index).to_bytes(16, "big") for index in range(count)]
+        self.counts.update(dict.fromkeys(ids, 1))
         self.outbox.post(call)
         return [ObjectRef(id, self) for id in ids]
-
-    def submit_stream(self, call: Call, counts: bool) -> ObjectRefGenerator[Any]:
-        """Send a call that streams its items; with `counts` its executor wants to hear how many are taken."""
-        self._last_call = call.id
-        self.counts[call.id] = 1
-        self.streams.begin(call.id, counts)
-        self.outbox.post(call)
-        return ObjectRefGenerator(ObjectRef(call.id, self), self, counts)
 
     def submit_creation(self, call: Call) -> ActorRef:
         """Send the creation of an actor; handles count as references to the call's id."""
