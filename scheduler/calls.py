@@ -220,7 +220,7 @@ def returned(state: State, executor: Executor, event: Returned) -> None:
         actors.ended(state, task)
 
 
-def retry(state: State, task: Task) -> None:
+def retry(state: State, task: Task, had_ended: bool = False) -> None:
     """Run a lost call again."""
-    endings.again(state, task)
+    endings.again(state, task, had_ended)
     enqueue(state, task)

@@ -27,10 +27,11 @@ def fail(state: State, task: Task, code: str, message: str, table: dict[int, int
     state.failed += 1
 
 
-def again(state: State, task: Task) -> None:
-    """A call that was lost will be run once more: it has one retry less, and is ready."""
+def again(state: State, task: Task, had_ended: bool = False) -> None:
+    """A call that was lost will be run once more, and is ready. It has one retry less, unless it `had_ended`."""
     advance(task, RETRY)
-    task.retries -= task.retries > 0
+    if not had_ended and task.retries > 0:
+        task.retries -= 1
     task.executor = None
     task.call.attempt += 1
     state.retried += 1

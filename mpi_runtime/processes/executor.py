@@ -9,6 +9,7 @@ A call is cancelled by its id in a pipe and a signal, which interrupts user code
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import inspect
 import os
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 _SLOW_US = 1000
 """A result that follows a call of this length is sent at once."""
+_AGAIN_S = 0.001
+"""After how long an interrupt that was lost is repeated."""
 _DEMAND_PAUSE_S = 0.002
 """How often an asynchronous generator looks whether more is wanted of it."""
 
@@ -355,6 +358,13 @@ class Executor:
         if self._interruptible in self._cancelled:
             raise KeyboardInterrupt
 
+    def on_unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """An exception came in a `__del__` or the like, where Python can only report it: an interrupt comes again."""
+        if unraisable.exc_type is KeyboardInterrupt and self._interruptible in self._cancelled:
+            _thread.start_new_thread(_interrupt_soon, ())
+        else:
+            sys.__unraisablehook__(unraisable)
+
     def is_cancelled(self, call: Call) -> bool:
         """Whether a call is to end."""
         return call.id in self._cancelled
@@ -375,6 +385,12 @@ def _may_retry(spec: Spec, error: BaseException) -> bool:
         return isinstance(error, pickle.loads(spec.retry_only))
     except Exception:
         return False
+
+
+def _interrupt_soon() -> None:
+    """Not at once: it would come in the same place."""
+    time.sleep(_AGAIN_S)
+    os.kill(os.getpid(), CANCEL_SIGNAL)
 
 
 def _terminate() -> NoReturn:
@@ -412,5 +428,6 @@ def main(client: Client, tokens: int, cancels: int, setup: Setup, request: Fork)
     client.outbox.interrupts = Interrupts(CANCEL_SIGNAL, second_at_once=False)
     current.set_client(client)
     signal.signal(CANCEL_SIGNAL, executor.on_interrupt)
+    sys.unraisablehook = executor.on_unraisable
     executor.on_interrupt(CANCEL_SIGNAL, None)  # one may have come before, and was ignored
     executor.run()
