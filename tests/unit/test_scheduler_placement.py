@@ -68,6 +68,17 @@ def test_calls_with_a_higher_priority_go_first() -> None:
             executor, running = cluster.placed(call), call
 
 
+def test_a_large_request_that_lost_its_reservation_still_goes_before_those_of_lower_priority() -> None:
+    with Cluster().node(cpus=4) as cluster:
+        running = cluster.submit(name="running", cpu=4)
+        executor = cluster.placed(running)
+        low, middle, high = (cluster.submit(cpu=4, priority=priority, name=f"{priority}") for priority in (-1, 0, 7))
+        for ends, begins in ((running, high), (high, middle), (middle, low)):
+            cluster.done(executor, ends)
+            executor = cluster.placed(begins)
+        cluster.forget()
+
+
 def test_nothing_is_kept_for_a_large_request_of_lower_priority() -> None:
     with Cluster().node(cpus=2) as cluster:
         first, second = cluster.submit(name="first"), cluster.submit(name="second")
