@@ -53,7 +53,7 @@ class Counter:
 
 CounterActor = ray.remote(Counter)
 ref = mean.remote([1.0])
-ready, rest = ray.wait([ref, ray.put(1)])
+ready, rest = ray.wait([ref, ray.put(1.0)])
 low, high = halves.remote([1.0])
 one, two = mean.options(num_returns=2).remote([1.0])
 handle = CounterActor.options(num_cpus=2).remote(5)
@@ -96,6 +96,7 @@ reveal_type(ray.get(mean.remote(ray.put([1.0]))))  # float
 reveal_type(ray.put("a"))  # ObjectRef[str]
 reveal_type(ray.get(ray.put({"a": 1})))  # dict[str, int]
 reveal_type(ready)  # list[ObjectRef[float]]
+reveal_type(ray.wait([stream.remote(1)])[0])  # list[ObjectRefGenerator[str]]
 # Actors
 reveal_type(CounterActor)  # ActorClass[Counter, [start: int =]]
 reveal_type(CounterActor.options(num_cpus=2))  # ActorClass[Counter, [start: int =]]
