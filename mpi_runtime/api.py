@@ -137,6 +137,10 @@ def remote(**options: Any) -> MakesRemote: ...
 def remote(*targets: Any, **options: Any) -> Any:
     """Make a function a remote function, or a class an actor class: `@remote` or `@remote(num_cpus=2)`.
 
+    Args:
+        *targets: one function or class; none where options are given.
+        **options: what the calls need and how they are treated; docs/api lists them.
+
     Raises:
         TypeError: it is neither a function nor a class, or options were given by position.
         ValueError: there is no such option, or its value is out of bounds.
@@ -279,6 +283,10 @@ def _what_to_wait_for(refs: Any) -> tuple[list[bytes], list[bytes]]:
 def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
     """Kill an actor at once. Calls that have not ended raise `ActorDiedError`.
 
+    Args:
+        actor: a handle of it.
+        no_restart: end it for good; False: it is started again, if `max_restarts` allows that.
+
     Raises:
         ValueError: not a handle of an actor.
     """
@@ -319,7 +327,12 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False
 
 
 def explain(ref: ObjectRef[Any]) -> str:
-    """Why the value is not there yet, in words: what the call waits for, or where it runs."""
+    """Why the value of a reference is not there yet, in words: what its call waits for, or where it runs.
+
+    Raises:
+        ObjectLostError: the reference belongs to a job that has ended.
+    """
+    ref.check_job()
     found: dict[str, str] = running.client().query("explain", ref.binary())
     name = f"{found['name']}: " if "name" in found else ""
     return f"{name}{found['state']}. {found['why']}"

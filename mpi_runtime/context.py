@@ -141,6 +141,10 @@ def available_resources_per_node() -> dict[str, dict[str, float]]:
 
 
 def nodes() -> list[dict[str, Any]]:
-    """One dictionary for each node: its name, its ranks, what it owns and what is free."""
+    """One dictionary for each node.
+
+    Among its keys: "NodeID", "NodeName" (the host), "Alive", "Resources" (what it owns) and "Available" (what is free),
+    amounts by name with memory in bytes, "Labels", "ranks" and "cpus", the numbers of its processors.
+    """
     entries: list[dict[str, Any]] = running.client().query("nodes")
     return entries
