@@ -168,7 +168,7 @@ class ActorClass(Generic[T, Init]):
 
             Raises:
                 TypeError: an argument is missing, unknown, or cannot be serialised.
-                ValueError: no bundle of the placement group in which it is to run can hold the actor.
+                ValueError: its name is taken, or no bundle of the placement group in which it is to run can hold it.
             """
             self._parameters.check(args, kwargs, self._name)
             client = running.client()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mpi_runtime.scheduler import objects
-from mpi_runtime.scheduler.events import Value
+from mpi_runtime.scheduler.events import CANCELLED_TEXT, Value
 from mpi_runtime.scheduler.tasks import CANCEL, FAIL, FINISHED, RETRY, Task, advance, return_ids
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def again(state: State, task: Task, had_ended: bool = False) -> None:
 
 def cancelled(state: State, task: Task) -> None:
     """The call will not run, or not run on, because somebody cancelled it."""
-    fail(state, task, "TaskCancelledError", f"{task.function.spec.name} was cancelled by cancel().", CANCEL)
+    fail(state, task, "TaskCancelledError", CANCELLED_TEXT.format(task.function.spec.name), CANCEL)
 
 
 def forget_child(state: State, task: Task) -> None:

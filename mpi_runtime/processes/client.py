@@ -440,22 +440,31 @@ class Client:
         if borrowed:
             self.outbox.post(Subscribed(borrowed, fetch))
 
-    def wait(self, ids: Sequence[bytes], count: int, timeout_s: float | None) -> list[bool]:
-        """Wait until `count` of the objects are ready or failed; for each whether it is."""
-        values = self.values
+    def wait(
+        self, ids: Sequence[bytes], count: int, timeout_s: float | None, streams: Sequence[bytes] = ()
+    ) -> list[bool]:
+        """Wait until `count` of the objects are ready or failed, or have an item to take, if their calls stream.
+
+        Returns:
+            For each of `ids`, and then for each of `streams`, whether it is ready.
+        """
+        values, is_ready = self.values, self.streams.is_ready
         missing = [id for id in ids if id not in values]
-        if len(ids) - len(missing) < count or timeout_s == 0:
+        pending = [call for call in streams if not is_ready(call)]
+        if len(ids) - len(missing) + len(streams) - len(pending) < count or timeout_s == 0:
             self._subscribe_borrowed(missing, fetch=False)
             least = 0
 
             def complete() -> bool:
                 nonlocal least
                 if self._taken >= least:  # else too little has come for a count to be worth it
-                    least = self._taken + count - sum(id in values for id in ids)
+                    lacking = count - sum(id in values for id in ids) - sum(map(is_ready, streams))
+                    # The end of a call that streams is one message for two: for its reference and for its stream.
+                    least = self._taken + (lacking if not streams else min(lacking, 1))
                 return least <= self._taken
 
-            self.wait_until(complete, timeout_s, missing)
-        return [id in values for id in ids]
+            self.wait_until(complete, timeout_s, missing + pending)
+        return [id in values for id in ids] + [is_ready(call) for call in streams]
 
     def is_error(self, id: bytes) -> bool:
         """Whether an object that has come is an error."""

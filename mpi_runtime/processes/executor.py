@@ -29,6 +29,7 @@ from mpi_runtime.processes.interrupts import CANCEL_SIGNAL, Interrupts
 from mpi_runtime.processes.scope import Scope
 from mpi_runtime.scheduler.events import (
     ACTOR,
+    CANCELLED_TEXT,
     DYNAMIC,
     METHOD,
     STREAMING,
@@ -333,7 +334,7 @@ class Executor:
         described: errors.MpiRuntimeError
         if self.is_cancelled(call):
             self._cancelled.discard(call.id)
-            described = errors.TaskCancelledError(f"{spec.name} was cancelled by cancel().")
+            described = errors.TaskCancelledError(CANCELLED_TEXT.format(spec.name))
         else:
             described = errors.make_task_error(error, spec.name, os.getpid(), self.rank, self.hostname)
         if spec.kind == ACTOR:
