@@ -30,6 +30,7 @@ from mpi_runtime.scheduler.events import (
     Spec,
     Subscribed,
     TakenBack,
+    Titled,
     Unblocked,
     Yielded,
 )
@@ -62,6 +63,7 @@ class Scheduler:
             Unblocked: self._unblocked,
             Killed: self._killed,
             Left: self._left,
+            Titled: self._titled,
             Yielded: self._yielded,
             Consumed: self._consumed,
             Cancelled: self._cancelled,
@@ -205,6 +207,11 @@ class Scheduler:
         actor = self.state.actors.get(event.actor)
         if actor is not None:
             actors.end(self.state, actor, "ended itself with exit_actor() or sys.exit()", force=False)
+
+    def _titled(self, client: Client, event: Titled, now: int) -> None:
+        assert client.executor is not None
+        if client.executor.actor is not None:
+            client.executor.actor.title = event.title
 
     def _named(self, client: Client, event: Named, now: int) -> None:
         names.claim(self.state, client, event)

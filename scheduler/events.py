@@ -227,6 +227,12 @@ class Left(Struct, array_like=True, tag=14, gc=False):
     actor: bytes
 
 
+class Titled(Struct, array_like=True, tag=24, gc=False):
+    """An actor that has just been made says what it calls itself: its own `repr`."""
+
+    title: str
+
+
 class Query(Struct, array_like=True, tag=12, gc=False):
     """A client asks about the state: `what` names one of the functions of `explain.py`."""
 
@@ -287,6 +293,7 @@ ClientEvent = (
     | Consumed
     | Cancelled
     | Left
+    | Titled
     | Spec
     | Call
     | Done

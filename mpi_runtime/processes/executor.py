@@ -37,6 +37,7 @@ from mpi_runtime.scheduler.events import (
     Left,
     Returned,
     Spec,
+    Titled,
     Value,
     Where,
     Yielded,
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 _SLOW_US = 1000
 """A result that follows a call of this length is sent at once."""
+_TITLE_CHARACTERS_MAX = 100
+"""It stands before each line of an actor's output."""
 _DEMAND_PAUSE_S = 0.002
 """How often an asynchronous generator looks whether more is wanted of it."""
 
@@ -77,6 +80,8 @@ class Executor:
         self._functions: dict[int, Callable[..., Any]] = {}
         self.actor: Any = None
         self.actor_id = b""
+        self.title = ""
+        """What the actor calls itself, if its class says how."""
         self.actor_attempt = 0
         """How often the actor had been created before."""
         self._calls_made: dict[int, int] = {}
@@ -170,6 +175,9 @@ class Executor:
         self.actor_id = call.id
         self.actor_attempt = call.attempt
         self.actor = cls(*positional, **named)
+        self.title = title_of(self.actor)
+        if self.title:
+            self._client.outbox.add(Titled(self.title))
         if spec.concurrency:
             from mpi_runtime.processes.lanes import Lanes  # not at the top: most actors take one call at a time
 
@@ -332,7 +340,7 @@ class Executor:
             self._cancelled.discard(call.id)
             described = errors.TaskCancelledError(f"{spec.name} was cancelled by cancel().")
         else:
-            described = errors.make_task_error(error, spec.name, os.getpid(), self.rank, self.hostname)
+            described = errors.make_task_error(error, spec.name, os.getpid(), self.rank, self.hostname, self.title)
         if spec.kind == ACTOR:
             described = errors.ActorDiedError(f"The constructor of actor {spec.name} raised:\n{described}")
         try:
@@ -375,6 +383,19 @@ def _may_retry(spec: Spec, error: BaseException) -> bool:
         return isinstance(error, pickle.loads(spec.retry_only))
     except Exception:
         return False
+
+
+def title_of(actor: object) -> str:
+    """What an actor calls itself, in one line: its `repr`, if its class defines one; else nothing."""
+    if type(actor).__repr__ is object.__repr__:
+        return ""
+    try:
+        line = " ".join(repr(actor).split())
+    except Exception as error:  # it is asked for before the first call, by us: no reason for the actor to die
+        print(f"{type(actor).__name__}.__repr__ raised {error!r}: its output has the class's name.", file=sys.stderr)
+        return ""
+    line = line.encode(errors="replace").decode()
+    return line if len(line) <= _TITLE_CHARACTERS_MAX else f"{line[: _TITLE_CHARACTERS_MAX - 3]}..."
 
 
 def _terminate() -> NoReturn:

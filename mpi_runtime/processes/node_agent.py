@@ -154,6 +154,8 @@ class NodeAgent:
             return
         if isinstance(message, forkserver.Forked):
             hand.pid = message.pid
+            for lines in hand.outputs:
+                lines.pause(self._logs_paused)
             self._report(ExecutorStarted(hand.number, message.pid))
         else:
             self._on_exited(hand, message.status)
@@ -203,7 +205,7 @@ class NodeAgent:
             read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             os.set_blocking(write_end, True)
             lines = Lines(read_end, hand.number, stream, self._report, self._poller)
-            lines.pause(self._logs_paused)
+            lines.pause(True)  # until its process number is known, which is part of where the lines come from
             hand.outputs.append(lines)
             written.append(write_end)
         self.start_forkserver()
@@ -304,7 +306,7 @@ class NodeAgent:
         self._logs_paused = paused
         for hand in self._hands.values():
             for lines in hand.outputs:
-                lines.pause(paused)
+                lines.pause(paused or not hand.pid)
 
     def pull(self, rank: int, pull: Pull) -> None:
         """Send an object to a rank that asks for it."""
