@@ -10,6 +10,7 @@
     +-- GetTimeoutError               get() with a timeout gave up; also a TimeoutError
     +-- TaskCancelledError            the task was cancelled
     +-- PlacementGroupRemovedError    the placement group in which it was to run was removed
+    +-- RuntimeEnvSetupError          the files of a runtime_env cannot be put where a call is to find them
     |  user code raised
     +-- TaskError                     with the original as `cause`, and of its class where possible (RayTaskError)
     |  the world broke something
@@ -68,6 +69,10 @@ class TaskCancelledError(MpiRuntimeError):
 
 class PlacementGroupRemovedError(MpiRuntimeError):
     """The placement group was removed: one that was waited for, or in which the task ran or was to run."""
+
+
+class RuntimeEnvSetupError(MpiRuntimeError):
+    """The files of a `runtime_env` could not be put where the call was to find them; says where, and why."""
 
 
 class TaskError(MpiRuntimeError):
@@ -172,6 +177,7 @@ _BY_CODE: dict[str, type[MpiRuntimeError]] = {
         GetTimeoutError,
         TaskCancelledError,
         PlacementGroupRemovedError,
+        RuntimeEnvSetupError,
         WorkerCrashedError,
         OutOfMemoryError,
         ActorError,

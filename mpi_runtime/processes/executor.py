@@ -86,6 +86,8 @@ class Executor:
         """How often the actor had been created before."""
         self._calls_made: dict[int, int] = {}
         """How many calls of a function, where that is limited."""
+        self.problem = ""
+        """Why the files that its calls are to find are not there: it runs none."""
         self._lanes: Lanes | None = None
         """In an actor that takes several calls at a time."""
         self.where: Where | None = None
@@ -162,6 +164,10 @@ class Executor:
             return result if spec.num_returns >= 0 else self._given(spec, call, result)
         function = self._functions.get(spec.id)
         if function is None:
+            if self.problem:
+                self._client.calls.clear()  # without their tokens: another executor will try again
+                self._client.exiting = True
+                raise errors.RuntimeEnvSetupError(f"The runtime_env of {spec.name} cannot be set up: {self.problem}")
             function = self._functions[spec.id] = pickle.loads(spec.function)
         if spec.kind == ACTOR:
             self._become_actor(spec, call, function, positional, named)
@@ -425,11 +431,13 @@ def limit_threads(count: int) -> None:
         threadpoolctl.threadpool_limits(count)
 
 
-def main(client: Client, tokens: int, cancels: int, setup: Setup, request: Fork) -> None:
-    """Be an executor until told to exit."""
+def main(client: Client, tokens: int, cancels: int, setup: Setup, request: Fork, problem: str) -> None:
+    """Be an executor until told to exit; `problem`: why the files that its calls are to find are not there."""
     client.lends_cpu = True
     client.namespace = setup.namespace
+    client.environment = request.environment
     client.executor = executor = Executor(client, tokens, cancels, setup, request)
+    executor.problem = problem
     client.outbox.interrupts = Interrupts(CANCEL_SIGNAL, second_at_once=False)
     current.set_client(client)
     signal.signal(CANCEL_SIGNAL, executor.on_interrupt)

@@ -21,7 +21,7 @@ import msgspec
 
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
-from mpi_runtime.processes import forkserver
+from mpi_runtime.processes import forkserver, scratch
 from mpi_runtime.processes.forkserver import Fork, Handle, Kill, Setup, kill_group
 from mpi_runtime.processes.lines import Lines
 from mpi_runtime.processes.poller import Poller
@@ -172,6 +172,7 @@ class NodeAgent:
             if hand.pid:
                 kill_group(hand.pid)
         code = self._forkserver.wait()
+        self._leave_scratch()
         how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}; what it said is above"
         raise AgentError(f"the forkserver {how}, and all executors of this rank with it: the job cannot go on")
 
@@ -422,9 +423,15 @@ class NodeAgent:
             self._forkserver.socket.close()
             self._forkserver.wait()
             self._forkserver = None
+            self._leave_scratch()
         for hand in list(self._hands.values()):
             self._forget(hand)
         self._waiting.clear()
+
+    def _leave_scratch(self) -> None:
+        """The forkserver has removed the files of the job, unless it was killed."""
+        if self._setup is not None:
+            scratch.leave(self._setup[0].scratch)
 
     @property
     def is_transferring(self) -> bool:
