@@ -133,7 +133,7 @@ class Executor:
             self.where = where = spec.where
             client.inherited = where if where is not None and where.captures else None
         client.enter(Scope(call.id, call.attempt, call, spec.name))
-        start_s = time.perf_counter()
+        start_s = time.monotonic()
         try:
             try:
                 if spec.kind == TASK:
@@ -274,26 +274,27 @@ class Executor:
 
     def ended(self, spec: Spec, call: Call, start_s: float, result: Any) -> None:
         """User code has returned; a result that cannot be stored is an error like any other."""
-        duration_us = int((time.perf_counter() - start_s) * 1e6)
+        duration_us = int((time.monotonic() - start_s) * 1e6)
         try:
             message = self._result(call, spec, result, duration_us)
         except BaseException as error:
             self.failed(spec, call, start_s, error)
         else:
-            self._post(spec, message)
+            self._post(spec, message, start_s)
 
     def failed(self, spec: Spec, call: Call, start_s: float, error: BaseException) -> None:
         """User code has raised."""
-        duration_us = int((time.perf_counter() - start_s) * 1e6)
+        duration_us = int((time.monotonic() - start_s) * 1e6)
         if isinstance(error, ActorExit) or (isinstance(error, SystemExit) and self.actor_id and not error.code):
             self._end_actor()
         elif isinstance(error, SystemExit):
             self._exit(error)
         else:
-            self._post(spec, self._raised(call, spec, error, duration_us))
+            self._post(spec, self._raised(call, spec, error, duration_us), start_s)
 
-    def _post(self, spec: Spec, message: Done | Returned) -> None:
+    def _post(self, spec: Spec, message: Done | Returned, start_s: float) -> None:
         client = self._client
+        message.start_us = int(start_s * 1e6)
         client.say_unblocked()
         at_once = message.duration_us > _SLOW_US or not client.calls or not spec.max_retries
         if at_once and self._lanes is None:

@@ -107,6 +107,7 @@ class Rank:
             arena=capacity,
             pid=os.getpid(),
             labels=configuration.labels(config) if tells else {},
+            wall_us=time.time_ns() // 1000 - now_us(),
         )
 
 
