@@ -42,6 +42,7 @@ _HOMES = {
     "put": "api",
     "remote": "api",
     "shutdown": "api",
+    "timeline": "tracing",
     "wait": "api",
 }
 """Where each public name lives: loaded on first use, so that `import mpi_runtime` costs next to nothing."""
@@ -76,6 +77,7 @@ __all__ = [
     "put",
     "remote",
     "shutdown",
+    "timeline",
     "util",
     "wait",
 ]
@@ -97,6 +99,7 @@ if TYPE_CHECKING:
     from mpi_runtime.generators import DynamicObjectRefGenerator, ObjectRefGenerator
     from mpi_runtime.refs import ObjectRef
     from mpi_runtime.remote_function import RemoteFunction
+    from mpi_runtime.tracing import timeline
 
 
 if not TYPE_CHECKING:  # or a checker would take every name for one of ours

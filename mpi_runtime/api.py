@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 from mpi_runtime import config as configuration
 from mpi_runtime import current, running, session
+from mpi_runtime import options as option_rules
 from mpi_runtime.actors import ActorClass, ActorHandle
 from mpi_runtime.errors import MpiRuntimeError
 from mpi_runtime.generators import ObjectRefGenerator
@@ -52,12 +53,20 @@ class Context(Mapping[str, Any]):
         shutdown()
 
 
-def init(address: str | None = None, *, ignore_reinit_error: bool = False, **arguments: Any) -> Context:
+def init(
+    address: str | None = None,
+    *,
+    ignore_reinit_error: bool = False,
+    runtime_env: dict[str, Any] | None = None,
+    **arguments: Any,
+) -> Context:
     """Start the job. On ranks above 0 it does not return: they become workers.
 
     Args:
         address: must be None or "local": MPI jobs cannot be joined from outside.
         ignore_reinit_error: return quietly if the job is running already.
+        runtime_env: what all calls find in their environment, unless they say otherwise: variables, a copy of a
+            directory to start in, modules. See `mpi_runtime.runtime_env`. The driver itself stays as it is.
         **arguments: the fields of `Config`: `num_cpus`, `num_gpus`, `resources` (amounts of each node, believed
             as stated), `memory`, `object_store_memory`, `log_to_driver`, `start_timeout_s` and others. Ray's arguments
             for its dashboard and its own logging are accepted: there is neither here.
@@ -69,6 +78,9 @@ def init(address: str | None = None, *, ignore_reinit_error: bool = False, **arg
         RuntimeError: the job is running already.
         LaunchError: the ranks were started in a way that cannot work; names the cure.
         TypeError, ValueError: an argument is not allowed; says which and why.
+
+    Example:
+        ray.init(num_cpus=4, runtime_env={"working_dir": ".", "env_vars": {"MODE": "fast"}})
     """
     if address not in (None, "local", "auto"):
         raise ValueError(
@@ -78,10 +90,19 @@ def init(address: str | None = None, *, ignore_reinit_error: bool = False, **arg
     config = configuration.from_init(
         **{name: value for name, value in arguments.items() if name not in _WITHOUT_MEANING}
     )
+    if runtime_env is not None:
+        option_rules.check({"runtime_env": runtime_env}, ("runtime_env",), "init()")
     client = current.client_or_none()
     running_session = session.session()
     if client is None:
         running_session = session.start(config)
+        try:
+            running_session.client.environment = option_rules.environment(
+                running_session.client, {"runtime_env": runtime_env}
+            )
+        except BaseException:
+            session.stop()
+            raise
     elif not ignore_reinit_error:
         raise RuntimeError(
             "init() was called, but the job is running already. Call shutdown() first, or pass "

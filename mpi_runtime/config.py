@@ -8,6 +8,7 @@ Variables that we read ourselves:
     MPI_RUNTIME_NUM_CPUS         default for init(num_cpus=...)
     MPI_RUNTIME_START_TIMEOUT_S  default for init(start_timeout_s=...)
     MPI_RUNTIME_LABELS           labels of this host, as zone=a,disk=ssd: besides those of init(labels=...)
+    MPI_RUNTIME_SCRATCH_DIR      where the files of a runtime_env are unpacked on this host; else TMPDIR, else /tmp
     MPI_RUNTIME_LAUNCHER=none    run by itself whatever the launcher's variables say (see processes/launch.py)
     MPI_RUNTIME_FAKE_GPUS        this many devices without hardware, for tests of logic
 """
@@ -25,6 +26,7 @@ LAUNCHER = "MPI_RUNTIME_LAUNCHER"
 NUM_CPUS = "MPI_RUNTIME_NUM_CPUS"
 START_TIMEOUT_S = "MPI_RUNTIME_START_TIMEOUT_S"
 LABELS = "MPI_RUNTIME_LABELS"
+SCRATCH_DIR = "MPI_RUNTIME_SCRATCH_DIR"
 FAKE_GPUS = "MPI_RUNTIME_FAKE_GPUS"
 
 _RESERVED_RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory", "object_store_memory": "the argument"}
@@ -281,6 +283,15 @@ def memory_limit(env: Mapping[str, str] | None = None, root: str = "/") -> int:
         if megabytes.isdecimal() and times.isdecimal() and int(megabytes) * int(times) > 0:
             limits.append((int(megabytes) * int(times)) << 20)
     return min(limits)
+
+
+def scratch_directory(env: Mapping[str, str] | None = None) -> str:
+    """Return the path of the directory on this host in which a job may have files while it runs.
+
+    It should be of this host alone, in memory or on a disk: each host unpacks its own copy.
+    """
+    env = os.environ if env is None else env
+    return os.path.abspath(env.get(SCRATCH_DIR) or env.get("TMPDIR") or "/tmp")
 
 
 def _cpu_quotas(root: str) -> Iterator[float]:

@@ -10,6 +10,7 @@
     +-- GetTimeoutError               get() with a timeout gave up; also a TimeoutError
     +-- TaskCancelledError            the task was cancelled
     +-- PlacementGroupRemovedError    the placement group in which it was to run was removed
+    +-- RuntimeEnvSetupError          the files of a runtime_env cannot be put where a call is to find them
     |  user code raised
     +-- TaskError                     with the original as `cause`, and of its class where possible (RayTaskError)
     |  the world broke something
@@ -68,6 +69,10 @@ class TaskCancelledError(MpiRuntimeError):
 
 class PlacementGroupRemovedError(MpiRuntimeError):
     """The placement group was removed: one that was waited for, or in which the task ran or was to run."""
+
+
+class RuntimeEnvSetupError(MpiRuntimeError):
+    """The files of a `runtime_env` could not be put where the call was to find them; says where, and why."""
 
 
 class TaskError(MpiRuntimeError):
@@ -172,6 +177,7 @@ _BY_CODE: dict[str, type[MpiRuntimeError]] = {
         GetTimeoutError,
         TaskCancelledError,
         PlacementGroupRemovedError,
+        RuntimeEnvSetupError,
         WorkerCrashedError,
         OutOfMemoryError,
         ActorError,
@@ -206,26 +212,32 @@ _HEAP_TYPE = 1 << 9
 """Flag of classes that were made at run time, not in C for good (Py_TPFLAGS_HEAPTYPE)."""
 
 
-def describe(function_name: str, pid: int, rank: int, host: str, exc: BaseException) -> str:
-    """Return the text of a remote error: where it happened, and the traceback without this package's own frames."""
+def describe(function_name: str, pid: int, rank: int, host: str, exc: BaseException, title: str = "") -> str:
+    """Return the text of a remote error: where it happened, and the traceback without this package's own frames.
+
+    `title` is what the actor calls itself in which it happened.
+    """
     frames = exc.__traceback__
     while frames and str(frames.tb_frame.f_globals.get("__name__", "")).startswith("mpi_runtime."):
         frames = frames.tb_next
     lines = traceback.format_exception(type(exc), exc, frames)
-    text = f"{function_name}() failed: pid={pid}, rank={rank}, host={host}\n{''.join(lines)}".rstrip()
+    actor = f", repr={title}" if title else ""
+    text = f"{function_name}() failed: pid={pid}, rank={rank}, host={host}{actor}\n{''.join(lines)}".rstrip()
     if len(text) > _TEXT_CHARACTERS_MAX:
         half = _TEXT_CHARACTERS_MAX // 2
         text = f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
     return text
 
 
-def make_task_error(exc: BaseException, function_name: str, pid: int, rank: int, host: str) -> TaskError:
+def make_task_error(
+    exc: BaseException, function_name: str, pid: int, rank: int, host: str, title: str = ""
+) -> TaskError:
     """Return the error for an exception that escaped from user code.
 
     An error of another task that a task lets pass keeps its first cause; only the text grows by one traceback.
     """
     cause = exc.cause if isinstance(exc, TaskError) else exc
-    return task_error(cause, describe(function_name, pid, rank, host, exc))
+    return task_error(cause, describe(function_name, pid, rank, host, exc, title))
 
 
 def task_error(cause: BaseException, traceback_str: str) -> TaskError:

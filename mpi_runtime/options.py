@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from mpi_runtime.processes.client import Client
 from mpi_runtime.scheduler.events import ACTOR, DYNAMIC, METHOD, STREAMING, TASK, BundleSpec, Spec, Where
 from mpi_runtime.scheduler.ids import digest
 from mpi_runtime.scheduler.limits import UNIT
@@ -165,14 +166,9 @@ def _resources(name: str, value: Any) -> None:
 
 
 def _runtime_env(name: str, value: Any) -> None:
-    if not isinstance(value, dict):
-        raise TypeError(f"{name} must be a dict, not {value!r}")
-    for key in value:
-        if key != "env_vars":
-            raise ValueError(f"{name} may have 'env_vars' only, not {key!r}")
-    for variable, text in value.get("env_vars", {}).items():
-        _text(f"a key of {name}['env_vars']", variable)
-        _text(f"{name}['env_vars'][{variable!r}]", text)
+    from mpi_runtime import runtime_env  # not at the top, as with places
+
+    runtime_env.check(name, value)
 
 
 def _strategy(name: str, value: Any) -> None:
@@ -219,7 +215,9 @@ def _with_id(spec: Spec) -> Spec:
     return spec
 
 
-def _needs(name: str, options: Mapping[str, Any], inherited: Where | None) -> dict[str, Any]:
+def _needs(
+    name: str, options: Mapping[str, Any], inherited: Where | None, environment: dict[str, str] | None
+) -> dict[str, Any]:
     cpus = options.get("num_cpus")
     needs = {
         "cpu": round((1 if cpus is None else cpus) * UNIT),
@@ -229,7 +227,30 @@ def _needs(name: str, options: Mapping[str, Any], inherited: Where | None) -> di
     }
     says = options.get("scheduling_strategy") is not None or options.get("label_selector")
     where = _where(name, options, needs, inherited) if says or inherited is not None else None
-    return {**needs, "environment": (options.get("runtime_env") or {}).get("env_vars", {}), "where": where}
+    return {**needs, "environment": environment or {}, "where": where}
+
+
+def environment(client: Client, options: Mapping[str, Any]) -> dict[str, str]:
+    """What calls made here find in their environment: what this process has, changed by their own `runtime_env`.
+
+    Raises:
+        ValueError: it names a directory that is not there, cannot be read, or is too large.
+    """
+    given = options.get("runtime_env")
+    if not given:
+        return client.environment
+    from mpi_runtime import runtime_env
+
+    return runtime_env.environment(client, given)
+
+
+def portable(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options as another process can use them."""
+    if not options.get("runtime_env"):
+        return options
+    from mpi_runtime import runtime_env
+
+    return {**options, "runtime_env": runtime_env.portable(options["runtime_env"])}
 
 
 def _retrying(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -261,8 +282,11 @@ def task_spec(
     options: Mapping[str, Any],
     inherited: Where | None = None,
     is_generator: bool = False,
+    environment: dict[str, str] | None = None,
 ) -> Spec:
     """The spec of a remote function. Calls that say nothing about their place run where `inherited` says.
+
+    `environment` is what its `runtime_env` comes to.
 
     Raises:
         ValueError: no bundle of the placement group in which it is to run can hold a call.
@@ -280,7 +304,7 @@ def task_spec(
             priority=options.get("priority") or 0,
             max_retries=DEFAULT_MAX_RETRIES if retries is None else retries,
             **_retrying(options),
-            **_needs(name, options, inherited),
+            **_needs(name, options, inherited, environment),
         )
     )
 
@@ -298,13 +322,16 @@ def actor_spec(
     options: Mapping[str, Any],
     inherited: Where | None = None,
     is_async: bool = False,
+    environment: dict[str, str] | None = None,
 ) -> Spec:
     """The spec of an actor's creation. Without `num_cpus` it takes one CPU to be placed and none to run.
+
+    `environment` is what its `runtime_env` comes to.
 
     Raises:
         ValueError: no bundle of the placement group in which it is to run can hold the actor.
     """
-    needs = _needs(name, options, inherited)
+    needs = _needs(name, options, inherited, environment)
     held = 0 if options.get("num_cpus") is None else needs["cpu"]
     return _with_id(
         Spec(

@@ -116,7 +116,8 @@ class HeadHandle:
         path = [os.path.join(directory, entry) for entry in sys.path]
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         preload = [name for name in PRELOADED_IF_USED if name in sys.modules]
-        job = Job(configuration.to_bytes(config), directory, path, list(sys.argv), descriptors, preload)
+        token = os.urandom(8).hex()
+        job = Job(configuration.to_bytes(config), directory, path, list(sys.argv), descriptors, preload, token)
         try:
             send_start(self.socket, Start(job, self.launch))
             welcome, arena = self._read_welcome(config.start_timeout_s)

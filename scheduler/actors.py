@@ -77,6 +77,8 @@ class Actor(Struct, eq=False, gc=False):
     """Namespace and name, while it has them."""
     error: Value | None = None
     """If its constructor raised: that error, which every call gets."""
+    title: str = ""
+    """What it calls itself, if its class says how."""
 
 
 def submit(state: State, task: Task) -> None:
@@ -137,7 +139,7 @@ def died_message(actor: Actor, task: Task) -> str:
 def describe(actor: Actor) -> str:
     """The actor in words."""
     where = f" (pid {actor.executor.pid}, {actor.executor.rank.node.hostname})" if actor.executor is not None else ""
-    return f"actor {actor.creation.function.spec.name} {actor.id.hex()}{where}"
+    return f"actor {actor.title or actor.creation.function.spec.name} {actor.id.hex()}{where}"
 
 
 def pump(state: State, actor: Actor) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import actors, endings, objects, strategies
+from mpi_runtime.scheduler import actors, endings, history, objects, strategies
 from mpi_runtime.scheduler.events import METHOD, TASK, Call, Done, Returned, Spec, Value
 from mpi_runtime.scheduler.nodes import Executor, Node
 from mpi_runtime.scheduler.objects import PENDING, Object
@@ -59,7 +59,7 @@ def largest(nodes: list[Node]) -> str:
     return f"{best.hostname} with {', '.join(owned + custom)}"
 
 
-def submit(state: State, client: Client, call: Call) -> None:
+def submit(state: State, client: Client, call: Call, now: int) -> None:
     """A client submitted a call. It holds the return values; so does the call until it has ended."""
     function = state.functions[call.spec]
     executor = client.executor
@@ -71,7 +71,7 @@ def submit(state: State, client: Client, call: Call) -> None:
     retries = function.spec.max_retries
     if call.attempt and retries > 0:
         retries = max(0, retries - call.attempt)
-    task = Task(call, function, client.id, depth, order, retries)
+    task = Task(call, function, client.id, depth, order, retries, now)
     if executor is not None:
         executor.children[call.id] = task
     objects_by_id = state.objects
@@ -168,6 +168,7 @@ def done(state: State, executor: Executor, event: Done) -> None:
     executor.load_us -= task.estimate_us
     known = function.duration_us
     function.duration_us = event.duration_us if known < 0 else (7 * known + event.duration_us) >> 3
+    history.record(state, executor, task, event.start_us, event.duration_us, history.RETURNED)
     task.state = FINISH[task.state]
     found = state.objects[event.id]
     found.task = None
@@ -200,6 +201,8 @@ def returned(state: State, executor: Executor, event: Returned) -> None:
     function = task.function
     known = function.duration_us
     function.duration_us = event.duration_us if known < 0 else (7 * known + event.duration_us) >> 3
+    outcome = history.RAISED if event.raised else history.RETURNED
+    history.record(state, executor, task, event.start_us, event.duration_us, outcome)
     again = event.raised and event.may_retry and function.spec.retry_exceptions and task.retries
     # A large error among the arguments is raised by the executor, and would be again.
     if again and not function.is_actor and not any(state.objects[id].is_error for id in task.call.arguments):

@@ -117,6 +117,8 @@ class Done(Struct, array_like=True, tag=3, gc=False):
     id: bytes
     data: bytes
     duration_us: int
+    start_us: int = 0
+    """When it began, by the monotonic clock of its host."""
 
 
 class Stored(Struct, array_like=True, gc=False):
@@ -147,6 +149,8 @@ class Returned(Struct, array_like=True, tag=4, gc=False):
     """Whether user code raised."""
     may_retry: bool = True
     """Whether it raised what it may be run again for."""
+    start_us: int = 0
+    """As of `Done`."""
 
 
 class Put(Struct, array_like=True, tag=5, gc=False):
@@ -231,6 +235,12 @@ class Left(Struct, array_like=True, tag=14, gc=False):
     actor: bytes
 
 
+class Titled(Struct, array_like=True, tag=24, gc=False):
+    """An actor that has just been made says what it calls itself: its own `repr`."""
+
+    title: str
+
+
 class Query(Struct, array_like=True, tag=12, gc=False):
     """A client asks about the state: `what` names one of the functions of `explain.py`."""
 
@@ -291,6 +301,7 @@ ClientEvent = (
     | Consumed
     | Cancelled
     | Left
+    | Titled
     | Spec
     | Call
     | Done
@@ -325,6 +336,8 @@ class RankJoined(Struct, array_like=True, tag=40, gc=False):
     pid: int = 0
     labels: dict[str, str] = {}
     """Of its node."""
+    wall_us: int = 0
+    """The time since 1970 less the monotonic clock of its host."""
 
 
 class TakenBack(Struct, array_like=True, tag=41, gc=False):

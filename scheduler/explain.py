@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.scheduler import listing, names, objects, strategies, tasks
+from mpi_runtime.scheduler import history, listing, names, objects, strategies, tasks
 from mpi_runtime.scheduler.effects import Answer
 from mpi_runtime.scheduler.events import Query, Where
 from mpi_runtime.scheduler.groups import Group
@@ -222,5 +222,6 @@ QUERIES: dict[str, Callable[[State, bytes], Any]] = {
     "actors": listing.actors,
     "objects": listing.objects,
     "workers": listing.workers,
+    "history": history.history,
     "explain": explain,
 }

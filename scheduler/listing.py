@@ -104,6 +104,7 @@ def actors(state: State, id: bytes) -> list[dict[str, Any]]:
             "class_name": actor.creation.function.spec.name,
             "state": LIVES[actor.state],
             "name": actor.name[1] if actor.name is not None else "",
+            "repr_name": actor.title,
             "ray_namespace": actor.name[0] if actor.name is not None else "",
             "node_id": actor.executor.rank.node.id if actor.executor is not None else None,
             "pid": actor.executor.pid if actor.executor is not None else None,

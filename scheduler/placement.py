@@ -24,7 +24,7 @@ from mpi_runtime.scheduler.limits import (
     UNIT,
     VICTIMS_MAX,
 )
-from mpi_runtime.scheduler.nodes import Executor, Key, Node, Source, node_of
+from mpi_runtime.scheduler.nodes import Executor, Key, Node, Process, Source, node_of
 from mpi_runtime.scheduler.queues import Queue, mark_dirty, requeue
 from mpi_runtime.scheduler.reservations import end_reservation, reserve
 from mpi_runtime.scheduler.resources import Pool, copy_of, fits, give_back, take
@@ -141,7 +141,7 @@ def start_executor(state: State, node: Node, key: Key) -> Executor:
     """Fork an executor on the rank of the node that has fewest."""
     ranks = [rank for rank in node.ranks if rank.hosts_executors]
     rank = min(ranks, key=lambda rank: (len(rank.executors), rank.number))
-    executor = Executor(state.next_executor, rank, key, node)
+    executor = Executor(state.next_executor, rank, key, node, Process(state.next_executor, rank.number, node))
     state.next_executor += 1
     rank.executors[executor.id] = executor
     state.executors[executor.id] = executor
@@ -252,6 +252,7 @@ def dedicate(executor: Executor) -> None:
     task = next(iter(executor.in_hand.values()))
     assert task.actor is not None
     executor.actor = task.actor
+    executor.process.actor, executor.process.name = task.id, task.function.spec.name
     task.actor.executor = executor
 
 

@@ -16,7 +16,7 @@ An executor's death, in steps, each closing a race:
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import actors, calls, endings, groups, objects
+from mpi_runtime.scheduler import actors, calls, endings, groups, history, objects
 from mpi_runtime.scheduler.effects import Free
 from mpi_runtime.scheduler.events import ExecutorDied, Fetched, TakenBack
 from mpi_runtime.scheduler.nodes import Bundle, Executor
@@ -106,11 +106,14 @@ def give_elsewhere(state: State, tasks: list[Task]) -> None:
     requeue(state, [task for task in tasks if task.state == READY])
 
 
-def executor_died(state: State, event: ExecutorDied) -> None:
+def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     """An executor's process is gone. The steps are at the head of this file."""
     executor = state.executors.pop(event.executor, None)
     if executor is None:
         return
+    running = executor.in_hand.get(event.running)
+    if running is not None:
+        history.record_death(state, executor, running, now)
     in_hand = list(executor.in_hand.values())
     executor.in_hand.clear()
     if executor.actor is not None:

@@ -100,6 +100,8 @@ class Task(Struct, eq=False, gc=False):
     """Position among all calls ever submitted."""
     retries: int
     """How often it may still be run again; -1: without limit."""
+    submitted_us: int
+    """When the head heard of it."""
     state: int = WAITING
     missing: int = 0
     """WAITING: arguments without a value. STAGING: arguments not yet on the executor's host."""

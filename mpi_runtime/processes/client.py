@@ -144,6 +144,13 @@ class Client:
         """Whether this is an executor that gives up its CPU while its call waits."""
         self.namespace = ""
         """Where names of actors are looked up unless another namespace is given."""
+        self.environment: dict[str, str] = {}
+        """What calls made here find in their environment unless they say otherwise: in an executor its own, in the
+        driver that of the job. It names archives besides variables: see `scratch.py`."""
+        self.archives: dict[str, ObjectRef[Any]] = {}
+        """Archives that are named by calls made here, by their hashes: kept for as long as they may be."""
+        self.packed: dict[tuple[str, tuple[str, ...], str], str] = {}
+        """The hash of what was packed here: by path, what was left out, and how."""
         self.host = min(regions)
         """The lowest rank of this host."""
         self.executor: Any = None

@@ -213,7 +213,8 @@ class Head:
         where = ""
         if executor is not None and self._transport.size > 1:
             where = f", rank {executor.rank.number}, {executor.rank.node.hostname}"
-        name = self._names.get(log.executor, "executor").partition(".")[0]
+        title = executor.actor.title if executor is not None and executor.actor is not None else ""
+        name = title or self._names.get(log.executor, "executor").partition(".")[0]
         self._printer.print(log.stream, f"({name} pid={pid}{where}) ".encode(), log.data)
 
     def _pause_logs(self, paused: bool) -> None:

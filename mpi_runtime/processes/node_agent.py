@@ -21,7 +21,7 @@ import msgspec
 
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
-from mpi_runtime.processes import forkserver
+from mpi_runtime.processes import forkserver, scratch
 from mpi_runtime.processes.forkserver import Fork, Handle, Kill, Setup, kill_group
 from mpi_runtime.processes.lines import Lines
 from mpi_runtime.processes.poller import Poller
@@ -154,6 +154,8 @@ class NodeAgent:
             return
         if isinstance(message, forkserver.Forked):
             hand.pid = message.pid
+            for lines in hand.outputs:
+                lines.pause(self._logs_paused)
             self._report(ExecutorStarted(hand.number, message.pid))
         else:
             self._on_exited(hand, message.status)
@@ -170,6 +172,7 @@ class NodeAgent:
             if hand.pid:
                 kill_group(hand.pid)
         code = self._forkserver.wait()
+        self._leave_scratch()
         how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}; what it said is above"
         raise AgentError(f"the forkserver {how}, and all executors of this rank with it: the job cannot go on")
 
@@ -203,7 +206,7 @@ class NodeAgent:
             read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             os.set_blocking(write_end, True)
             lines = Lines(read_end, hand.number, stream, self._report, self._poller)
-            lines.pause(self._logs_paused)
+            lines.pause(True)  # until its process number is known, which is part of where the lines come from
             hand.outputs.append(lines)
             written.append(write_end)
         self.start_forkserver()
@@ -304,7 +307,7 @@ class NodeAgent:
         self._logs_paused = paused
         for hand in self._hands.values():
             for lines in hand.outputs:
-                lines.pause(paused)
+                lines.pause(paused or not hand.pid)
 
     def pull(self, rank: int, pull: Pull) -> None:
         """Send an object to a rank that asks for it."""
@@ -420,9 +423,15 @@ class NodeAgent:
             self._forkserver.socket.close()
             self._forkserver.wait()
             self._forkserver = None
+            self._leave_scratch()
         for hand in list(self._hands.values()):
             self._forget(hand)
         self._waiting.clear()
+
+    def _leave_scratch(self) -> None:
+        """The forkserver has removed the files of the job, unless it was killed."""
+        if self._setup is not None:
+            scratch.leave(self._setup[0].scratch)
 
     @property
     def is_transferring(self) -> bool:

@@ -15,6 +15,7 @@ from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.processes.forkserver import Setup
 from mpi_runtime.processes.launch import Launch, is_of_other_family, singleton_message
 from mpi_runtime.processes.node_agent import NodeAgent
+from mpi_runtime.processes.scratch import directory_of
 from mpi_runtime.scheduler.events import RankJoined
 from mpi_runtime.scheduler.limits import UNIT
 from mpi_runtime.transport.base import Transport, TransportError
@@ -74,6 +75,7 @@ class Rank:
             job.descriptors,
             job.preload,
             self.config.namespace,
+            directory_of(configuration.scratch_directory(), job.token, transport.hostnames[me]),
         )
         agent.set_up(own, setup, host.arena)
         self._working = [rank for rank in host.ranks if rank or transport.size == 1]
@@ -105,6 +107,7 @@ class Rank:
             arena=capacity,
             pid=os.getpid(),
             labels=configuration.labels(config) if tells else {},
+            wall_us=time.time_ns() // 1000 - now_us(),
         )
 
 

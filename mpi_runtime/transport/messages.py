@@ -128,6 +128,8 @@ class Job(Struct, array_like=True, tag=93, gc=False):
     """How many descriptors it may have open."""
     preload: list[str]
     """Modules that executors are to find loaded."""
+    token: str
+    """Names its files on hosts; no other job has the same."""
 
 
 # Worker to worker.

@@ -29,6 +29,7 @@ from mpi_runtime.errors import (
     portable,
     task_error,
 )
+from mpi_runtime.processes.executor import title_of
 
 CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, MpiRuntimeError)]
 OWN = [kind for kind in CLASSES if kind is not TaskError]
@@ -348,3 +349,24 @@ def test_ground_floor_imports_nothing_of_ours() -> None:
     program = "import sys, mpi_runtime.errors as e; print([m for m in sys.modules if m.startswith('mpi_runtime.')])"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert run.stdout.strip() == "['mpi_runtime.errors']"
+
+
+def test_an_actor_says_what_it_calls_itself(capfd: pytest.CaptureFixture[str]) -> None:
+    class Plain:
+        pass
+
+    class Wordy:
+        def __repr__(self) -> str:
+            return "wordy\n\tand " + "long" * 100
+
+    class Broken:
+        def __repr__(self) -> str:
+            raise KeyError("nothing to say")
+
+    assert title_of(Plain()) == ""
+    assert title_of(Wordy()).startswith("wordy and longlong")
+    assert len(title_of(Wordy())) == 100
+    assert title_of(Broken()) == ""
+    assert "Broken.__repr__ raised KeyError('nothing to say')" in capfd.readouterr().err
+    text = describe("Wordy.work", 4242, 3, "n17", ValueError("x"), title_of(Wordy()))
+    assert text.startswith("Wordy.work() failed: pid=4242, rank=3, host=n17, repr=wordy and long")
