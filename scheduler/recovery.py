@@ -16,7 +16,7 @@ An executor's death, in steps, each closing a race:
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import actors, calls, endings, groups, history, objects
+from mpi_runtime.scheduler import actors, calls, endings, groups, history, names, objects
 from mpi_runtime.scheduler.effects import Free
 from mpi_runtime.scheduler.events import ExecutorDied, Fetched, TakenBack
 from mpi_runtime.scheduler.nodes import Bundle, Executor
@@ -127,6 +127,7 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
         state.to_rank(rank, Free(free, executor.id))
     client = state.clients.pop(executor.id)
     state.effects.clients.pop(executor.id, None)
+    names.client_died(state, client)
     for id in client.held:
         objects.release(state, id)
     forget(state, executor)

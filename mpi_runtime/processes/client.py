@@ -132,6 +132,8 @@ class Client:
         self._closed = ""
         self.has_ended = False
         """Whether the job was shut down: its references are worth nothing any more."""
+        self.naming = threading.Lock()
+        """Held from the claim of an actor's name to its creation: of two threads that want it one is the first."""
         self._scope = Scope(b"driver")
         self.streams = Streams(self)
         self._kept: list[ObjectRef[Any]] = []

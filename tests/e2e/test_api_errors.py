@@ -20,6 +20,7 @@ from mpi_runtime.errors import (
     TaskError,
     WorkerCrashedError,
 )
+from tests.helpers import wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -346,6 +347,25 @@ def test_calls_around_a_crash_end_well() -> None:
             assert get(ref, timeout=40) == n
 
 
+def test_what_crashes_again_and_again_takes_others_with_it_once_at_most() -> None:
+    """Results of short calls are told together, but all of them before a call is run again."""
+
+    @remote(num_cpus=4, max_retries=1)
+    def some(n: int) -> int:
+        return n
+
+    @remote(num_cpus=4, max_retries=3)
+    def dies() -> None:
+        os.kill(os.getpid(), 9)
+
+    for _ in range(5):
+        refs = [some.remote(n) for n in range(20)]
+        killer = dies.remote()
+        assert get(refs, timeout=40) == list(range(20))
+        with pytest.raises(WorkerCrashedError, match=r"run 4 time\(s\)"):
+            get(killer, timeout=40)
+
+
 def test_each_call_runs_once_though_others_crash(tmp_path: Path) -> None:
     @remote(max_retries=0)
     def note(path: str, n: int) -> None:
@@ -375,10 +395,7 @@ def test_a_crash_of_a_parent_lets_its_children_end(tmp_path: Path) -> None:
 
     with pytest.raises(WorkerCrashedError):
         get(parent.remote(str(tmp_path / "file")))
-    end = time.monotonic() + 20
-    while not (tmp_path / "file").exists():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until((tmp_path / "file").exists, timeout=20)
 
 
 def test_calls_before_one_that_kills_its_process() -> None:
@@ -413,10 +430,7 @@ def test_a_crash_while_it_waits(tmp_path: Path) -> None:
 
     path = tmp_path / "file"
     ref = parent.remote(str(path))
-    end = time.monotonic() + 20
-    while not path.exists() or not path.read_text().endswith("\n"):
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    wait_until(lambda: path.exists() and path.read_text().endswith("\n"), timeout=20)
     time.sleep(0.1)
     os.kill(int(path.read_text()), 9)
     assert get(ref, timeout=40) == 1
