@@ -347,25 +347,6 @@ def test_calls_around_a_crash_end_well() -> None:
             assert get(ref, timeout=40) == n
 
 
-def test_what_crashes_again_and_again_takes_others_with_it_once_at_most() -> None:
-    """Results of short calls are told together, but all of them before a call is run again."""
-
-    @remote(num_cpus=4, max_retries=1)
-    def some(n: int) -> int:
-        return n
-
-    @remote(num_cpus=4, max_retries=3)
-    def dies() -> None:
-        os.kill(os.getpid(), 9)
-
-    for _ in range(5):
-        refs = [some.remote(n) for n in range(20)]
-        killer = dies.remote()
-        assert get(refs, timeout=40) == list(range(20))
-        with pytest.raises(WorkerCrashedError, match=r"run 4 time\(s\)"):
-            get(killer, timeout=40)
-
-
 def test_each_call_runs_once_though_others_crash(tmp_path: Path) -> None:
     @remote(max_retries=0)
     def note(path: str, n: int) -> None:
