@@ -46,7 +46,7 @@ _HOMES = {
     "wait": "api",
 }
 """Where each public name lives: loaded on first use, so that `import mpi_runtime` costs next to nothing."""
-_MODULES = {"actor": "actors", "errors": "errors", "exceptions": "exceptions"}
+_MODULES = {"actor": "actors", "errors": "errors", "exceptions": "exceptions", "util": "util"}
 """Modules that are public names: `actor` has `exit_actor`."""
 
 __all__ = [
@@ -78,12 +78,13 @@ __all__ = [
     "remote",
     "shutdown",
     "timeline",
+    "util",
     "wait",
 ]
 
 if TYPE_CHECKING:
     from mpi_runtime import actors as actor
-    from mpi_runtime import errors, exceptions
+    from mpi_runtime import errors, exceptions, util
     from mpi_runtime.actors import ActorClass, ActorHandle, get_actor, method
     from mpi_runtime.api import cancel, explain, get, init, is_initialized, kill, put, remote, shutdown, wait
     from mpi_runtime.context import (

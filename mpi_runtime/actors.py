@@ -18,7 +18,7 @@ from mpi_runtime.processes.client import Client
 from mpi_runtime.processes.scratch import held
 from mpi_runtime.refs import ActorRef, ObjectRef, WeakActorRef
 from mpi_runtime.remote_function import dump_code
-from mpi_runtime.scheduler.events import DYNAMIC, STREAMING, Call, Spec, Where
+from mpi_runtime.scheduler.events import Call, Spec, Where
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -172,8 +172,8 @@ class ActorClass(Generic[T, Init]):
 
             Raises:
                 TypeError: an argument is missing, unknown, or cannot be serialised.
-                ValueError: no bundle of the placement group in which it is to run can hold the actor; or its
-                    `runtime_env` names a directory that is not there, cannot be read, or is too large.
+                ValueError: its name is taken; or no bundle of the placement group in which it is to run can hold it; or
+                    its `runtime_env` names a directory that is not there, cannot be read, or is too large.
             """
             self._parameters.check(args, kwargs, self._name)
             client = running.client()
@@ -384,9 +384,4 @@ class ActorMethod:
             )
         else:
             call = Call(client.next_ids(spec.num_returns), spec.id, b"", actor=self._ref.binary())
-        if spec.num_returns == STREAMING:
-            return client.submit_stream(call, bool(spec.backpressure))
-        refs: list[ObjectRef[Any]] = client.submit(call, spec.num_returns)
-        if spec.num_returns in (1, DYNAMIC):
-            return refs[0]
-        return refs or None
+        return client.submit(call, spec)

@@ -55,7 +55,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     """Where named actors are looked up."""
     start_timeout_s: float = 60.0
-    """How long `init()` waits for all ranks."""
+    """How many seconds `init()` waits for all ranks."""
 
     def __post_init__(self) -> None:
         _check(self)

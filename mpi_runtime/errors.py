@@ -202,13 +202,11 @@ def from_code(code: str, message: str) -> MpiRuntimeError:
 _TEXT_CHARACTERS_MAX = 20_000
 """A chain of a thousand tasks that pass on one error would else carry a thousand tracebacks; both ends tell most."""
 
-# Not to be raised by get() as themselves: an iteration around it would end as if it were complete, and a group
-# cannot be made without its members, which have tracebacks of their own.
-_NEVER_DUAL: tuple[type[BaseException], ...] = tuple(
-    getattr(builtins, name)
-    for name in ("StopIteration", "StopAsyncIteration", "BaseExceptionGroup")
-    if hasattr(builtins, name)
-)
+_NEVER_DUAL = (StopIteration, StopAsyncIteration)
+"""Not to be raised by get() as themselves: an iteration around it would end as if it were complete."""
+
+_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())
+"""Came with Python 3.11."""
 
 _HEAP_TYPE = 1 << 9
 """Flag of classes that were made at run time, not in C for good (Py_TPFLAGS_HEAPTYPE)."""
@@ -247,7 +245,7 @@ def task_error(cause: BaseException, traceback_str: str) -> TaskError:
     kind: type[TaskError] = _dual_class(type(cause))  # type: ignore[arg-type]  # typeshed: classes are not hashable
     if kind is not TaskError:
         try:
-            error = _bare_instance(kind)
+            error = _bare_instance(kind, cause)
             _fill(error, cause, traceback_str)
         except Exception:
             # The class resists; what it says still has to arrive.
@@ -299,7 +297,10 @@ def _dual_class(kind: type[BaseException]) -> type[TaskError]:
     """
     if not issubclass(kind, Exception) or issubclass(kind, (TaskError, *_NEVER_DUAL)):
         return TaskError
-    name, contents = f"TaskError({kind.__qualname__})", {"__module__": __name__, "__doc__": kind.__doc__}
+    name = f"TaskError({kind.__qualname__})"
+    contents: dict[str, Any] = {"__module__": __name__, "__doc__": kind.__doc__}
+    if issubclass(kind, _GROUP):  # what `except*` makes of a part of it is the user's class
+        contents["derive"] = lambda self, members: self.cause.derive(members)
     try:
         return type(name, (TaskError, kind), contents)
     except Exception:  # final, a metaclass or an __init_subclass__ that refuses, a layout of its own
@@ -311,9 +312,10 @@ def _builtin_base(kind: type[BaseException]) -> Any:
     return next(base for base in kind.__mro__ if not base.__flags__ & _HEAP_TYPE)
 
 
-def _bare_instance(kind: type[TaskError]) -> TaskError:
+def _bare_instance(kind: type[TaskError], cause: Any) -> TaskError:
     """Return an instance on which no `__new__` and no `__init__` of user code was called."""
-    error: TaskError = _builtin_base(kind).__new__(kind)
+    members = (cause.message, cause.exceptions) if isinstance(cause, _GROUP) else ()  # a group has its from the start
+    error: TaskError = _builtin_base(kind).__new__(kind, *members)
     return error
 
 

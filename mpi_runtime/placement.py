@@ -46,7 +46,7 @@ class PlacementGroup:
         return self._ref
 
     def wait(self, timeout_seconds: float = 30) -> bool:
-        """Wait until all bundles are reserved, for so many seconds at most; whether they are.
+        """Wait until all bundles are reserved, for `timeout_seconds` at most; whether they are.
 
         Raises:
             PlacementGroupRemovedError: the group was removed, and never will be ready.
@@ -191,6 +191,12 @@ def placement_group_table(placement_group: PlacementGroup | None = None) -> dict
     """Facts about one group, or about all: a dictionary of them by the hexadecimal digits of their ids.
 
     Among them "state" ("PENDING", "CREATED" or "REMOVED"), "bundles_to_node_id", and "why" it is so, in words.
+
+    Args:
+        placement_group: of which; None for all that have not been removed.
+
+    Raises:
+        ObjectLostError: the group belongs to a job that has ended.
     """
     client = running.client()
     if placement_group is None:

@@ -15,7 +15,7 @@ from mpi_runtime.arguments import Packed, Parameters, pack
 from mpi_runtime.processes.client import Client
 from mpi_runtime.processes.scratch import held
 from mpi_runtime.refs import ObjectRef
-from mpi_runtime.scheduler.events import DYNAMIC, STREAMING, Call, Spec, Where
+from mpi_runtime.scheduler.events import Call, Spec, Where
 
 if TYPE_CHECKING:
     from mpi_runtime.generators import ObjectRefGenerator
@@ -108,19 +108,15 @@ class RemoteFunction(Generic[P, R]):
                 self._prepare(client)
             spec = self._spec
             assert spec is not None
+            count = spec.num_returns
             if args or kwargs:
                 packed = pack(client, args, kwargs, self._name)
-                call = Call(client.next_ids(spec.num_returns), spec.id, packed.payload, packed.arguments, packed.holds)
+                call = Call(client.next_ids(count), spec.id, packed.payload, packed.arguments, packed.holds)
             else:
-                call = Call(client.next_ids(spec.num_returns), spec.id, b"")
+                call = Call(client.next_ids(count), spec.id, b"")
             if self._holds:
                 call.holds = [*call.holds, *self._holds]
-            if spec.num_returns == STREAMING:
-                return client.submit_stream(call, bool(spec.backpressure))
-            refs = client.submit(call, spec.num_returns)
-            if spec.num_returns in (1, DYNAMIC):
-                return refs[0]
-            return refs or None
+            return client.submit(call, spec)
 
     def _submit(self, client: Client, packed: Packed, attempt: int = 0) -> ObjectRef[R]:
         """Submit a call with one return value of which so many attempts have been made already."""
@@ -129,7 +125,8 @@ class RemoteFunction(Generic[P, R]):
         assert self._spec is not None
         holds = [*packed.holds, *self._holds]
         call = Call(client.next_ids(1), self._spec.id, packed.payload, packed.arguments, holds, b"", attempt)
-        return client.submit(call, 1)[0]
+        ref: ObjectRef[R] = client.submit(call, self._spec)
+        return ref
 
     def map(self, iterable: Iterable[Any], *, chunk: int | Literal["auto"] = "auto") -> Results[R]:
         """Call the function with each element: many calls in few messages.

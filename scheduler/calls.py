@@ -69,7 +69,8 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
         depth = running.depth + 1 if running is not None else 1
     state.submitted = order = state.submitted + 1
     retries = function.spec.max_retries
-    retries = max(0, retries - call.attempt) if retries > 0 else retries
+    if call.attempt and retries > 0:
+        retries = max(0, retries - call.attempt)
     task = Task(call, function, client.id, depth, order, retries, now)
     if executor is not None:
         executor.children[call.id] = task
@@ -92,7 +93,8 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
     elif function.where is not None and (removed := strategies.why_removed(state, function)):
         fail(state, task, "PlacementGroupRemovedError", removed)
     else:
-        strategies.await_group(state, task)
+        if function.where is not None:
+            strategies.await_group(state, task)
         if not task.missing:
             arguments_ready(state, task)
 
@@ -221,7 +223,7 @@ def returned(state: State, executor: Executor, event: Returned) -> None:
         actors.ended(state, task)
 
 
-def retry(state: State, task: Task) -> None:
+def retry(state: State, task: Task, had_ended: bool = False) -> None:
     """Run a lost call again."""
-    endings.again(state, task)
+    endings.again(state, task, had_ended)
     enqueue(state, task)

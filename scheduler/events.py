@@ -197,6 +197,10 @@ class Killed(Struct, array_like=True, tag=11, gc=False):
     no_restart: bool = True
 
 
+CANCELLED_TEXT = "{} was cancelled by cancel()."
+"""What is said of a call: by the scheduler if it did not run, else by its executor."""
+
+
 class Cancelled(Struct, array_like=True, tag=15, gc=False):
     """A client wants the call that makes an object not to run, or not to run on."""
 

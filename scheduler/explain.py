@@ -47,8 +47,8 @@ def available_resources(state: State, _: bytes) -> dict[str, float]:
     return _resources([node.free for node in state.nodes.values()])
 
 
-def nodes(state: State, _: bytes) -> list[dict[str, Any]]:
-    """One entry for each node."""
+def nodes(state: State, id: bytes) -> list[dict[str, Any]]:
+    """One entry for each node, or for the one with this id."""
     return [
         {
             "NodeID": node.id,
@@ -62,7 +62,7 @@ def nodes(state: State, _: bytes) -> list[dict[str, Any]]:
             "cpus": node.cpus,
             "executors": sum(len(rank.executors) for rank in node.ranks),
         }
-        for node in state.nodes.values()
+        for node in listing.chosen(state.nodes, listing.number(id))
     ]
 
 
@@ -93,7 +93,7 @@ def group(state: State, id: bytes) -> bytes | None:
 
 def group_table(state: State, id: bytes) -> list[dict[str, Any]]:
     """One entry for each placement group, or for the one with this id."""
-    return [_group_entry(state, group) for group in state.groups.values() if id in (b"", group.id)]
+    return [_group_entry(state, group) for group in listing.chosen(state.groups, id)]
 
 
 def _group_entry(state: State, group: Group) -> dict[str, Any]:

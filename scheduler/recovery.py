@@ -3,8 +3,9 @@
 An executor's death, in steps, each closing a race:
 1. Its agent has read everything that it sent before it died, so results that had been sent have been handled.
 2. Calls that it had not started go back to the front of their queues; this is not a retry.
-3. The call that it ran, and those that it had run before and not told the results of, are run again while they have
-   retries left, else they fail with the cause of death.
+3. The call that it ran is run again while it has retries left, else it fails with the cause of death. Those that it
+   had run before and not told the results of are run again at no cost, if they may be at all: the death is not theirs,
+   and calls that are queued before one that kills its process would else be lost with it.
 4. If it was an actor which is not created again, the calls in hand and those pending get the cause. If it is, calls
    that it had not started and those that have retries left are run again, before those pending.
 5. Arena extents that it was given and that no object lies in are freed, by an effect that names the executor: a `Free`
@@ -142,8 +143,9 @@ def redo(state: State, executor: Executor, in_hand: list[Task], event: ExecutorD
             endings.cancelled(state, task)
             continue
         advance(task, LOSE)
-        if task.retries:
-            calls.retry(state, task)
+        had_ended = task.id != event.running and task.function.spec.max_retries != 0
+        if task.retries or had_ended:
+            calls.retry(state, task, had_ended)
         else:
             code = "OutOfMemoryError" if event.out_of_memory else "WorkerCrashedError"
             endings.fail(state, task, code, crash_message(task, executor, event))

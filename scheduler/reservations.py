@@ -10,7 +10,7 @@ from mpi_runtime.scheduler.limits import IDLE_US_MAX, RESERVATION_US_MAX, UNIT
 from mpi_runtime.scheduler.nodes import NOTHING, STOPPING, Claimant, Executor, Node, Source
 from mpi_runtime.scheduler.queues import Queue
 from mpi_runtime.scheduler.resources import fits
-from mpi_runtime.scheduler.strategies import reachable, sources
+from mpi_runtime.scheduler.strategies import allows, reachable, sources
 
 if TYPE_CHECKING:
     from mpi_runtime.scheduler.state import State
@@ -25,12 +25,25 @@ def reserve(state: State, queue: Queue, now: int) -> None:
     for source in sources(state, queue.where):
         other = source.reserved_for
         if (other is None or other.priority < queue.priority) and fits(request, reachable(source)):
+            if is_outranked(state, queue, source):
+                continue
             if other is not None:
                 end_reservation(state, other)
                 other.no_reservation_until_us = now + RESERVATION_US_MAX
             if not small:
                 claim(state, queue, [source], now)
             return
+
+
+def is_outranked(state: State, queue: Queue, source: Source) -> bool:
+    """Whether deeper calls, or such of a higher priority, wait for the same source. They may not claim it just now."""
+    return any(
+        rival.ready
+        and rival.precedence()[:2] < queue.precedence()[:2]
+        and allows(rival.where, source)
+        and fits(rival.request, reachable(source))
+        for rival in state.waiting
+    )
 
 
 def claim(state: State, claimant: Claimant, chosen: Sequence[Source], now: int) -> None:

@@ -43,6 +43,7 @@ from mpi_runtime.scheduler.effects import (
 )
 from mpi_runtime.scheduler.events import (
     DYNAMIC,
+    STREAMING,
     Blocked,
     BundleSpec,
     Call,
@@ -181,7 +182,7 @@ class Client:
 
     def next_ids(self, count: int) -> bytes:
         """The first of `count` consecutive new ids."""
-        return self.scope().next_ids(count)
+        return (beside.get() or self._scope).next_ids(count)
 
     def drop(self, id: bytes, urgent: bool = False) -> None:
         """A reference or a view is gone. Runs in `__del__`: takes no lock, raises nothing."""
@@ -237,35 +238,31 @@ class Client:
             self._registered.add(spec.id)
             self.outbox.post(spec)
 
-    def submit(self, call: Call, num_returns: int) -> list[ObjectRef[Any]]:
-        """Send a call whose spec is registered; references to its return values."""
-        counts = self.counts
-        self._last_call = call.id
-        if num_returns == 1:
-            counts[call.id] = 1
+    def submit(self, call: Call, spec: Spec) -> Any:
+        """Send a call whose spec is registered.
+
+        Returns:
+            What the caller gets: a reference, a list of them for several return values, None for none, or a generator.
+        """
+        id = self._last_call = call.id
+        self.counts[id] = 1
+        count = spec.num_returns
+        if count in (1, DYNAMIC):
             self.outbox.post(call)
-            return [ObjectRef(call.id, self)]
-        if num_returns == DYNAMIC:
-            return self.submit(call, 1)
-        if num_returns == 0:
-            counts[call.id] = 1
+            return ObjectRef(id, self)
+        if count == STREAMING:
+            self.streams.begin(id, bool(spec.backpressure))
             self.outbox.post(call)
-            self.drop(call.id)
-            return []
-        start = int.from_bytes(call.id, "big")
-        ids = [(start + index).to_bytes(16, "big") for index in range(num_returns)]
-        for id in ids:
-            counts[id] = 1
+            return ObjectRefGenerator(ObjectRef(id, self), self, bool(spec.backpressure))
+        if count == 0:
+            self.outbox.post(call)
+            self.drop(id)
+            return None
+        start = int.from_bytes(id, "big")
+        ids = [(start + index).to_bytes(16, "big") for index in range(count)]
+        self.counts.update(dict.fromkeys(ids, 1))
         self.outbox.post(call)
         return [ObjectRef(id, self) for id in ids]
-
-    def submit_stream(self, call: Call, counts: bool) -> ObjectRefGenerator[Any]:
-        """Send a call that streams its items; with `counts` its executor wants to hear how many are taken."""
-        self._last_call = call.id
-        self.counts[call.id] = 1
-        self.streams.begin(call.id, counts)
-        self.outbox.post(call)
-        return ObjectRefGenerator(ObjectRef(call.id, self), self, counts)
 
     def submit_creation(self, call: Call) -> ActorRef:
         """Send the creation of an actor; handles count as references to the call's id."""
@@ -450,22 +447,31 @@ class Client:
         if borrowed:
             self.outbox.post(Subscribed(borrowed, fetch))
 
-    def wait(self, ids: Sequence[bytes], count: int, timeout_s: float | None) -> list[bool]:
-        """Wait until `count` of the objects are ready or failed; for each whether it is."""
-        values = self.values
+    def wait(
+        self, ids: Sequence[bytes], count: int, timeout_s: float | None, streams: Sequence[bytes] = ()
+    ) -> list[bool]:
+        """Wait until `count` of the objects are ready or failed, or have an item to take, if their calls stream.
+
+        Returns:
+            For each of `ids`, and then for each of `streams`, whether it is ready.
+        """
+        values, is_ready = self.values, self.streams.is_ready
         missing = [id for id in ids if id not in values]
-        if len(ids) - len(missing) < count or timeout_s == 0:
+        pending = [call for call in streams if not is_ready(call)]
+        if len(ids) - len(missing) + len(streams) - len(pending) < count or timeout_s == 0:
             self._subscribe_borrowed(missing, fetch=False)
             least = 0
 
             def complete() -> bool:
                 nonlocal least
                 if self._taken >= least:  # else too little has come for a count to be worth it
-                    least = self._taken + count - sum(id in values for id in ids)
+                    lacking = count - sum(id in values for id in ids) - sum(map(is_ready, streams))
+                    # The end of a call that streams is one message for two: for its reference and for its stream.
+                    least = self._taken + (lacking if not streams else min(lacking, 1))
                 return least <= self._taken
 
-            self.wait_until(complete, timeout_s, missing)
-        return [id in values for id in ids]
+            self.wait_until(complete, timeout_s, missing + pending)
+        return [id in values for id in ids] + [is_ready(call) for call in streams]
 
     def is_error(self, id: bytes) -> bool:
         """Whether an object that has come is an error."""

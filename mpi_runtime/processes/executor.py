@@ -9,6 +9,7 @@ A call is cancelled by its id in a pipe and a signal, which interrupts user code
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import inspect
 import os
@@ -28,6 +29,7 @@ from mpi_runtime.processes.interrupts import CANCEL_SIGNAL, Interrupts
 from mpi_runtime.processes.scope import Scope
 from mpi_runtime.scheduler.events import (
     ACTOR,
+    CANCELLED_TEXT,
     DYNAMIC,
     METHOD,
     STREAMING,
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 
 _SLOW_US = 1000
 """A result that follows a call of this length is sent at once."""
+_AGAIN_S = 0.001
+"""After how long an interrupt that was lost is repeated."""
 _TITLE_CHARACTERS_MAX = 100
 """It stands before each line of an actor's output."""
 _DEMAND_PAUSE_S = 0.002
@@ -345,7 +349,7 @@ class Executor:
         described: errors.MpiRuntimeError
         if self.is_cancelled(call):
             self._cancelled.discard(call.id)
-            described = errors.TaskCancelledError(f"{spec.name} was cancelled by cancel().")
+            described = errors.TaskCancelledError(CANCELLED_TEXT.format(spec.name))
         else:
             described = errors.make_task_error(error, spec.name, os.getpid(), self.rank, self.hostname, self.title)
         if spec.kind == ACTOR:
@@ -370,6 +374,13 @@ class Executor:
         if self._interruptible in self._cancelled:
             raise KeyboardInterrupt
 
+    def on_unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """An exception came in a `__del__` or the like, where Python can only report it: an interrupt comes again."""
+        if unraisable.exc_type is KeyboardInterrupt and self._interruptible in self._cancelled:
+            _thread.start_new_thread(_interrupt_soon, ())
+        else:
+            sys.__unraisablehook__(unraisable)
+
     def is_cancelled(self, call: Call) -> bool:
         """Whether a call is to end."""
         return call.id in self._cancelled
@@ -390,6 +401,12 @@ def _may_retry(spec: Spec, error: BaseException) -> bool:
         return isinstance(error, pickle.loads(spec.retry_only))
     except Exception:
         return False
+
+
+def _interrupt_soon() -> None:
+    """Not at once: it would come in the same place."""
+    time.sleep(_AGAIN_S)
+    os.kill(os.getpid(), CANCEL_SIGNAL)
 
 
 def title_of(actor: object) -> str:
@@ -442,5 +459,6 @@ def main(client: Client, tokens: int, cancels: int, setup: Setup, request: Fork,
     client.outbox.interrupts = Interrupts(CANCEL_SIGNAL, second_at_once=False)
     current.set_client(client)
     signal.signal(CANCEL_SIGNAL, executor.on_interrupt)
+    sys.unraisablehook = executor.on_unraisable
     executor.on_interrupt(CANCEL_SIGNAL, None)  # one may have come before, and was ignored
     executor.run()

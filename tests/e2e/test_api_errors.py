@@ -381,6 +381,24 @@ def test_a_crash_of_a_parent_lets_its_children_end(tmp_path: Path) -> None:
         time.sleep(0.01)
 
 
+def test_calls_before_one_that_kills_its_process() -> None:
+    """Their results may be lost with it, as often as it is run: they do not pay for it."""
+
+    @remote(max_retries=2)
+    def fragile(number: int) -> int:
+        if number % 7 == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return number
+
+    fragile_refs = [fragile.remote(number) for number in range(40)]
+    for number, ref in enumerate(fragile_refs):
+        if number % 7 == 3:
+            with pytest.raises(WorkerCrashedError, match=r"It was run 3 time\(s\)"):
+                get(ref)
+        else:
+            assert get(ref) == number
+
+
 def test_a_crash_while_it_waits(tmp_path: Path) -> None:
     @remote
     def slow() -> int:

@@ -91,6 +91,8 @@ class Checker:
         self.calls: dict[bytes, Call] = {}
         self.runs: Counter[bytes] = Counter()
         self.lost_runs: Counter[bytes] = Counter()
+        self.unsaid: Counter[bytes] = Counter()
+        """How often a call had ended and its executor died later, before it had told: that costs no retry."""
         self.raised: Counter[bytes] = Counter()
         """How often the head was told that a call had raised."""
         self.ends: Counter[bytes] = Counter()
@@ -196,12 +198,14 @@ class Checker:
         if function.kind == ACTOR:
             most = function.max_restarts
             self.ends[call.id] = 0
-        require(self.lost_runs[call.id] + self.raised[call.id] == self.runs[call.id], f"{name} runs twice")
+        gone = self.lost_runs[call.id] + self.unsaid[call.id] + self.raised[call.id]
+        require(gone == self.runs[call.id], f"{name} runs twice")
         require(not self.ends[call.id], f"{name} runs after it has ended")
         self.running[executor.number] = call.id
         self.runs[call.id] += 1
         runs = self.runs[call.id]
-        require(most < 0 or runs <= most + 1, f"{name} runs {runs} times")
+        require(most < 0 or runs <= most + 1 + self.unsaid[call.id], f"{name} runs {runs} times")
+        require(most or not self.unsaid[call.id], f"{name} had ended, and must not run again")
         require(call.attempt == runs - 1, f"{name} is run {runs}, but says attempt {call.attempt}")
         self.world.counters["runs"] += 1
         if function.kind == METHOD:
@@ -290,7 +294,10 @@ class Checker:
         """The process is gone."""
         self.hosts[executor.agent.host].uses.pop(executor.number, None)
         id = self.running.pop(executor.number, None)
-        lost = {ended.id for ended in executor.outbox if isinstance(ended, Done | Returned)} | ({id} if id else set())
+        ended = [message.id for message in executor.outbox if isinstance(message, Done | Returned)]
+        last = [id] if id else ended[-1:]
+        self.unsaid.update(one for one in ended if one not in last)
+        lost = set(last)
         for actor, number in list(self.alive.items()):
             if number == executor.number:
                 del self.alive[actor]

@@ -243,12 +243,23 @@ def test_what_would_end_the_caller_does_not(kind: type[BaseException]) -> None:
 
 
 @pytest.mark.skipif(not hasattr(builtins, "ExceptionGroup"), reason="exception groups came with Python 3.11")
-def test_group_of_errors_is_a_plain_task_error() -> None:
-    group = getattr(builtins, "ExceptionGroup")("several", [ValueError("a"), Plain("b")])  # noqa: B009
-    error = failed(group)
-    assert type(error) is TaskError
-    assert [type(one) for one in error.exceptions] == [ValueError, Plain]
-    assert "Plain: b" in str(error)
+def test_groups_of_errors() -> None:
+    group: Any = getattr(builtins, "ExceptionGroup")  # noqa: B009
+    own = type("Own", (group,), {"derive": lambda self, members: type(self)(self.message, members)})
+    for kind in (group, own):
+        error: Any = failed(kind("several", [KeyError("a"), kind("inner", [Plain("b")])]))
+        assert isinstance(error, TaskError)
+        assert isinstance(error, kind)
+        assert error.message == "several"
+        assert [type(one) for one in error.exceptions] == [KeyError, kind]
+        assert "Plain: b" in str(error)
+        keys, rest = error.split(KeyError)
+        assert [one.args for one in keys.exceptions] == [("a",)]
+        assert [type(one) for one in rest.exceptions] == [kind]
+
+    ending = failed(getattr(builtins, "BaseExceptionGroup")("ends", [KeyboardInterrupt()]))  # noqa: B009
+    assert type(ending) is TaskError
+    assert isinstance(ending.exceptions[0], KeyboardInterrupt)
 
 
 def test_classes_that_resist() -> None:

@@ -37,6 +37,22 @@ def test_a_call_that_had_run_and_not_told_its_result_counts_as_run() -> None:
         cluster.forget()
 
 
+def test_a_call_that_had_run_does_not_pay_for_the_one_behind_it() -> None:
+    """However often the other one kills its process: it may do so before any result is sent."""
+    with Cluster().node() as cluster:
+        executor, (ran, kills) = with_calls_in_hand(cluster, 2, max_retries=2)
+        for attempt in (1, 2):
+            cluster.died(executor, kills)
+            executor = cluster.placed(ran)
+            assert cluster.state.executors[executor].in_hand[ran].call.attempt == attempt
+            assert cluster.placed(kills) == executor
+        cluster.died(executor, kills)
+        cluster.done(cluster.placed(ran), ran)
+        assert cluster.told(ran).data == b"value"
+        assert "It was run 3 time(s); max_retries is 2." in cluster.told(kills).message
+        cluster.forget()
+
+
 def test_an_executor_that_ran_nothing_costs_no_retry() -> None:
     with Cluster().node() as cluster:
         executor, ids = with_calls_in_hand(cluster, 2)
