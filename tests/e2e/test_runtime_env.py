@@ -76,7 +76,7 @@ look_remotely = ray.remote(look)
 def nested():
     return ray.get([look_remotely.remote(), look_remotely.options(runtime_env=own).remote()])
 
-@ray.remote(runtime_env=own)
+@ray.remote(runtime_env=own, max_restarts=1)
 class Actor:
     def look(self):
         return look()
@@ -101,6 +101,8 @@ assert changed["modules"] == ["package", "single"] and (changed["A"], changed["B
 actor = Actor.remote()
 assert ray.get(actor.look.remote())["here"] == changed["here"], "unpacked twice"
 assert ray.get(actor.nested.remote())["here"] == changed["here"], "not inherited"
+ray.kill(actor, no_restart=False)
+assert ray.get(actor.look.remote())["here"] == changed["here"], "started again elsewhere"
 assert [one["here"] for one in ray.get(nested.remote())] == [found["here"], changed["here"]]
 assert {one["here"] for one in look_remotely.options(runtime_env=own).starmap([()] * 40)} == {changed["here"]}
 
@@ -147,7 +149,6 @@ ray.init(num_cpus=2, runtime_env={"working_dir": sys.argv[1]})
 
 @ray.remote
 def here():
-    print("head", os.getppid(), flush=True)
     return os.getcwd()
 
 print("in", ray.get(here.remote()), flush=True)
@@ -155,16 +156,22 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("ranks", [None, pytest.param(2, marks=pytest.mark.mpi)])
-def test_nothing_is_left_when_the_driver_is_killed(ranks: int | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "victim"),
+    [(None, "driver"), (None, "mpi-rt-head"), (None, "mpi-rt-forksrv"), pytest.param(2, "", marks=pytest.mark.mpi)],
+)
+def test_nothing_is_left_however_the_job_ends(ranks: int | None, victim: str, tmp_path: Path) -> None:
     write(tmp_path)
     with start_program(HELD, str(tmp_path / "project"), ranks=ranks) as program:
         directory = Path(program.wait_for_line("in /").removeprefix("in "))
         assert directory.is_dir()
-        if ranks is None:
+        if not victim:
+            program.signal(signal.SIGTERM)
+        elif victim == "driver":
             program.signal(signal.SIGKILL)
         else:
-            program.signal(signal.SIGTERM)
+            (pid,) = (pid for pid in program.processes() if Path(f"/proc/{pid}/comm").read_text().strip() == victim)
+            os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not directory.parent.parent.exists(), what="the removal")
         assert program.finish().returncode != 0
 

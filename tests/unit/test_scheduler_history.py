@@ -67,6 +67,7 @@ def test_actors_say_who_they_are_also_when_they_are_gone() -> None:
         actor = cluster.actor()
         executor = cluster.placed(actor)
         cluster.client_says(executor, Titled("Actor(1)"), Done(actor, b"", 1, 1))
+        assert cluster.ask("actors")[0]["repr_name"] == "Actor(1)"
         call = cluster.method(actor)
         cluster.placed(call)
         cluster.done(executor, call)
