@@ -18,6 +18,7 @@ from __future__ import annotations
 from mpi_runtime.scheduler import actors, calls, endings, groups, objects
 from mpi_runtime.scheduler.effects import Free
 from mpi_runtime.scheduler.events import ExecutorDied, Fetched, TakenBack
+from mpi_runtime.scheduler.limits import STUCK_US
 from mpi_runtime.scheduler.nodes import Bundle, Executor
 from mpi_runtime.scheduler.placement import ask_for_the_rest, leave, note_load, offer, settle, staged
 from mpi_runtime.scheduler.queues import mark_dirty, requeue
@@ -61,12 +62,15 @@ def unblocked(state: State, executor: Executor, now: int) -> None:
     if running is not None:
         advance(running, UNBLOCK)
     queue = executor.queue
-    if queue is not None:
-        if executor.stuck:
-            note_load(queue, executor)
-            return
+    if queue is None:
+        return
+    if executor.stuck:
+        note_load(queue, executor)
+    else:
         queue.executors[executor.id] = executor
         offer(state, executor, now)
+    if queue.loaded:  # calls stand behind it again that were being taken back
+        state.alarms.set(queue, now + STUCK_US)
 
 
 def taken_back(state: State, event: TakenBack, now: int) -> None:
