@@ -15,6 +15,8 @@ An executor's death, in steps, each closing a race:
 
 from __future__ import annotations
 
+from itertools import islice
+
 from mpi_runtime.scheduler import actors, calls, endings, groups, objects
 from mpi_runtime.scheduler.effects import Free
 from mpi_runtime.scheduler.events import ExecutorDied, Fetched, TakenBack
@@ -88,14 +90,14 @@ def taken_back(state: State, event: TakenBack, now: int) -> None:
         return
     if executor.blocked or (executor.stuck and executor.in_hand):
         note_load(queue, executor)
-        if (
-            tasks or executor.blocked
-        ):  # it may have blocked while fewer were being taken back, or more were on their way
-            ask_for_the_rest(state, executor)
+        wants_rest = bool(tasks) or executor.blocked
     else:
         executor.stuck = False
         queue.executors[executor.id] = executor
         offer(state, executor, now)
+        wants_rest = bool(tasks) and any(task.is_cancelled for task in islice(executor.in_hand.values(), 1, None))
+    if wants_rest:  # it blocked, or a call was cancelled, while fewer were being taken back or more were on their way
+        ask_for_the_rest(state, executor)
 
 
 def give_elsewhere(state: State, tasks: list[Task]) -> None:

@@ -21,8 +21,12 @@ class ActorAuthor(StreamAuthor):
         """Those of every program, and actors."""
         choices = super().choices(scope)
         if scope.depth == 0 and self.actors_left > 0:
-            choices += [self.actor] * (5 if self.options.concurrent else 2)
+            choices += [self.actor, self.actor]
         return choices
+
+    def always(self) -> list[Callable[[Scope], object]]:
+        """An actor, where there may be such that take several calls at a time."""
+        return super().always() + [self.actor] * self.options.concurrent
 
     def actor(self, scope: Scope) -> None:
         """Create an actor, call it from here and from others, and let it go or kill it."""
@@ -48,7 +52,7 @@ class ActorAuthor(StreamAuthor):
         scope.steps.append(Submit(creation, handle, self.some(scope.safe, 1), given, name=name))
         for _ in range(rng.randint(1, 12 if beside else 6)):
             self.method(scope, handle, groups)
-        if beside and not doomed and not restarts and rng.random() < 0.7:
+        if beside.get("concurrency") and not doomed and not restarts and rng.random() < 0.7:
             self.meeting(scope, handle, dict(beside["concurrency"]))
             self.method(scope, handle, groups)
         if rng.random() < 0.5:
@@ -85,24 +89,21 @@ class ActorAuthor(StreamAuthor):
         return {"concurrency": concurrency, "is_async": is_async, "out_of_order": rng.random() < 0.4}
 
     def meeting(self, scope: Scope, handle: int, limits: dict[str, int]) -> None:
-        """A call that waits for what a later one does: only if both run at the same time they end.
+        """Calls that wait for what a later one does: only if as many run at the same time as may they end.
 
         Such an actor lives once, or the later call could have run in an earlier life of it; and nobody cancels that.
         """
-        rng = self.rng
         self.keys += 1
-        pairs = [(one, other) for one in limits for other in limits if one != other or limits[one] > 1]
-        if not pairs:
-            return
-        waiting, other = rng.choice(pairs)
-        slot = scope.take(2)
-        parts: list[tuple[str, Step]] = [(waiting, Await(self.keys)), (other, Signal(self.keys))]
+        waiting, other = self.rng.choice([(one, two) for one in limits for two in limits])
+        parts: list[tuple[str, Step]] = [(waiting, Await(self.keys))] * (limits[waiting] - (waiting == other))
+        parts.append((other, Signal(self.keys)))
+        slot = scope.take(len(parts))
         for number, (group, step) in enumerate(parts):
             inner = Scope(100)
             inner.steps = [Compute(20), step]
             function = self.function(kind=METHOD, cpu=0, max_retries=0, duration_us=50, group=group)
             scope.steps.append(Submit(self.job(function, inner), slot + number, (), (), handle))
-        scope.usable.append(slot)
+        scope.usable.extend(range(slot, slot + len(parts) - 1))
 
     def method(self, scope: Scope, handle: int, groups: tuple[str, ...]) -> None:
         """Call an actor. What it waits for never waits for an actor."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tests.simulation.acting import ActorAuthor
 from tests.simulation.options import UNIT
-from tests.simulation.steps import Cancel, Compute, Get, Submit
+from tests.simulation.steps import METHOD, Cancel, Compute, Get, Submit
 from tests.simulation.workload import Scope
 
 LONG_US = 700_000
@@ -26,8 +26,12 @@ class CancelAuthor(ActorAuthor):
         """Those of every program, and some that are there to be cancelled."""
         choices = super().choices(scope)
         if self.options.cancels and scope.depth < 2:
-            choices += [self.long_call] * 4 + [self.queue] * 2
+            choices += [self.long_call, self.long_call, self.queue]
         return choices
+
+    def always(self) -> list[Callable[[Scope], object]]:
+        """Calls that are there to be cancelled, where any are."""
+        return super().always() + [self.long_call, self.long_call, self.queue] * bool(self.options.cancels)
 
     def cancel(self, scope: Scope, slot: int) -> None:
         """Cancel what makes a value, if anything does."""
@@ -72,18 +76,49 @@ class CancelAuthor(ActorAuthor):
         scope.usable.append(slot)
 
     def queue(self, scope: Scope) -> None:
-        """Short calls behind each other with a long one among them, and some of those behind it are cancelled."""
+        """Short calls behind each other with a long one among them, and some of those behind it are cancelled.
+
+        The first is waited for: by what it took as many of the others are sent ahead as seem to be short.
+        """
         rng = self.rng
         function = self.function(duration_us=rng.choice((10, 200)), max_retries=rng.choice((0, 1)))
-        count = rng.randint(4, 20)
-        long = rng.randrange(count)
+        count = rng.randint(6, 20)
+        long = rng.randint(1, count - 4)
         slots = [scope.take() for _ in range(count)]
         for number, slot in enumerate(slots):
             inner = Scope(100)
             inner.steps.append(Compute(rng.choice((5000, LONG_US))) if number == long else self.compute(function))
             scope.steps.append(Submit(self.job(function, inner), slot))
-        if rng.random() < 0.7:
-            scope.steps.append(Compute(rng.choice((500, 10_000, 60_000))))
-        for slot in sorted(rng.sample(slots, rng.randint(1, 3))):
+            if number == 0:
+                scope.steps.append(Get((slot,)))
+        if rng.random() < 0.8:
+            scope.steps.append(Compute(rng.choice((500, 3000, 20_000))))
+        for slot in sorted(rng.sample(slots[long:], rng.randint(1, 3))):
             self.cancel(scope, slot)
         scope.usable.extend(slots)
+
+    def method(self, scope: Scope, handle: int, groups: tuple[str, ...]) -> None:
+        """Call an actor, and now and then cancel that or an earlier call."""
+        rng = self.rng
+        if not self.options.cancels or rng.random() < 0.6:
+            super().method(scope, handle, groups)
+        elif scope.usable and rng.random() < 0.5:
+            super().method(scope, handle, groups)
+            self.cancel(scope, rng.choice(scope.usable[-3:]))
+        else:
+            self.held_up(scope, handle, groups)
+
+    def held_up(self, scope: Scope, handle: int, groups: tuple[str, ...]) -> None:
+        """Call an actor twice: the second call need not wait for what the first waits for, once that is cancelled."""
+        rng = self.rng
+        slot = scope.take(2)
+        inner = Scope(100)
+        inner.steps.append(Compute(300_000))
+        slow = self.job(self.function(duration_us=100), inner)
+        function = self.function(kind=METHOD, cpu=0, max_retries=0, duration_us=50, group=groups[0])
+        scope.steps.append(Submit(slow, slot))
+        scope.steps.append(Submit(self.job(function), slot + 1, (slot,), (), handle))
+        super().method(scope, handle, groups)
+        scope.steps.append(Compute(rng.choice((10, 30_000, 100_000))))
+        self.cancel(scope, slot + 1)
+        scope.usable.extend((slot, slot + 1))

@@ -90,6 +90,7 @@ def random_options(seed: int) -> Options:
     """A small world drawn from the seed."""
     rng = random.Random(seed * 7919 + 1)
     kinds = random.Random(seed * 6007 + 5)
+    concurrent = kinds.random() < 0.5
     hosts = tuple(_random_shape(rng) for _ in range(rng.choice((1, 1, 2, 3, 5))))
     quiet = Options(
         groups=rng.choice((0, 1, 3)),
@@ -98,13 +99,13 @@ def random_options(seed: int) -> Options:
         head_alone=rng.random() < 0.5,
         calls=rng.choice((15, 40, 80)),
         depth=rng.choice((1, 2, 4)),
-        actors=rng.choice((0, 1, 1, 3)),
+        actors=rng.choice((0, 1, 1, 3)) + concurrent,
         network_us=rng.choice(((1, 1), (5, 50), (100, 3000))),
         socket_us=rng.choice(((1, 1), (5, 30), (5, 500))),
         fork_us=rng.choice(((500, 500), (1000, 8000), (10_000, 60_000))),
         exit_us=rng.choice(((1, 1), (100, 5000), (50_000, 50_000))),
         batch_us=rng.choice((0, 300, 3000)),
-        concurrent=kinds.random() < 0.5,
+        concurrent=concurrent,
         actor_calls_max=kinds.choice((256, 256, 2, 4)),
         streams=kinds.random() < 0.5,
         cancels=kinds.choice((0.0, 0.0, 0.1, 0.4)),

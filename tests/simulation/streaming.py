@@ -19,6 +19,10 @@ class StreamAuthor(Author):
             choices += [self.stream] * 4
         return choices
 
+    def always(self) -> list[Callable[[Scope], object]]:
+        """A stream, where there are any."""
+        return super().always() + [self.stream] * self.options.streams
+
     def stream(self, scope: Scope) -> None:
         """A task that yields."""
         cpu = self.rng.choice((0, UNIT // 2, UNIT, UNIT))
@@ -81,9 +85,9 @@ class StreamAuthor(Author):
             scope.steps.append(Drop((slot,)))
             return
         count = len(boxes)
-        first = count + 1 if kind < 0.5 else rng.randint(0, count)
+        first = count + 1 if kind < 0.45 else rng.choice((0, rng.randint(0, count)))
         self.take_items(scope, slot, boxes, first)
-        if kind < 0.75 and first <= count:
+        if kind < 0.65 and first <= count:
             if is_patient and rng.random() < 0.5:
                 self.leaf(scope)
             self.take_items(scope, slot, boxes[first:], count - first + 1)

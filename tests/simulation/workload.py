@@ -267,6 +267,10 @@ class Author:
             choices += [self.deep, self.burst, self.crossing, self.crossing, self.crossing]
         return choices
 
+    def always(self) -> list[Callable[[Scope], object]]:
+        """Pieces that each program has."""
+        return []
+
     def look(self, scope: Scope) -> None:
         """Wait for something that has been asked for."""
         slots = self.some(scope.usable, 4)
@@ -293,6 +297,10 @@ class Author:
     def write(self) -> Workload:
         """The whole program: pieces until enough calls are made, then a look at most of what is left."""
         scope = Scope(0)
+        first = self.always()
+        self.rng.shuffle(first)
+        for piece in first:
+            piece(scope)
         while self.left > 0:
             self.piece(scope)
         left = [slot for slot in scope.usable if self.rng.random() < 0.8]
