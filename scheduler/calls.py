@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import actors, endings, objects, strategies
+from mpi_runtime.scheduler import actors, devices, endings, objects, strategies
 from mpi_runtime.scheduler.events import METHOD, TASK, Call, Done, Returned, Spec, Value
 from mpi_runtime.scheduler.nodes import Executor, Node
 from mpi_runtime.scheduler.objects import PENDING, Object
@@ -55,7 +55,7 @@ def largest(nodes: list[Node]) -> str:
     custom = [
         f"{amount(units)} of {name!r}" for name, units in best.total.custom.items() if not name.startswith("node:")
     ]
-    owned = [f"{amount(best.total.cpu)} CPU", f"{len(best.total.devices)} GPU", f"{best.total.memory} bytes of memory"]
+    owned = [f"{amount(best.total.cpu)} CPU", devices.owned(best), f"{best.total.memory} bytes of memory"]
     return f"{best.hostname} with {', '.join(owned + custom)}"
 
 

@@ -68,11 +68,14 @@ def _state(task: Task) -> str:
 def _required(request: Request) -> dict[str, float]:
     named = {"CPU": request.cpu, "GPU": request.gpu, **dict(request.custom)}
     needs = {name: units / UNIT for name, units in named.items() if units}
-    return needs | ({"memory": float(request.memory)} if request.memory else {})
+    bytes_needed = {"memory": request.memory, "gpu_memory": request.gpu_memory}
+    return needs | {name: float(amount) for name, amount in bytes_needed.items() if amount}
 
 
 def _held(grant: Grant) -> dict[str, float]:
-    return _required(Request(grant.cpu, sum(units for _, units in grant.devices), grant.memory, grant.custom))
+    gpu = sum(units for _, units, _ in grant.devices)
+    gpu_memory = sum(memory for _, _, memory in grant.devices)
+    return _required(Request(grant.cpu, gpu, grant.memory, grant.custom, gpu_memory))
 
 
 def actors(state: State, _: bytes) -> list[dict[str, Any]]:

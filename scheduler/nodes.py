@@ -131,6 +131,10 @@ class Node(Source, kw_only=True, eq=False, gc=False):
     idle: dict[Key, dict[int, Executor]] = {}
     """Executors without a grant, by key; in each the last to become idle is the last entry."""
     arena: int = 0
+    gpu_problems: list[str] = []
+    """What is wrong with its GPUs, in words."""
+    gpu_error: str = ""
+    """Why a rank of it could not find out whether there are any."""
 
     @property
     def id(self) -> str:
@@ -228,6 +232,6 @@ def rarest(request: Request) -> tuple[str, int]:
     """The requested resource that fewest nodes will have, and how much of it."""
     if request.custom:
         return request.custom[0]
-    if request.gpu:
+    if request.needs_device:
         return "GPU", request.gpu
     return "CPU", request.cpu if request.cpu else -(1 << 62)

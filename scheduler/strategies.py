@@ -105,8 +105,10 @@ def reachable(source: Source) -> Pool:
             pool.memory -= bundle.grant.memory
             for name, units in bundle.grant.custom:
                 pool.custom[name] -= units
-            for device, units in bundle.grant.devices:
+            for device, units, memory in bundle.grant.devices:
                 pool.devices[device] -= units
+                if memory:
+                    pool.device_memory[device] -= memory
     return pool
 
 
@@ -202,8 +204,10 @@ def _why_no_bundle(state: State, name: str, request: Request, where: Where) -> s
     here = f"placement group {where.group.hex()}"
     if where.bundle >= len(group.requests):
         return f"{name} is to run in bundle {where.bundle} of {here}, which has {len(group.requests)} bundle(s)."
-    asked = group.requests if where.bundle < 0 else group.requests[where.bundle : where.bundle + 1]
-    if any(fits(request, pool_for(bundle)) for bundle in asked):
+    chosen = slice(None) if where.bundle < 0 else slice(where.bundle, where.bundle + 1)
+    asked = group.requests[chosen]
+    pools = [bundle.total for bundle in group.bundles[chosen]] or [pool_for(bundle) for bundle in asked]
+    if any(fits(request, pool) for pool in pools):
         return ""
     which = f"any bundle of {here}" if where.bundle < 0 else f"bundle {where.bundle} of {here}"
     have = "; ".join(str(bundle) for bundle in asked[:EXPLAINED_MAX])
