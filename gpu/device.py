@@ -45,6 +45,7 @@ class Card(Struct, array_like=True, frozen=True, gc=False):
 
     uuid: str
     name: str
+    bus: str
 
 
 class Link(Struct, array_like=True, frozen=True, gc=False):

@@ -16,6 +16,8 @@ from mpi_runtime.gpu.topology import choose_set, pair_weight
 
 UNIT = 10_000
 """One device."""
+STATED = "stated-"
+"""How the identities of devices begin that were stated and not found; a number follows."""
 ALL_RANKS = -1
 """As a set of ranks: whoever is there."""
 

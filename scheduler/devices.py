@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from mpi_runtime.gpu import ledger
 from mpi_runtime.gpu.device import Device
-from mpi_runtime.gpu.ledger import ALL_RANKS, Granted, Inventory
-from mpi_runtime.scheduler.limits import UNIT
+from mpi_runtime.gpu.ledger import ALL_RANKS, STATED, Granted, Inventory
+from mpi_runtime.scheduler.limits import EXPLAINED_MAX, UNIT
 from mpi_runtime.scheduler.nodes import STOPPING
 from mpi_runtime.scheduler.resources import TYPE, Grant, Pool, Request, amount
 
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from mpi_runtime.scheduler.nodes import Executor, Key, Node, Rank, Source
     from mpi_runtime.scheduler.queues import Queue
     from mpi_runtime.scheduler.state import State
-
-STATED = "stated-"
-"""How the identities of devices begin that were stated and not found."""
 
 
 # Joining
@@ -101,6 +98,31 @@ def owned(node: Node) -> str:
     return f"{text} ({_words(devices)})" if any(device.types for device in devices) else text
 
 
+def why_not(nodes: Sequence[Node], request: Request) -> str:
+    """If no node can serve a request for GPUs: what GPUs there are, and why those that look like enough are not."""
+    if not request.needs_device:
+        return ""
+    have = [f"{node.hostname}: {_words(node.total.inventory.devices)}" for node in nodes if node.total.inventory]
+    text = f" GPUs by node: {'; '.join(have[:EXPLAINED_MAX])}."
+    text += "".join(f" On {node.hostname} {node.gpu_error}." for node in nodes[:EXPLAINED_MAX] if node.gpu_error)
+    found = [
+        (inventory, device) for node in nodes if (inventory := node.total.inventory) for device in inventory.devices
+    ]
+    fitting = [
+        (inventory, device) for inventory, device in found if all(name in device.types for name in request.types)
+    ]
+    if request.gpu > UNIT and any(device.is_instance for _, device in fitting):
+        text += " A task can have one instance of MIG only: CUDA shows no process more."
+    if request.gpu < UNIT and any(device.is_exclusive for _, device in fitting):
+        text += " GPUs in the compute mode EXCLUSIVE_PROCESS cannot be shared."
+    if request.gpu > UNIT and any(len(set(inventory.seen_by)) > 1 for inventory, _ in fitting):
+        text += (
+            " The ranks of a node can use different GPUs, and a task has those of one rank: start ranks that use all "
+            "(srun --gpus-per-node=N --gpu-bind=none)."
+        )
+    return text
+
+
 # Executors
 
 
@@ -120,8 +142,16 @@ def pick(node: Node, queue: Queue, free: Pool) -> Granted | None:
             found = _among(request, free, set(key.devices))
             if found is not None:
                 return found
-    # One is as good as another; of several it matters more how they are linked, and of shares where others lie.
-    return _among(request, free, set(range(len(free.devices))) - idle) if request.gpu == UNIT and idle else None
+    if request.gpu < UNIT:
+        return None  # it matters more where other shares lie
+    clean = _among(request, free, set(range(len(free.devices))) - idle)
+    best = _among(request, free, set(range(len(free.devices)))) if clean and count > 1 else None
+    return None if best is not None and _weight(inventory, best) > _weight(inventory, clean or ()) else clean
+
+
+def _weight(inventory: Inventory, granted: Granted) -> int:
+    """How well these are linked."""
+    return sum(inventory.weights[one][other] for one, _, _ in granted for other, _, _ in granted)
 
 
 def _among(request: Request, free: Pool, devices: set[int]) -> Granted | None:
@@ -143,6 +173,12 @@ def in_the_way(node: Node, source: Source, key: Key) -> list[Executor]:
 
 def _is_ending(executor: Executor, source: Source) -> bool:
     return executor.state == STOPPING and executor.actor is None and executor.source is source
+
+
+def still_awaited(state: State, queue: Queue) -> list[list[Executor]]:
+    """For how many of its calls a queue waits until others are gone. Further ones are not ended for these calls."""
+    queue.awaited = [some for some in queue.awaited if any(one.id in state.executors for one in some)]
+    return queue.awaited
 
 
 def take_rest(executor: Executor, free: Pool) -> Grant:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from mpi_runtime.scheduler import devices
 from mpi_runtime.scheduler.actors import ALIVE, CREATING, DEAD, RESTARTING, out_of_order, room_for
 from mpi_runtime.scheduler.events import STRICT_PACK, STRICT_SPREAD
 from mpi_runtime.scheduler.groups import find_spots
@@ -244,7 +245,7 @@ def check_queue(state: State, queue: Queue) -> None:
     if queue.loaded:
         holds(queue in state.alarms, "nobody will look for stuck executors of a queue")
     holds(all(one.reserved_for is queue for one in queue.reserved), "a queue's reservation is not known to the node")
-    if queue.ready and not queue.executors:
+    if queue.ready and not queue.executors and not devices.still_awaited(state, queue):
         waits = any(has_room(source, queue) for source in sources(state, queue.where))
         holds(not waits, f"{len(queue.ready)} call(s) wait for {queue.request} although a node or bundle has room")
 

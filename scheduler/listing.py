@@ -48,7 +48,7 @@ def _task(task: Task) -> dict[str, Any]:
         "node_id": executor.rank.node.id if executor is not None else None,
         "worker_id": f"{executor.id:032x}" if executor is not None else None,
         "worker_pid": executor.pid if executor is not None else None,
-        "required_resources": _required(task.function.request),
+        "required_resources": required(task.function.request),
     }
 
 
@@ -65,7 +65,8 @@ def _state(task: Task) -> str:
     return WAITS[task.state]
 
 
-def _required(request: Request) -> dict[str, float]:
+def required(request: Request) -> dict[str, float]:
+    """Amounts by name."""
     named = {"CPU": request.cpu, "GPU": request.gpu, **dict(request.custom)}
     needs = {name: units / UNIT for name, units in named.items() if units}
     bytes_needed = {"memory": request.memory, "gpu_memory": request.gpu_memory}
@@ -75,7 +76,7 @@ def _required(request: Request) -> dict[str, float]:
 def _held(grant: Grant) -> dict[str, float]:
     gpu = sum(units for _, units, _ in grant.devices)
     gpu_memory = sum(memory for _, _, memory in grant.devices)
-    return _required(Request(grant.cpu, gpu, grant.memory, grant.custom, gpu_memory))
+    return required(Request(grant.cpu, gpu, grant.memory, grant.custom, gpu_memory))
 
 
 def actors(state: State, _: bytes) -> list[dict[str, Any]]:

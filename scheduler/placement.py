@@ -105,7 +105,10 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
             return None
         elif key.devices and (others := devices.in_the_way(node, source, key)):
             give_back(grant, source.free)
+            if len(devices.still_awaited(state, queue)) >= len(queue.ready):
+                return None
             make_way(state, source, others)
+            queue.awaited.append(others)
             continue
         else:
             executor = start_executor(state, node, key)

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from mpi_runtime.scheduler import devices
 from mpi_runtime.scheduler.events import EXISTS, IN, NOT_IN, Label, Where
 from mpi_runtime.scheduler.limits import EXPLAINED_MAX
 from mpi_runtime.scheduler.nodes import Bundle, Node, Source
@@ -192,8 +193,8 @@ def why_nowhere(state: State, function: Function, where: Where) -> str:
         )
     there = ", ".join(node.hostname for node in nodes[:EXPLAINED_MAX])
     return (
-        f"{name} asks for {request} on a node with {wanted}, and none of these ({there}) owns that much. "
-        "Ask for less, or for another node."
+        f"{name} asks for {request} on a node with {wanted}, and none of these ({there}) owns that much."
+        f"{devices.why_not(nodes, request)} Ask for less, or for another node."
     )
 
 
