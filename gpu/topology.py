@@ -12,11 +12,13 @@ SAME_NUMA = 20
 BY_DISTANCE = {0: 60, 10: 50, 20: 40, 30: 30, 40: SAME_NUMA}
 """Weight of a connection over PCI, by NVML's levels."""
 NVLINK = 100
+"""From here on there is some."""
 
 
 def pair_weight(nvlinks: int, distance: int) -> int:
-    """How well two devices are connected: any NVLink is better than none, and more are better than few."""
-    return NVLINK + nvlinks if nvlinks else BY_DISTANCE.get(distance, 0)
+    """How well two devices are connected: any NVLink is better than none, more are better than few, near than far."""
+    by_pci = BY_DISTANCE.get(distance, 0)
+    return NVLINK + 2 * nvlinks + bool(by_pci) if nvlinks else by_pci
 
 
 def choose_set(candidates: Sequence[int], count: int, weights: Sequence[Sequence[int]]) -> tuple[int, ...]:

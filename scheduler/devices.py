@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mpi_runtime.gpu import ledger
 from mpi_runtime.gpu.device import Device
 from mpi_runtime.gpu.ledger import ALL_RANKS, STATED, Granted, Inventory
+from mpi_runtime.gpu.topology import NVLINK
 from mpi_runtime.scheduler.limits import EXPLAINED_MAX, UNIT
 from mpi_runtime.scheduler.nodes import STOPPING
 from mpi_runtime.scheduler.resources import TYPE, Grant, Pool, Request, amount
@@ -223,7 +224,6 @@ def table(node: Node) -> list[dict[str, Any]]:
 def _entry(node: Node, inventory: Inventory, id: int, users: list[dict[str, Any]]) -> dict[str, Any]:
     device = inventory.devices[id]
     mask = inventory.seen_by[id]
-    best = max(inventory.weights[id], default=0)
     return {
         "id": id,
         "uuid": device.uuid,
@@ -234,7 +234,7 @@ def _entry(node: Node, inventory: Inventory, id: int, users: list[dict[str, Any]
         "numa": device.numa,
         "exclusive": device.is_exclusive,
         "ranks": [rank.number for index, rank in enumerate(node.ranks) if rank.hosts_executors and mask >> index & 1],
-        "linked": [other for other, weight in enumerate(inventory.weights[id]) if weight and weight == best],
+        "linked": [other for other, weight in enumerate(inventory.weights[id]) if weight >= NVLINK],
         "free": node.free.devices[id] / UNIT,
         "memory_free": node.free.device_memory[id],
         "used_by": users,

@@ -121,6 +121,10 @@ class Gpus:
         """What is known of these."""
         return [self._known.get(uuid, Device(uuid, "stated, not found")) for uuid in uuids]
 
+    def token(self, device: Device) -> str:
+        """What names a device that was found in CUDA_VISIBLE_DEVICES."""
+        return self._tokens[device.uuid]
+
     def variables(self, uuids: Sequence[str]) -> Mapping[str, str]:
         """The variables that show these, and no others, to an executor."""
         from mpi_runtime.gpu import nvidia, visibility

@@ -17,7 +17,7 @@ Machine = dict[str, Any]
 
 
 def _gpu(number: int, name: str, memory_mib: int, bus: int, **more: Any) -> Machine:
-    uuid = f"GPU-{number:08x}-aaaa-bbbb-cccc-{number:012x}"
+    uuid = f"GPU-{number:08x}-aaaa-bbbb-{memory_mib & 0xFFFF:04x}-{number:012x}"  # another one in each kind of machine
     return {"name": name, "uuid": uuid, "bus": f"00000000:{bus:02X}:00.0", "memory_mib": memory_mib, **more}
 
 

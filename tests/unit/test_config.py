@@ -248,3 +248,11 @@ def test_mpi_starts_quickly_and_nobody_else_is_told(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("OPAL_PREFIX", "/opt/site")
     with config.quick_mpi():
         assert name not in os.environ
+
+
+def test_whether_to_look_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert config.find_gpus({}) == "auto"
+    assert config.find_gpus({config.FIND_GPUS: "never"}) == "never"
+    monkeypatch.setenv(config.FIND_GPUS, "perhaps")
+    with pytest.raises(ValueError, match="MPI_RUNTIME_FIND_GPUS is 'perhaps'; it may be auto, always, never"):
+        from_init()

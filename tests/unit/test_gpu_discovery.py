@@ -142,8 +142,8 @@ ALL = "0 1a 1b 1c 2 3"
     ("GPU-00000003", "3", "uuid", ""), ("GPU-00000002-aaaa,GPU-00000000", "0 2", "uuid", ""),
     ("GPU-0000000", "", "", "there is no device 'GPU-0000000'"),  # of four
     ("MIG-00000001-dddd-eeee-ffff-000000000002", "1b", "uuid", ""),
-    ("MIG-GPU-00000001-aaaa-bbbb-cccc-000000000001/9/0", "1c", "uuid", ""),
-    ("MIG-GPU-00000001-aaaa-bbbb-cccc-000000000001/5/0", "", "", "there is no device 'MIG-GPU"),
+    ("MIG-GPU-00000001-aaaa-bbbb-a000-000000000001/9/0", "1c", "uuid", ""),
+    ("MIG-GPU-00000001-aaaa-bbbb-a000-000000000001/5/0", "", "", "there is no device 'MIG-GPU"),
     ("0,0", "", "", "names a device twice"), ("2,GPU-00000002", "", "", "names a device twice"),
 ])  # fmt: skip
 def test_what_the_variable_leaves(four: Report, value: str | None, names: str, tokens: str, problem: str) -> None:
