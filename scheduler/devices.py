@@ -15,7 +15,7 @@ from mpi_runtime.gpu.device import Device
 from mpi_runtime.gpu.ledger import ALL_RANKS, STATED, Granted, Inventory
 from mpi_runtime.gpu.topology import NVLINK
 from mpi_runtime.scheduler.limits import EXPLAINED_MAX, UNIT
-from mpi_runtime.scheduler.nodes import STOPPING
+from mpi_runtime.scheduler.nodes import STOPPING, node_of
 from mpi_runtime.scheduler.resources import TYPE, Grant, Pool, Request, amount
 
 if TYPE_CHECKING:
@@ -190,6 +190,15 @@ def take_rest(executor: Executor, free: Pool) -> Grant:
         taken[device] = units + free.devices[device], memory + free.device_memory[device]
         free.devices[device] = free.device_memory[device] = 0
     return Grant(0, 0, (), tuple((device, *parts) for device, parts in taken.items()))
+
+
+def held_by_actors(source: Source) -> list[tuple[int, int, int]]:
+    """The devices of a node or bundle that do not come free by waiting."""
+    executors = (one for rank in node_of(source).ranks for one in rank.executors.values())
+    grants = (
+        one.grant for one in executors if one.actor is not None and one.source is source and one.grant is not None
+    )
+    return [entry for grant in grants for entry in grant.devices]
 
 
 def ranks_for(node: Node, devices: Sequence[int]) -> list[Rank]:

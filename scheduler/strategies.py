@@ -100,16 +100,18 @@ def reachable(source: Source) -> Pool:
     """What may come free of a source by waiting: not what actors and placement groups have."""
     pool = copy_of(source.total)
     pool.cpu -= source.actor_cpu
+    held = devices.held_by_actors(source) if pool.devices else []
     if isinstance(source, Node):
         for bundle in source.bundles:
             pool.cpu -= bundle.grant.cpu
             pool.memory -= bundle.grant.memory
             for name, units in bundle.grant.custom:
                 pool.custom[name] -= units
-            for device, units, memory in bundle.grant.devices:
-                pool.devices[device] -= units
-                if memory:
-                    pool.device_memory[device] -= memory
+            held.extend(bundle.grant.devices)
+    for device, units, memory in held:
+        pool.devices[device] -= units
+        if memory:
+            pool.device_memory[device] -= memory
     return pool
 
 

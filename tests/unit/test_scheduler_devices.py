@@ -221,3 +221,15 @@ def test_a_call_that_fails_to_get_room_ends_nobody() -> None:
         cluster.done(executors[1], calls[1])
         assert len(cluster.take(StopExecutor, 2)) == 2
         cluster.forget()
+
+
+def test_nothing_is_kept_for_a_call_that_waits_for_devices_of_actors() -> None:
+    """They do not come free by waiting, and a node that is kept would do nothing else meanwhile."""
+    with cluster_of(joined(0, 0, gpu(0), gpu(1))) as cluster:
+        cluster.actor(cpu=0, gpu=1)
+        cluster.forget()
+        pair = cluster.submit(cpu=0, gpu=2, name="pair")
+        assert "kept" not in cluster.explain(pair)["why"]
+        cluster.placed(cluster.submit(name="other"))
+        task = cluster.submit(cpu=0, gpu=1, name="task")
+        cluster.placed(task)
