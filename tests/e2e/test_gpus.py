@@ -6,6 +6,7 @@ The machines are described (`tests/fake_nvml`), all else is real: helper process
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from tests.fake_nvml import machines
 from tests.fake_nvml.machines import a100x4, h100x8, no_driver, shown, v100_pairs
-from tests.helpers import Completed, run_program
+from tests.helpers import ROOT, Completed, run_program
 from tests.hosts.lab import Lab, lab, missing
 
 WAYS = [None, pytest.param("openmpi", marks=pytest.mark.mpi), pytest.param("mpich", marks=pytest.mark.mpi)]
@@ -334,3 +335,14 @@ def two_hosts() -> Iterator[Lab]:
         pytest.skip(reason)
     with lab(2) as found:
         yield found
+
+
+@pytest.mark.mpi
+def test_the_example_gives_gpus_to_its_tasks() -> None:
+    """Without cupy: what it computes is told from the GPUs that it is given."""
+    example = ROOT / "examples" / "gpu_matmul.py"
+    done = run_program(example, ranks=3, mpi="openmpi", env=shown(a100x4())).expect(0)
+    assert done.stdout.startswith("4 GPU(s) of types ['A100', 'A100-40G']; tasks compute with numpy\n")
+    assert re.search(r"^actor 0 with GPU \[[0-3]\]: 5 batches$", done.stdout, re.MULTILINE)
+    assert re.search(r"^an actor with two GPUs has \[[0-3], [0-3]\]$", done.stdout, re.MULTILINE)
+    assert done.stderr == ""
