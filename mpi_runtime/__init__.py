@@ -33,6 +33,7 @@ _HOMES = {
     "get": "api",
     "get_actor": "actors",
     "get_gpu_ids": "context",
+    "get_gpus": "context",
     "get_runtime_context": "context",
     "init": "api",
     "is_initialized": "api",
@@ -68,6 +69,7 @@ __all__ = [
     "get",
     "get_actor",
     "get_gpu_ids",
+    "get_gpus",
     "get_runtime_context",
     "init",
     "is_initialized",
@@ -93,6 +95,7 @@ if TYPE_CHECKING:
         available_resources_per_node,
         cluster_resources,
         get_gpu_ids,
+        get_gpus,
         get_runtime_context,
         nodes,
     )

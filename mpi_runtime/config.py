@@ -10,7 +10,7 @@ Variables that we read ourselves:
     MPI_RUNTIME_LABELS           labels of this host, as zone=a,disk=ssd: besides those of init(labels=...)
     MPI_RUNTIME_SCRATCH_DIR      where the files of a runtime_env are unpacked on this host; else TMPDIR, else /tmp
     MPI_RUNTIME_LAUNCHER=none    run by itself whatever the launcher's variables say (see processes/launch.py)
-    MPI_RUNTIME_FAKE_GPUS        this many devices without hardware, for tests of logic
+    MPI_RUNTIME_FIND_GPUS        auto (look for GPUs where there seems to be a driver), always or never
 """
 
 import contextlib
@@ -27,9 +27,10 @@ NUM_CPUS = "MPI_RUNTIME_NUM_CPUS"
 START_TIMEOUT_S = "MPI_RUNTIME_START_TIMEOUT_S"
 LABELS = "MPI_RUNTIME_LABELS"
 SCRATCH_DIR = "MPI_RUNTIME_SCRATCH_DIR"
-FAKE_GPUS = "MPI_RUNTIME_FAKE_GPUS"
+FIND_GPUS = "MPI_RUNTIME_FIND_GPUS"
 
 _RESERVED_RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory", "object_store_memory": "the argument"}
+_WAYS_TO_FIND = ("auto", "always", "never")
 _OWN_LABELS = ("ray.io/node-id", "hostname")
 
 
@@ -39,7 +40,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     num_cpus: float | None = None
     """CPUs to schedule; None: as many as the processes may use."""
     num_gpus: float | None = None
-    """GPUs to schedule; None: those that are visible."""
+    """GPUs to schedule; None: those that are found. Where some are found: the first so many of them. Where none is, and
+    there is no sign of a driver, they are believed."""
     memory: int | None = None
     """Bytes of memory that tasks may ask for; None: what the host or its control group allows."""
     resources: dict[str, float] = {}
@@ -84,6 +86,8 @@ def from_init(**arguments: Any) -> Config:
                 raise ValueError(f"the variable {variable} is {env[variable]!r}, which is no number") from None
     config = Config(**given)
     labels(config, env)  # what is wrong with them is best said here
+    if env.get(FIND_GPUS, "auto") not in _WAYS_TO_FIND:
+        raise ValueError(f"the variable {FIND_GPUS} is {env[FIND_GPUS]!r}; it may be {', '.join(_WAYS_TO_FIND)}")
     return config
 
 
@@ -100,6 +104,12 @@ def labels(config: Config, env: Mapping[str, str] | None = None) -> dict[str, st
             raise ValueError(f"the variable {LABELS} must be like zone=a,disk=ssd; {part!r} in it is no label to state")
         stated[name] = value
     return {**config.labels, **stated}
+
+
+def find_gpus(env: Mapping[str, str] | None = None) -> str:
+    """Return whether to look for GPUs: "auto", "always" or "never"."""
+    found = (os.environ if env is None else env).get(FIND_GPUS, "auto")
+    return found if found in _WAYS_TO_FIND else "auto"
 
 
 def to_bytes(config: Config) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any
 
 from mpi_runtime import current, running
 from mpi_runtime.actors import ActorHandle, handle_of
+from mpi_runtime.gpu.device import Device
 
 
 class RuntimeContext:
@@ -121,6 +122,12 @@ def get_gpu_ids() -> list[int]:
     """The ids of the GPUs that the running task or actor was given; empty elsewhere."""
     client = current.client_or_none()
     return list(client.executor.gpus) if client is not None and client.executor is not None else []
+
+
+def get_gpus() -> list[Device]:
+    """What is known of the GPUs of `get_gpu_ids()`, in the same order, which is also that of CUDA's ordinals here."""
+    client = current.client_or_none()
+    return list(client.executor.devices) if client is not None and client.executor is not None else []
 
 
 def cluster_resources() -> dict[str, float]:

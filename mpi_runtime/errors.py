@@ -4,6 +4,7 @@
     |  you broke a rule
     +-- RuntimeNotInitializedError    called before init() or after shutdown()
     +-- LaunchError                   the ranks were started in a way that cannot work
+    |   +-- GpuDiscoveryError         GPUs that init() was told of are not there
     +-- InfeasibleResourceError       no node can ever serve the request; also a ValueError
     +-- SerializationError            a value cannot be pickled, or what was pickled cannot be read
     |  you asked for it
@@ -49,6 +50,10 @@ class RuntimeNotInitializedError(MpiRuntimeError):
 
 class LaunchError(MpiRuntimeError):
     """The ranks were started in a way that cannot work; the message names the cure."""
+
+
+class GpuDiscoveryError(LaunchError):
+    """There are fewer GPUs than `init(num_gpus=...)` says, or the driver does not answer; the message says which."""
 
 
 class InfeasibleResourceError(MpiRuntimeError, ValueError):
@@ -171,6 +176,7 @@ _BY_CODE: dict[str, type[MpiRuntimeError]] = {
     kind.__name__: kind
     for kind in (
         RuntimeNotInitializedError,
+        GpuDiscoveryError,
         LaunchError,
         InfeasibleResourceError,
         SerializationError,

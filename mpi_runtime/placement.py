@@ -147,6 +147,8 @@ def _check_amount(name: object, amount: object) -> None:
         raise TypeError(f"{name} of a bundle must be a number, 0 or more, not {amount!r}")
     if not 0 <= amount < math.inf:
         raise ValueError(f"{name} of a bundle must be a finite number, 0 or more, not {amount!r}")
+    if name == "gpu_memory":
+        raise ValueError("a bundle cannot reserve gpu_memory by itself: it has its part of that of its GPUs")
     if name == "GPU" and amount > 1 and amount != int(amount):
         raise ValueError(f"GPU of a bundle must be a share below 1 or a whole number, not {amount!r}")
 

@@ -28,7 +28,7 @@ import msgspec
 from mpi_runtime import config as configuration
 from mpi_runtime import current
 from mpi_runtime.config import Config
-from mpi_runtime.errors import HeadDiedError, LaunchError
+from mpi_runtime.errors import GpuDiscoveryError, HeadDiedError, LaunchError
 from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.processes import launch as launching
 from mpi_runtime.processes.client import Client
@@ -126,7 +126,7 @@ class HeadHandle:
             raise
         if welcome.problem:
             self.end()
-            raise LaunchError(welcome.problem)
+            raise (GpuDiscoveryError if welcome.is_about_gpus else LaunchError)(welcome.problem)
         self.expected_to_end = False
         return welcome, arena
 

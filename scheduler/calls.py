@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import actors, endings, history, objects, strategies
+from mpi_runtime.scheduler import actors, devices, endings, history, objects, strategies
 from mpi_runtime.scheduler.events import METHOD, TASK, Call, Done, Returned, Spec, Value
 from mpi_runtime.scheduler.nodes import Executor, Node
 from mpi_runtime.scheduler.objects import PENDING, Object
 from mpi_runtime.scheduler.queues import enqueue
-from mpi_runtime.scheduler.resources import amount, fits, request_of
+from mpi_runtime.scheduler.resources import TYPE, amount, fits, request_of
 from mpi_runtime.scheduler.state import Client, State
 from mpi_runtime.scheduler.tasks import (
     ARGUMENTS_READY,
@@ -42,7 +42,8 @@ def why_infeasible(state: State, function: Function) -> str:
     nodes = [node for node in state.nodes.values() if node.hosts_executors]
     return (
         f"{function.spec.name} asks for {function.request} on one node, and no node owns that much. "
-        f"Largest of {len(nodes)} node(s): {largest(nodes)}. Ask for less, start the job with more, "
+        f"Largest of {len(nodes)} node(s): {largest(nodes)}.{devices.why_not(nodes, function.request)} "
+        "Ask for less, start the job with more, "
         "or state what nodes have with init(num_cpus=..., num_gpus=..., resources=...)."
     )
 
@@ -53,9 +54,11 @@ def largest(nodes: list[Node]) -> str:
         return "none that runs calls"
     best = max(nodes, key=lambda node: (node.total.cpu, len(node.total.devices), -node.host))
     custom = [
-        f"{amount(units)} of {name!r}" for name, units in best.total.custom.items() if not name.startswith("node:")
+        f"{amount(units)} of {name!r}"
+        for name, units in best.total.custom.items()
+        if not name.startswith(("node:", TYPE))  # what types of GPUs there are is said with them
     ]
-    owned = [f"{amount(best.total.cpu)} CPU", f"{len(best.total.devices)} GPU", f"{best.total.memory} bytes of memory"]
+    owned = [f"{amount(best.total.cpu)} CPU", devices.owned(best), f"{best.total.memory} bytes of memory"]
     return f"{best.hostname} with {', '.join(owned + custom)}"
 
 

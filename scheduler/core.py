@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpi_runtime.scheduler import actors, calls, cancel, explain, groups, names, objects, recovery, streams
+from mpi_runtime.gpu.ledger import Inventory
+from mpi_runtime.scheduler import actors, calls, cancel, devices, explain, groups, names, objects, recovery, streams
 from mpi_runtime.scheduler.events import (
     Blocked,
     Call,
@@ -233,7 +234,9 @@ def join(state: State, event: RankJoined) -> None:
     """A rank is ready: its resources go into the pool of its node. The driver belongs to the node of rank 0."""
     node = state.nodes.get(event.host)
     if node is None:
-        node = Node(host=event.host, hostname=event.hostname, total=Pool(0, 0, {}, []), free=Pool(0, 0, {}, []))
+        gpus = Inventory()
+        total, free = Pool(0, 0, {}, [], [], gpus), Pool(0, 0, {}, [], [], gpus)
+        node = Node(host=event.host, hostname=event.hostname, total=total, free=free)
         node.labels = {NODE_ID: node.id, HOSTNAME: event.hostname}
         state.nodes[event.host] = node
     node.labels.update(event.labels)
@@ -249,9 +252,9 @@ def join(state: State, event: RankJoined) -> None:
     node.free.cpu += node.total.cpu - before
     for pool in (node.total, node.free):
         pool.memory += event.memory
-        pool.devices.extend([UNIT] * (event.gpu // UNIT))
         for name, units in event.custom.items():
             pool.custom[name] = pool.custom.get(name, 0) + units
+    devices.join(state, node, rank, event)
     if node.hosts_executors:
         state.index.update(node)
     if event.rank == 0:

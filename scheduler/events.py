@@ -9,6 +9,8 @@ are 10 000 to one. Payloads are opaque: nothing here looks inside them.
 
 from msgspec import Struct
 
+from mpi_runtime.gpu.device import Device, Link
+
 TASK, ACTOR, METHOD = 0, 1, 2
 STREAMING, DYNAMIC = -1, -2
 """For `num_returns`: items are given one by one while the call runs; or their references, when it has ended."""
@@ -92,6 +94,8 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     """For ACTOR: a call whose arguments are there need not wait for earlier ones of the same caller."""
     where: Where | None = None
     """None: on any node."""
+    gpu_memory: int = 0
+    """Bytes of each of its GPUs, or without `gpu` of one."""
 
 
 class Call(Struct, array_like=True, tag=2, gc=False):
@@ -329,6 +333,7 @@ class RankJoined(Struct, array_like=True, tag=40, gc=False):
     cpu: int
     """CPU units that it adds to the node: ranks of one host that may use the same processors add them once."""
     gpu: int
+    """GPU units that it was told to believe in: nothing was found. Together with `devices` for one host it is void."""
     memory: int
     custom: dict[str, int]
     arena: int
@@ -338,6 +343,14 @@ class RankJoined(Struct, array_like=True, tag=40, gc=False):
     """Of its node."""
     wall_us: int = 0
     """The time since 1970 less the monotonic clock of its host."""
+    devices: list[Device] = []
+    """GPUs that it can use. Ranks of one host may name the same."""
+    links: list[Link] = []
+    """How they are connected."""
+    gpu_problems: list[str] = []
+    """What is wrong with GPUs of this host, in words."""
+    gpu_error: str = ""
+    """Why it could not find out whether there are GPUs, in words."""
 
 
 class TakenBack(Struct, array_like=True, tag=41, gc=False):

@@ -2,7 +2,9 @@
 
 from typing import Final
 
-UNIT: Final = 10_000
+from mpi_runtime.gpu import ledger
+
+UNIT: Final = ledger.UNIT
 """One CPU, one GPU, or 1.0 of a custom resource: amounts are integers, so that shares add up exactly."""
 
 PUSH_BYTES_MAX: Final = 4096

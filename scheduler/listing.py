@@ -69,7 +69,7 @@ def _task(task: Task) -> dict[str, Any]:
         "node_id": executor.rank.node.id if executor is not None else None,
         "worker_id": f"{executor.id:032x}" if executor is not None else None,
         "worker_pid": executor.pid if executor is not None else None,
-        "required_resources": _required(task.function.request),
+        "required_resources": required(task.function.request),
     }
 
 
@@ -86,14 +86,18 @@ def _state(task: Task) -> str:
     return WAITS[task.state]
 
 
-def _required(request: Request) -> dict[str, float]:
+def required(request: Request) -> dict[str, float]:
+    """Amounts by name."""
     named = {"CPU": request.cpu, "GPU": request.gpu, **dict(request.custom)}
     needs = {name: units / UNIT for name, units in named.items() if units}
-    return needs | ({"memory": float(request.memory)} if request.memory else {})
+    bytes_needed = {"memory": request.memory, "gpu_memory": request.gpu_memory}
+    return needs | {name: float(amount) for name, amount in bytes_needed.items() if amount}
 
 
 def _held(grant: Grant) -> dict[str, float]:
-    return _required(Request(grant.cpu, sum(units for _, units in grant.devices), grant.memory, grant.custom))
+    gpu = sum(units for _, units, _ in grant.devices)
+    gpu_memory = sum(memory for _, _, memory in grant.devices)
+    return required(Request(grant.cpu, gpu, grant.memory, grant.custom, gpu_memory))
 
 
 def actors(state: State, id: bytes) -> list[dict[str, Any]]:

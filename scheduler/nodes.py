@@ -150,6 +150,10 @@ class Node(Source, kw_only=True, eq=False, gc=False):
     clock_ahead_us: int = NOTHING
     """How much the head's clock is ahead of this host's, at most: see `history.py`."""
     arena: int = 0
+    gpu_problems: list[str] = []
+    """What is wrong with its GPUs, in words."""
+    gpu_error: str = ""
+    """Why a rank of it could not find out whether there are any."""
 
     @property
     def id(self) -> str:
@@ -247,6 +251,6 @@ def rarest(request: Request) -> tuple[str, int]:
     """The requested resource that fewest nodes will have, and how much of it."""
     if request.custom:
         return request.custom[0]
-    if request.gpu:
+    if request.needs_device:
         return "GPU", request.gpu
     return "CPU", request.cpu if request.cpu else -(1 << 62)

@@ -9,7 +9,7 @@ from mpi_runtime.scheduler.effects import StopExecutor
 from mpi_runtime.scheduler.limits import IDLE_US_MAX, RESERVATION_US_MAX, UNIT
 from mpi_runtime.scheduler.nodes import NOTHING, STOPPING, Claimant, Executor, Node, Source
 from mpi_runtime.scheduler.queues import Queue
-from mpi_runtime.scheduler.resources import fits
+from mpi_runtime.scheduler.resources import TYPE, fits
 from mpi_runtime.scheduler.strategies import allows, reachable, sources
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def reserve(state: State, queue: Queue, now: int) -> None:
     """A large request could wait for ever while small ones take what comes free: keep one source for it, for a time."""
     request = queue.request
-    small = request.cpu <= UNIT and request.gpu <= UNIT and not request.memory and not request.custom
+    custom = any(not name.startswith(TYPE) for name, _ in request.custom)
+    small = request.cpu <= UNIT and request.gpu <= UNIT and not request.memory and not custom
     if queue.reserved or now < queue.no_reservation_until_us or (small and queue.priority <= 0):
         return
     for source in sources(state, queue.where):

@@ -65,6 +65,8 @@ class State:
         self.ranks: dict[int, Rank] = {}
         self.executors: dict[int, Executor] = {}
         self.index = Index()
+        self.device_nodes: dict[str, int] = {}
+        """The node to which each GPU is counted, by its UUID: containers may show one GPU on two hosts."""
         self.queues: dict[tuple[object, ...], Queue] = {}
         self.dirty: list[Queue] = []
         """Queues with new calls or with executors that have room: to be served by the next decision."""

@@ -82,6 +82,7 @@ class Executor:
         self.rank = setup.rank
         self.hostname = setup.hostname
         self.gpus = request.gpus
+        self.devices = request.devices
         self._functions: dict[int, Callable[..., Any]] = {}
         self.actor: Any = None
         self.actor_id = b""

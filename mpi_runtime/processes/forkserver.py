@@ -30,6 +30,7 @@ import msgspec
 from msgspec import Struct
 
 from mpi_runtime import config as configuration
+from mpi_runtime.gpu.device import Device
 from mpi_runtime.processes import scratch
 from mpi_runtime.processes.interrupts import CANCEL_SIGNAL
 from mpi_runtime.processes.spawn import name_process, start_python
@@ -73,6 +74,8 @@ class Fork(Struct, array_like=True, tag=2):
     gpus: list[int]
     threads: int
     cpus: list[int]
+    devices: list[Device] = []
+    """What is known of the GPUs."""
 
 
 class Kill(Struct, array_like=True, tag=3):
@@ -265,8 +268,6 @@ def prepare(setup: Setup, request: Fork) -> None:
     """Give the process the environment that user code is to find."""
     os.environ.update({name: text for name, text in request.environment.items() if "=" not in name})
     os.environ["OMP_NUM_THREADS"] = str(request.threads)
-    if request.gpus:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, request.gpus))
     if request.cpus:
         with contextlib.suppress(OSError):  # processors that this rank was not given: it stays on its own
             os.sched_setaffinity(0, request.cpus)
