@@ -9,6 +9,7 @@ from mpi_runtime.errors import LaunchError
 VERBS = {
     # verb: (where its function is, what it does)
     "run": ("mpi_runtime.cli.run:run", "start a program on N ranks with the MPI that is installed"),
+    "gpus": ("mpi_runtime.cli.gpus:gpus", "show the GPUs that tasks on this host would use"),
     "version": ("mpi_runtime.cli.main:version", "say which versions and which MPI there are"),
 }
 

@@ -329,7 +329,7 @@ def test_a_result_that_cannot_be_serialised() -> None:
         ({"resources": {"a": -1}}, ValueError, "resources"),
         ({"resources": ["a"]}, TypeError, "resources"),
         ({"memory": -1}, ValueError, "memory"),
-        ({"runtime_env": {"pip": []}}, ValueError, "env_vars"),
+        ({"runtime_env": {"pip": []}}, ValueError, "install it"),
     ],
     ids=str,
 )

@@ -74,6 +74,15 @@ def meet(seconds):
 hosts = ray.get([meet.remote(0.5) for _ in range(16)])
 print({host: hosts.count(host) for host in sorted(set(hosts))})
 print([ray.get(where.options(**on(host)).remote()) for host in ("host1", "host2", "host1")], flush=True)
+os.mkdir("project")
+with open("project/data", "wb") as file:
+    file.write(bytes(200_000))
+@ray.remote(runtime_env={"working_dir": "project"})
+def find():
+    return os.getcwd(), os.path.getsize("data"), os.uname().nodename
+found = ray.get([find.options(**on(host)).remote() for host in ("host1", "host2", "host1", "host2")])
+assert found[:2] == found[2:] and [one[1:] for one in found[:2]] == [(200_000, "host1"), (200_000, "host2")], found
+assert found[0][0] != found[1][0], found  # each host has its own copy
 """
     )
     with two_hosts.mpirun(source, ranks=TWO, mpi=mpi) as program:

@@ -102,6 +102,10 @@ def test_filters_that_are_wrong() -> None:
     (found,) = state.list_objects(filters=[("state", "!=", "stored")])
     with pytest.raises(AttributeError, match="there is no 'colour'"):
         found.colour  # noqa: B018
+    for id in ("", "01000000", b"\0" * 16, "x" * 32):
+        with pytest.raises(ValueError, match="an id is a string of 32"):
+            state.get_actor(id)  # type: ignore[arg-type]
+    assert state.get_actor("f" * 32) is state.get_node("f" * 32) is None
     del mpi_runtime_ref
 
 
