@@ -346,3 +346,25 @@ def test_the_example_gives_gpus_to_its_tasks() -> None:
     assert re.search(r"^actor 0 with GPU \[[0-3]\]: 5 batches$", done.stdout, re.MULTILINE)
     assert re.search(r"^an actor with two GPUs has \[[0-3], [0-3]\]$", done.stdout, re.MULTILINE)
     assert done.stderr == ""
+
+
+def test_a_value_that_only_a_gpu_can_hold() -> None:
+    """cupy is not installed here: what it pickles cannot be read, which is said in words where it is asked for."""
+    run(
+        """
+class Array:
+    def __reduce__(self):
+        return __import__, ("cupy",)
+
+ray.init(num_cpus=2)
+make = ray.remote(lambda: Array())
+use = ray.remote(lambda value: 1)
+fails(ray.errors.DeviceUnavailableError, "x.get() with cupy", ray.get, make.remote())
+fails(ray.errors.DeviceUnavailableError, "x.get() with cupy", ray.get, use.remote(make.remote()))
+""",
+        no_gpus(),
+    ).expect(0)
+
+
+def no_gpus() -> machines.Machine:
+    return {"gpus": []}
