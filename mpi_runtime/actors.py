@@ -182,11 +182,11 @@ class ActorClass(Generic[T, Init]):
             packed = pack(client, args, kwargs, self._name)
             holds = [*packed.holds, *self._holds]
             call = Call(client.next_ids(1), self._spec.id, packed.payload, packed.arguments, holds)
-            if self._options.get("name"):
+            if not self._options.get("name"):
+                return ActorHandle(client.submit_creation(call), self._name, self._methods)
+            with client.naming:
                 other = self._claim_name(client, call.id)
-                if other is not None:
-                    return other
-            return ActorHandle(client.submit_creation(call), self._name, self._methods)
+                return other or ActorHandle(client.submit_creation(call), self._name, self._methods)
 
     def _prepare(self, client: Client) -> None:
         """Make the class known to the job of this client."""

@@ -207,7 +207,7 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
     """
     if type(refs) is ObjectRef:
         refs.check_job()
-        return running.client().get((refs.binary(),), timeout)[0]
+        return running.client().waiting.get((refs.binary(),), timeout)[0]
     if not isinstance(refs, (list, tuple)):
         raise ValueError(
             f"Invalid type of object refs, {type(refs)}, is given. 'refs' must either be an ObjectRef or a list of "
@@ -219,7 +219,7 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
                 f"Invalid type of object refs, {type(ref)}, is given in a list. Each element must be an ObjectRef."
             )
         ref.check_job()
-    return running.client().get([ref.binary() for ref in refs], timeout)
+    return running.client().waiting.get([ref.binary() for ref in refs], timeout)
 
 
 def put(value: T) -> ObjectRef[T]:
@@ -265,7 +265,7 @@ def wait(
         raise ValueError(f"Invalid number of objects to return {num_returns}.")
     if num_returns > len(refs):
         raise ValueError(f"num_returns cannot be greater than the number of objects: {num_returns} > {len(refs)}")
-    flags = running.client().wait(ids, num_returns, timeout, streams)
+    flags = running.client().waiting.wait(ids, num_returns, timeout, streams)
     of_refs, of_generators = iter(flags), iter(flags[len(ids) :])
     ready: list[Waitable] = []
     rest: list[Waitable] = []

@@ -195,7 +195,9 @@ def _with_values(client: Client, function: Callable[..., Any]) -> Callable[..., 
     """The function with values in the place of references."""
 
     def call(*args: Any) -> Any:
-        return function(*(client.get((arg.binary(),), None)[0] if type(arg) is ObjectRef else arg for arg in args))
+        return function(
+            *(client.waiting.get((arg.binary(),), None)[0] if type(arg) is ObjectRef else arg for arg in args)
+        )
 
     return call
 

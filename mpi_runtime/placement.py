@@ -53,9 +53,9 @@ class PlacementGroup:
         """
         self.check_job()
         client = running.client()
-        if not client.wait([self.id], 1, timeout_seconds)[0]:
+        if not client.waiting.wait([self.id], 1, timeout_seconds)[0]:
             return False
-        client.get([self.id], None)  # or its error
+        client.waiting.get([self.id], None)  # or its error
         return True
 
     def check_job(self) -> None:

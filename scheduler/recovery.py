@@ -16,9 +16,12 @@ An executor's death, in steps, each closing a race:
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import actors, calls, endings, groups, history, objects
+from itertools import islice
+
+from mpi_runtime.scheduler import actors, calls, endings, groups, history, names, objects
 from mpi_runtime.scheduler.effects import Free
 from mpi_runtime.scheduler.events import ExecutorDied, Fetched, TakenBack
+from mpi_runtime.scheduler.limits import STUCK_US
 from mpi_runtime.scheduler.nodes import Bundle, Executor
 from mpi_runtime.scheduler.placement import ask_for_the_rest, leave, note_load, offer, settle, staged
 from mpi_runtime.scheduler.queues import mark_dirty, requeue
@@ -62,12 +65,15 @@ def unblocked(state: State, executor: Executor, now: int) -> None:
     if running is not None:
         advance(running, UNBLOCK)
     queue = executor.queue
-    if queue is not None:
-        if executor.stuck:
-            note_load(queue, executor)
-            return
+    if queue is None:
+        return
+    if executor.stuck:
+        note_load(queue, executor)
+    else:
         queue.executors[executor.id] = executor
         offer(state, executor, now)
+    if queue.loaded:  # calls stand behind it again that were being taken back
+        state.alarms.set(queue, now + STUCK_US)
 
 
 def taken_back(state: State, event: TakenBack, now: int) -> None:
@@ -85,14 +91,14 @@ def taken_back(state: State, event: TakenBack, now: int) -> None:
         return
     if executor.blocked or (executor.stuck and executor.in_hand):
         note_load(queue, executor)
-        if (
-            tasks or executor.blocked
-        ):  # it may have blocked while fewer were being taken back, or more were on their way
-            ask_for_the_rest(state, executor)
+        wants_rest = bool(tasks) or executor.blocked
     else:
         executor.stuck = False
         queue.executors[executor.id] = executor
         offer(state, executor, now)
+        wants_rest = bool(tasks) and any(task.is_cancelled for task in islice(executor.in_hand.values(), 1, None))
+    if wants_rest:  # it blocked, or a call was cancelled, while fewer were being taken back or more were on their way
+        ask_for_the_rest(state, executor)
 
 
 def give_elsewhere(state: State, tasks: list[Task]) -> None:
@@ -127,6 +133,7 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
         state.to_rank(rank, Free(free, executor.id))
     client = state.clients.pop(executor.id)
     state.effects.clients.pop(executor.id, None)
+    names.client_died(state, client)
     for id in client.held:
         objects.release(state, id)
     forget(state, executor)

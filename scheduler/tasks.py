@@ -113,6 +113,8 @@ class Task(Struct, eq=False, gc=False):
     """For creations and methods."""
     yielded: int = 0
     """With STREAMING: how many values."""
+    consumed: int = 0
+    """With STREAMING: how many of them its client has taken, or need not be waited for because nobody will."""
     is_cancelled: bool = False
     """It is to end as soon as its executor lets it."""
 

@@ -16,6 +16,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -53,12 +54,12 @@ if TYPE_CHECKING:
 
 _SLOW_US = 1000
 """A result that follows a call of this length is sent at once."""
-_AGAIN_S = 0.001
-"""After how long an interrupt that was lost is repeated."""
 _TITLE_CHARACTERS_MAX = 100
 """It stands before each line of an actor's output."""
 _DEMAND_PAUSE_S = 0.002
 """How often an asynchronous generator looks whether more is wanted of it."""
+_IGNORED_PAUSE_S = 0.01
+"""How long after an interrupt that Python had to ignore the next one comes."""
 
 
 class ActorExit(BaseException):
@@ -371,15 +372,19 @@ class Executor:
         self._cancelled.update(ids)
         if self._lanes is not None:
             self._lanes.cancel(ids)
-        if self._interruptible in self._cancelled:
-            raise KeyboardInterrupt
+        if self._interruptible not in self._cancelled:
+            return
+        if frame is not None and frame.f_code is Executor.on_ignored.__code__:
+            _thread.start_new_thread(_interrupt_again, ())
+            return
+        raise KeyboardInterrupt
 
-    def on_unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
-        """An exception came in a `__del__` or the like, where Python can only report it: an interrupt comes again."""
-        if unraisable.exc_type is KeyboardInterrupt and self._interruptible in self._cancelled:
-            _thread.start_new_thread(_interrupt_soon, ())
+    def on_ignored(self, ignored: sys.UnraisableHookArgs) -> None:
+        """Python has to ignore what is raised in destructors and callbacks: an interrupt comes again afterwards."""
+        if isinstance(ignored.exc_value, KeyboardInterrupt) and self._interruptible in self._cancelled:
+            _thread.start_new_thread(_interrupt_again, ())
         else:
-            sys.__unraisablehook__(unraisable)
+            sys.__unraisablehook__(ignored)
 
     def is_cancelled(self, call: Call) -> bool:
         """Whether a call is to end."""
@@ -403,10 +408,9 @@ def _may_retry(spec: Spec, error: BaseException) -> bool:
         return False
 
 
-def _interrupt_soon() -> None:
-    """Not at once: it would come in the same place."""
-    time.sleep(_AGAIN_S)
-    os.kill(os.getpid(), CANCEL_SIGNAL)
+def _interrupt_again() -> None:
+    time.sleep(_IGNORED_PAUSE_S)
+    signal.pthread_kill(threading.main_thread().ident or 0, CANCEL_SIGNAL)
 
 
 def title_of(actor: object) -> str:
@@ -459,6 +463,6 @@ def main(client: Client, tokens: int, cancels: int, setup: Setup, request: Fork,
     client.outbox.interrupts = Interrupts(CANCEL_SIGNAL, second_at_once=False)
     current.set_client(client)
     signal.signal(CANCEL_SIGNAL, executor.on_interrupt)
-    sys.unraisablehook = executor.on_unraisable
+    sys.unraisablehook = executor.on_ignored
     executor.on_interrupt(CANCEL_SIGNAL, None)  # one may have come before, and was ignored
     executor.run()

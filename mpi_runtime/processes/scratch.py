@@ -209,7 +209,7 @@ def _unpacked(client: Client, directory: str, hash: str, id: bytes) -> str:
             part = f"{path}.{os.getpid()}"
             os.mkdir(part, 0o700)
             try:
-                archives.unpack(client.get([id], None)[0], part)
+                archives.unpack(client.waiting.get([id], None)[0], part)
                 with contextlib.suppress(OSError):  # somebody else was first
                     os.rename(part, path)
             finally:

@@ -50,26 +50,6 @@ def test_a_call_that_runs(tmp_path: Path) -> None:
     assert get(quick.remote(1)) == 1
 
 
-def test_where_python_ignores_exceptions(tmp_path: Path) -> None:
-    """In `__del__` an interrupt is lost: it comes again."""
-
-    class Slow:
-        def __del__(self) -> None:
-            (tmp_path / "ends").touch()
-            time.sleep(0.5)
-
-    @remote
-    def drops() -> None:
-        one: Any = Slow()
-        del one
-        time.sleep(LONG_S)
-
-    ref = drops.remote()
-    wait_until((tmp_path / "ends").exists)
-    cancel(ref)
-    assert is_cancelled(ref)
-
-
 def test_a_call_that_is_queued(tmp_path: Path) -> None:
     busy = [long.remote(tmp_path / str(number)) for number in range(2)]
     queued = [long.remote(tmp_path / "never") for _ in range(20)]
@@ -242,6 +222,23 @@ def test_from_a_task() -> None:
 
     ref = long.remote()
     get(canceller.remote([ref]))
+    assert is_cancelled(ref)
+
+
+def test_where_python_ignores_the_interrupt(gate: Path) -> None:
+    class SlowToGo:
+        def __del__(self) -> None:
+            gate.touch()
+            time.sleep(1)
+
+    @remote
+    def runs() -> None:
+        SlowToGo()
+        time.sleep(LONG_S)
+
+    ref = runs.remote()
+    wait_until(gate.exists)
+    cancel(ref)
     assert is_cancelled(ref)
 
 

@@ -16,6 +16,7 @@ import pytest
 import mpi_runtime
 from mpi_runtime import DynamicObjectRefGenerator, ObjectRef, ObjectRefGenerator, get, method, remote, wait
 from mpi_runtime.errors import GetTimeoutError, TaskCancelledError, TaskError
+from tests.e2e.shared import is_open
 from tests.helpers import run_program, wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -51,8 +52,7 @@ def test_an_item_is_there_before_the_call_has_ended(tmp_path: Path) -> None:
     @remote
     def waits() -> Iterator[str]:
         yield "first"
-        while not (tmp_path / "go").exists():
-            time.sleep(0.01)
+        is_open(tmp_path / "go")
         yield "second"
 
     generator = waits.remote()

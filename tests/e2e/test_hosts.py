@@ -6,14 +6,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.helpers import Program, process_ids, wait_until
-from tests.hosts.lab import Lab, lab, missing
+from tests.helpers import Program, idle_cpu, process_ids, wait_until
+from tests.hosts.lab import Lab
 
 pytestmark = [pytest.mark.mpi, pytest.mark.hosts]
 MPIS = ["openmpi", "mpich"]
@@ -44,14 +43,6 @@ def check(seed, array):
 def where():
     return os.uname().nodename
 """
-
-
-@pytest.fixture(scope="module")
-def two_hosts() -> Iterator[Lab]:
-    if reason := missing():
-        pytest.skip(reason)
-    with lab(2) as found:
-        yield found
 
 
 def arenas(program: Program) -> dict[str, tuple[int, int]]:
@@ -255,8 +246,6 @@ time.sleep(1000)
 
 @pytest.mark.parametrize("mpi", MPIS[:1])
 def test_an_idle_job_on_two_hosts(mpi: str, two_hosts: Lab) -> None:
-    from tests.e2e.test_launch_again import idle_cpu
-
     source = (
         BEGIN
         + """
@@ -267,8 +256,7 @@ input()
     )
     with two_hosts.mpirun(source, ranks=TWO, mpi=mpi) as program:
         program.wait_for_line("idle")
-        time.sleep(2)
-        used = idle_cpu(program)
+        used = idle_cpu({mpi: program})[mpi]
         print(f"{mpi}: 4 idle ranks on two hosts, with their launcher: {100 * used:.2f} % of a core")
         assert used < IDLE_CPU_MAX
         program.write("\n")

@@ -238,13 +238,13 @@ def test_values_of_gone_references_are_forgotten(both: tuple[Client, Peer]) -> N
     client, peer = both
     refs = [submit(client) for _ in range(10)]
     peer.say(*[Ready(ref.binary(), serialize.dumps(n).data) for n, ref in enumerate(refs)])
-    assert client.get([ref.binary() for ref in refs], LIMIT_S) == list(range(10))
+    assert client.waiting.get([ref.binary() for ref in refs], LIMIT_S) == list(range(10))
     late = refs[3].binary()
     refs.clear()
     client.outbox.flush()
     assert client.values == {}
     peer.say(Ready(late, b""))  # it was on its way when the reference went
-    client.wait([client.put(0).binary()], 1, 0)
+    client.waiting.wait([client.put(0).binary()], 1, 0)
     assert late not in client.values
 
 
@@ -265,7 +265,7 @@ def test_references_dropped_by_the_collector(both: tuple[Client, Peer]) -> None:
 def test_get_waits_for_what_is_missing(both: tuple[Client, Peer]) -> None:
     client, peer = both
     refs = [submit(client) for _ in range(3)]
-    thread, found = in_thread(lambda: client.get([ref.binary() for ref in refs], LIMIT_S))
+    thread, found = in_thread(lambda: client.waiting.get([ref.binary() for ref in refs], LIMIT_S))
     for n in (2, 0, 1):
         peer.say(Ready(refs[n].binary(), serialize.dumps(n).data))
     thread.join(LIMIT_S)
@@ -277,12 +277,12 @@ def test_borrowed_objects_are_subscribed_to_once(both: tuple[Client, Peer]) -> N
     id = bytes(16)
     ref: ObjectRef[Any] = ObjectRef(id, client.adopt(id))
     with pytest.raises(errors.GetTimeoutError):
-        client.get([id], 0.01)
+        client.waiting.get([id], 0.01)
     with pytest.raises(errors.GetTimeoutError):
-        client.get([id], 0.01)
+        client.waiting.get([id], 0.01)
     assert sum(type(message) is Subscribed for message in peer.rest()) == 1
     peer.say(Ready(id, serialize.dumps("v").data))
-    assert client.get([id], LIMIT_S) == ["v"]
+    assert client.waiting.get([id], LIMIT_S) == ["v"]
     del ref
 
 
@@ -292,8 +292,8 @@ def test_values_elsewhere_are_asked_for_together(both: tuple[Client, Peer]) -> N
     ids = [ref.binary() for ref in refs]
     peer.rest()
     peer.say(*[ReadyElsewhere(id) for id in ids])
-    assert all(client.wait(ids, len(ids), LIMIT_S))
-    thread, found = in_thread(lambda: client.get(ids, LIMIT_S))
+    assert all(client.waiting.wait(ids, len(ids), LIMIT_S))
+    thread, found = in_thread(lambda: client.waiting.get(ids, LIMIT_S))
     (asked,) = peer.hear(Subscribed)
     assert asked.ids == ids
     assert asked.fetch
@@ -312,8 +312,10 @@ def test_an_error_ends_the_wait(both: tuple[Client, Peer], known: bool) -> None:
     ]
     if known:
         peer.say(*messages)
-        client.wait([bad.binary(), worse.binary()], 2, LIMIT_S)
-    threads = [in_thread(lambda ref=ref: client.get([never.binary(), ref.binary()], LIMIT_S)) for ref in (bad, worse)]
+        client.waiting.wait([bad.binary(), worse.binary()], 2, LIMIT_S)
+    threads = [
+        in_thread(lambda ref=ref: client.waiting.get([never.binary(), ref.binary()], LIMIT_S)) for ref in (bad, worse)
+    ]
     if not known:
         time.sleep(0.05)
         peer.say(*messages)
@@ -329,7 +331,7 @@ def test_an_executor_says_that_it_waits(both: tuple[Client, Peer]) -> None:
     client.lends_cpu = True
     ref = submit(client)
     peer.rest()
-    threads = [in_thread(lambda: client.get([ref.binary()], LIMIT_S)) for _ in range(3)]
+    threads = [in_thread(lambda: client.waiting.get([ref.binary()], LIMIT_S)) for _ in range(3)]
     (said,) = (message for message in peer.hear(Blocked) if type(message) is Blocked)
     assert said.ids == [ref.binary()]
     assert not peer.rest()
@@ -346,7 +348,7 @@ def test_threads_left_behind_by_a_call_do_not_count(both: tuple[Client, Peer]) -
     client.lends_cpu = True
     client.enter(Scope(b"first call"))
     ref = submit(client)
-    thread, found = in_thread(lambda: client.get([ref.binary()], LIMIT_S))
+    thread, found = in_thread(lambda: client.waiting.get([ref.binary()], LIMIT_S))
     peer.hear(Blocked)
     client.say_unblocked()  # as at the end of the call
     peer.hear(Unblocked)
@@ -361,7 +363,7 @@ def test_threads_left_behind_by_a_call_do_not_count(both: tuple[Client, Peer]) -
 def test_a_lost_connection_is_told_to_all_threads(both: tuple[Client, Peer]) -> None:
     client, peer = both
     ref = submit(client)
-    threads = [in_thread(lambda: client.get([ref.binary()], None)) for _ in range(3)]
+    threads = [in_thread(lambda: client.waiting.get([ref.binary()], None)) for _ in range(3)]
     time.sleep(0.05)
     peer.end.shutdown(socket.SHUT_RDWR)
     for thread, _ in threads:

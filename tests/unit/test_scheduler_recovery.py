@@ -4,6 +4,7 @@ import pytest
 
 from mpi_runtime.scheduler.effects import Fetch, Free, TakeBack
 from mpi_runtime.scheduler.events import Call, Fetched, Stored, Value
+from mpi_runtime.scheduler.limits import STUCK_US
 from tests.builders import DRIVER, LARGE, Cluster
 
 
@@ -201,3 +202,17 @@ def test_nothing_is_taken_back_twice() -> None:
         cluster.nothing()
         cluster.taken_back(executor, ids[1])
         cluster.placed(ids[1])
+
+
+def test_calls_that_stand_behind_a_call_again_when_it_wakes_are_looked_after() -> None:
+    with Cluster().node() as cluster:
+        executor, ids = with_calls_in_hand(cluster, 2)
+        cluster.blocked(executor)
+        assert cluster.one(TakeBack) == TakeBack(executor, 1)
+        cluster.later(2 * STUCK_US)
+        assert cluster.scheduler.deadline() is None
+        cluster.unblocked(executor)  # the calls that are being taken back have not come
+        assert cluster.scheduler.deadline() == cluster.now + STUCK_US
+        cluster.taken_back(executor)
+        cluster.done(executor, *ids)
+        cluster.forget()
