@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from mpi_runtime.slurm import profiles, script
+from mpi_runtime.slurm import nodelist, profiles, script
 from mpi_runtime.slurm.commands import SlurmError, call
 from mpi_runtime.slurm.environment import environment
 from mpi_runtime.slurm.script import Request
@@ -21,6 +21,17 @@ POLL_S = (0.2, 2.0)
 """The first and the longest pause between two questions: the controller serves all users."""
 LATE_S = 10.0
 """How long a shared file system may take to show on this host what the job's host has written last."""
+_HINTS = {
+    # Reasons for which a job waits for ever, or until somebody does something.
+    "PartitionConfig": "no nodes of its partition have what it asks for, or its time is longer than they allow",
+    "PartitionNodeLimit": "it asks for more nodes than its partition gives to a job",
+    "PartitionTimeLimit": "it asks for more time than its partition gives to a job",
+    "BadConstraints": "no node has what it asks for",
+    "JobHeldUser": "it is held: scontrol release JOB",
+    "JobHeldAdmin": "the administrators hold it",
+    "launch_failed_requeued_held": "it could not be started, and is held: scontrol release JOB",
+    "DependencyNeverSatisfied": "the job that it waits for has not ended as it must",
+}
 _SACCT = "JobIDRaw,State,ExitCode,NodeList,Start,End,JobName,WorkDir"
 
 
@@ -61,7 +72,20 @@ class Status:
             parts.append(f"exit code {self.exit_code}; {told}")
         elif self.state == "RUNNING":
             parts.append(f"until {self.end}")
+        elif self.reason in _HINTS:
+            parts.append(_HINTS[self.reason])
         return ", ".join(parts) + (f"\n  output: {self.output}" if self.output else "")
+
+
+@dataclass(frozen=True)
+class Granted:
+    """What a job has on one node."""
+
+    cpus: int
+    memory: int
+    """Bytes; 0: Slurm does not count memory."""
+    gpus: tuple[int, ...]
+    """Numbers of devices, as the node counts them."""
 
 
 def make_request(profile: str | None = None, **options: Any) -> Request:
@@ -128,6 +152,25 @@ def status(job: str | int) -> Status:
         output=facts.get("StdOut"),
         program_exit_code=_left(facts.get("WorkDir", ""), facts.get("JobName", ""), facts["JobId"]),
     )
+
+
+def granted(job: str | int) -> dict[str, Granted]:
+    """Return what a running job has on each of its nodes, by name.
+
+    SlurmError: Slurm does not know it, or does not answer.
+    """
+    found: dict[str, Granted] = {}
+    for line in call(["scontrol", "--detail", "show", "job", str(job)]).splitlines():
+        if one := re.search(r"\bNodes=(\S+) CPU_IDs=(\S*) Mem=(\d+) GRES=(\S*)", line):
+            ids = re.search(r"gpu[^,]*?\(IDX:([\d,-]*)\)", one[4])
+            own = Granted(len(_numbers(one[2])), int(one[3]) << 20, _numbers(ids[1]) if ids else ())
+            found.update(dict.fromkeys(nodelist.expand(one[1]), own))
+    return found
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """0-2,5 as numbers."""
+    return tuple(int(name) for name in nodelist.expand(f"[{text}]")) if text else ()
 
 
 def follow(job: str | int, out: IO[str] | None = None, log: IO[str] | None = None) -> int:

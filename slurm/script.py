@@ -68,7 +68,10 @@ def text(request: Request, program: tuple[str, ...]) -> str:
     lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in _options(request, program)), ""]
     lines += [f"module load {shlex.quote(module)}" for module in request.modules]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in request.environment.items()]
-    lines += [*request.setup, ""]
+    lines += request.setup
+    if request.ranks > 1 and request.launcher != "mpirun":
+        lines.append("unset SLURM_NTASKS_PER_NODE  # these are places; srun would take them for an order")
+    lines.append("")
     lines += [
         "# The program leaves its exit code here when it has come to its end. Nothing else proves that it has: when a",
         "# node fails a launcher may end with 0, and then Slurm calls the job COMPLETED.",

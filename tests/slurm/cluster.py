@@ -27,8 +27,10 @@ import pytest
 
 from tests.helpers import IN_CI, MARK, OPENMPI_ENVIRONMENT, ROOT, Program, mpi_python, start_command, wait_until
 
-NODES = 3
-CPUS = 4
+NODES = 6
+STEADY = 3
+"""The first are in the partition `main`; the last of these and all others in `fragile`: tests break the others."""
+CPUS = 8
 GPUS = 4
 SUBNET = "10.77.0"
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "ip", "unshare", "nsenter", "mount")
@@ -36,7 +38,7 @@ PACKAGES = "munge slurmctld slurmd slurm-client libpmix2 iproute2"
 UNSHARE = ("unshare", "--net", "--uts", "--ipc", "--mount", "--propagation", "private", "--fork", "--kill-child")
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL")
 START_LIMIT_S = 60.0
-JOB_LIMIT_S = 100.0
+JOB_LIMIT_S = 90.0
 """How long a job may take: a bound on hangs."""
 
 _CONFIGURATION = """
@@ -81,7 +83,8 @@ MinJobAge=3600
 GresTypes=gpu
 DefMemPerCPU=500
 {nodes}
-PartitionName=main Nodes=ALL Default=YES DefaultTime=10 MaxTime=60 State=UP
+PartitionName=main Nodes=n[1-{steady}] Default=YES DefaultTime=10 MaxTime=60 State=UP
+PartitionName=fragile Nodes=n[{steady}-{all}] DefaultTime=10 MaxTime=60 State=UP
 """
 
 # Run by each node's first process, which bash is: it reaps the orphans that it inherits, and outlives its slurmd.
@@ -245,15 +248,25 @@ class Cluster:
         stdout = path.read_text(errors="replace") if path.exists() else ""
         return Ended(job, facts["JobState"], facts["ExitCode"], stdout, facts)
 
+    def wait_until_running(self, job: str) -> None:
+        """Wait until a job has begun."""
+        wait_until(lambda: self.facts(job)["JobState"] == "RUNNING", START_LIMIT_S, f"the begin of job {job}")
+
+    def wait_for_requeued(self, job: str) -> Ended:
+        """Wait until a job has been requeued, and has ended then: in between it looks as if it had ended too."""
+        wait_until(lambda: self.facts(job)["Restarts"] != "0", JOB_LIMIT_S, f"the requeue of job {job}")
+        return self.wait(job)
+
     # Nodes that break.
 
-    def crash(self, name: str) -> None:
-        """Have a node lose its power: its peers get no word, then all its processes are gone."""
-        subprocess.run([*_enter(self.login), "ip", "link", "set", name, "down"], check=True)
+    def crash(self, name: str, silently: bool) -> None:
+        """End all processes of a node at once; silently: as when it loses its power, its peers get no word of it."""
+        if silently:
+            subprocess.run([*_enter(self.login), "ip", "link", "set", name, "down"], check=True)
         _end(self.nodes.pop(name))
 
     def start_node(self, name: str) -> None:
-        """Start a node, for the first time or again."""
+        """Start a node."""
         number = int(name[1:])
         kept = [path for path in {ROOT, Path(sys.prefix), Path(sys.base_prefix)} if path.is_relative_to("/tmp")]
         words = " ".join(shlex.quote(str(path)) for path in [*kept, self.place])
@@ -269,8 +282,8 @@ class Cluster:
         """Wait until all nodes are up and have nothing to do."""
 
         def are_idle() -> bool:
-            states = self.run("sinfo", "-h", "-N", "-o", "%T", code=None).stdout.split()
-            return states == ["idle"] * NODES
+            nodes = self.run("sinfo", "-h", "-N", "-o", "%N %T", code=None).stdout.split("\n")
+            return set(nodes) - {""} == {f"n{number + 1} idle" for number in range(NODES)}
 
         wait_until(are_idle, START_LIMIT_S, f"{NODES} idle nodes")
 
@@ -335,7 +348,9 @@ def _write_configuration(place: Path) -> None:
         f"ThreadsPerCore=1 RealMemory={CPUS * 1000} Gres=gpu:fake:{GPUS} State=UNKNOWN"
         for number, name in enumerate(names)
     )
-    (place / "slurm.conf").write_text(_CONFIGURATION.format(place=place, subnet=SUBNET, nodes=nodes))
+    (place / "slurm.conf").write_text(
+        _CONFIGURATION.format(place=place, subnet=SUBNET, nodes=nodes, steady=STEADY, all=NODES)
+    )
     for number in range(GPUS):
         (place / f"devices/nvidia{number}").symlink_to("/dev/null")
     (place / "gres.conf").write_text(f"Name=gpu Type=fake File={place}/devices/nvidia[0-{GPUS - 1}]\n")
