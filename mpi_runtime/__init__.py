@@ -45,7 +45,7 @@ _HOMES = {
     "wait": "api",
 }
 """Where each public name lives: loaded on first use, so that `import mpi_runtime` costs next to nothing."""
-_MODULES = {"actor": "actors", "errors": "errors", "exceptions": "exceptions"}
+_MODULES = {"actor": "actors", "errors": "errors", "exceptions": "exceptions", "slurm": "slurm"}
 """Modules that are public names: `actor` has `exit_actor`."""
 
 __all__ = [
@@ -76,12 +76,13 @@ __all__ = [
     "put",
     "remote",
     "shutdown",
+    "slurm",
     "wait",
 ]
 
 if TYPE_CHECKING:
     from mpi_runtime import actors as actor
-    from mpi_runtime import errors, exceptions
+    from mpi_runtime import errors, exceptions, slurm
     from mpi_runtime.actors import ActorClass, ActorHandle, get_actor, method
     from mpi_runtime.api import cancel, explain, get, init, is_initialized, kill, put, remote, shutdown, wait
     from mpi_runtime.context import (

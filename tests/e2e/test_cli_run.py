@@ -103,6 +103,25 @@ def test_across_hosts_ranks_are_not_crowded_on_the_first(
     assert "OVERSUBSCRIBE" in shlex.join(launch_command(OPENMPI, ["p"], 8, env=single))
 
 
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        ("print('fine')", 0),
+        ("raise SystemExit", 0),
+        ("import sys; sys.exit(300)", 44),
+        ("import sys; sys.exit('sorry')", 1),
+        ("1 / 0", 1),
+        ("raise KeyboardInterrupt", 130),
+        ("import os; os._exit(0)", None),
+        ("import mpi_runtime; mpi_runtime.init(num_cpus=1)", 0),
+    ],
+)
+def test_the_exit_code_of_a_program_is_left_in_a_file(source: str, code: int | None, tmp_path: Path) -> None:
+    file = tmp_path / "code"
+    helpers.run_program(source, options=["-m", "mpi_runtime", "--exit-file", str(file)])
+    assert (int(file.read_text()) if file.exists() else None) == code
+
+
 def test_hosts_share_the_ranks() -> None:
     command = shlex.join(launch_command(OPENMPI, ["p"], 7, "a, b"))
     assert "--host a:4,b:4 -n 7 p" in command

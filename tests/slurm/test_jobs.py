@@ -1,8 +1,9 @@
 """Jobs that `submit` makes, on a real Slurm: their output, their exit codes, and two that share a node."""
 
 import json
+import re
 
-from tests.helpers import wait_until
+from tests.helpers import ROOT, wait_until
 from tests.slurm.cluster import Cluster
 
 # Ends with the code that it is given.
@@ -61,15 +62,19 @@ job = slurm.submit(["app.py", "5"], nodes=2, cpus_per_node=2, launcher="srun --m
 print("submitted", slurm.status(job).name, flush=True)
 sys.exit(slurm.follow(job))
 """
+# The first program of docs/slurm.md.
+DOCUMENTED = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "slurm.md").read_text(), re.M | re.S)[0]
 
 
 def test_submit_follows_the_output_and_ends_with_the_exit_code_of_the_program(slurm: Cluster) -> None:
     directory = slurm.directory()
     (directory / "app.py").write_text(APP)
     (directory / "call.py").write_text(PYTHON_CALL)
+    (directory / "documented.py").write_text(DOCUMENTED)
     submit = ["mpi-runtime", "submit", "--wait", "--time=5", "--cpus-per-node=2"]
     started = {
         "two nodes": slurm.start(*submit, "-N", "2", "app.py", "0", cwd=directory),
+        "documented": slurm.start(*submit, "-N", "2", "documented.py", cwd=directory),
         "one node": slurm.start(*submit, "app.py", "7", cwd=directory),
         "exception": slurm.start(*submit, "app.py", "raise", cwd=directory),
         "no end": slurm.start(*submit, "-N", "2", "app.py", "vanish", cwd=directory),
@@ -81,6 +86,8 @@ def test_submit_follows_the_output_and_ends_with_the_exit_code_of_the_program(sl
     assert "hosts ['n" in ended["two nodes"].stdout
     job = ended["two nodes"].stdout.splitlines()[0]
     assert f"job {job} app: COMPLETED" in ended["two nodes"].stderr
+    ended["documented"].expect(0)
+    assert " hosts, 328350\n" in ended["documented"].stdout
     ended["one node"].expect(7)
     assert slurm.wait(ended["one node"].stdout.splitlines()[0]).expect("FAILED", "7:0")
     ended["exception"].expect(1)
