@@ -75,8 +75,10 @@ def requeue() -> None:
     own = allocation()
     if own.system != "slurm":
         raise SlurmError("this is no Slurm job, so it cannot be requeued")
-    state = facts_of(call(["scontrol", "show", "job", "-o", own.job])).get("JobState", "")
-    if state.startswith("CANCELLED"):
+    facts = facts_of(call(["scontrol", "show", "job", "-o", own.job]))
+    # While its processes end, a job that was cancelled is COMPLETING without a reason, one whose time is over with it.
+    state, reason = facts.get("JobState"), facts.get("Reason")
+    if state == "CANCELLED" or (state == "COMPLETING" and reason == "None"):
         raise SlurmError(f"job {own.job} was cancelled: it is not queued once more against the will of its owner")
     call(["scontrol", "requeue", own.job])
 

@@ -24,7 +24,7 @@ from mpi_runtime.transport import mpi
 from mpi_runtime.transport.base import Transfer, Transport, TransportError
 
 PINGS = 200
-BULK_BYTES = 64 << 20
+BULK_BYTES = 32 << 20
 BULK_TAG = 1
 LIMIT_S = 60.0
 """How long to wait for what other ranks have to say."""
@@ -159,7 +159,7 @@ def _report(
     for host, (latency_s, speed) in times.items():
         print(f"{ranks[0].host} to {host}: {latency_s * 1e6:.0f} us for a small message, {speed / 1e9:.2f} GB/s")
     if times:
-        print("(the median of one way, and the best of three times 64 MiB; the launcher's flags change both)")
+        print("(the median of one way, and the best of three times 32 MiB; the launcher's flags change both)")
     found = diagnose(launch.kind, ranks, own, *_granted(own))
     for finding in found:
         print(f"wrong: {finding.what}\n  mend it: {finding.cure}")

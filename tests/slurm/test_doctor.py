@@ -49,7 +49,7 @@ def test_a_right_launch(said: dict[tuple[str, str], str]) -> None:
     assert text.endswith("nothing wrong was found\nexit 0\n"), text
     assert re.search(r"job \d+ \(slurm\) on n1, n3, (9|10) min left; launcher: openmpi; Open MPI", text)
     rows = re.findall(r"^ +(\d)  (n\d) +\S+ +1\.0 GiB  (\S+)$", text, re.MULTILINE)
-    assert [(rank, host) for rank, host, _ in rows] == [("0", "n1"), ("1", "n1"), ("2", "n3")]
+    assert rows == [("0", "n1", "2,3"), ("1", "n1", "2,3"), ("2", "n3", "0,1")], "the GPUs of each node"
     assert re.search(r"^n1 to n3: \d+ us for a small message, \d+\.\d\d GB/s$", text, re.MULTILINE)
     assert said["mpich", "right"].endswith("nothing wrong was found\nexit 0\n")
 

@@ -142,6 +142,16 @@ def test_a_job_is_told_of_the_known_end_of_its_time_without_any_signal(slurm: Cl
     assert ended.stdout.count("saved\n") == 1
 
 
+def test_a_job_that_is_cancelled_may_save_but_does_not_come_back(slurm: Cluster) -> None:
+    job = submit(slurm, LIVES, "0", options=("-N1", "--requeue"))
+    slurm.wait_for_output(job, "working\n")
+    slurm.run("scancel", job)
+    ended = slurm.wait(job)
+    assert (ended.state, ended.facts["Restarts"]) == ("CANCELLED", "0")
+    assert "saved\n" in ended.stdout
+    assert f"SlurmError: job {job} was cancelled" in ended.stdout
+
+
 @pytest.mark.parametrize(("mpi", "launcher"), [("openmpi", "mpirun"), ("mpich", "srun --mpi=pmi2")])
 def test_a_cancelled_job_leaves_nothing_on_any_node(mpi: str, launcher: str, slurm: Cluster) -> None:
     job = submit(slurm, BUSY, options=(f"--launcher={launcher}",), mpi=mpi)
