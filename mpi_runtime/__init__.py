@@ -47,7 +47,13 @@ _HOMES = {
     "wait": "api",
 }
 """Where each public name lives: loaded on first use, so that `import mpi_runtime` costs next to nothing."""
-_MODULES = {"actor": "actors", "errors": "errors", "exceptions": "exceptions", "util": "util"}
+_MODULES = {
+    "actor": "actors",
+    "errors": "errors",
+    "exceptions": "exceptions",
+    "slurm": "slurm",
+    "util": "util",
+}
 """Modules that are public names: `actor` has `exit_actor`."""
 
 __all__ = [
@@ -79,6 +85,7 @@ __all__ = [
     "put",
     "remote",
     "shutdown",
+    "slurm",
     "timeline",
     "util",
     "wait",
@@ -86,7 +93,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from mpi_runtime import actors as actor
-    from mpi_runtime import errors, exceptions, util
+    from mpi_runtime import errors, exceptions, slurm, util
     from mpi_runtime.actors import ActorClass, ActorHandle, get_actor, method
     from mpi_runtime.api import cancel, explain, get, init, is_initialized, kill, put, remote, shutdown, wait
     from mpi_runtime.context import (

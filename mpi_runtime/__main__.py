@@ -1,15 +1,17 @@
 """Run a program on rank 0 alone, `mpirun -n 8 python -m mpi_runtime app.py`, or a verb of `mpi-runtime`.
 
 Under plain `mpirun -n 8 python app.py` each rank runs app.py down to `init()`. Here all ranks but 0 become workers at
-once and never see app.py.
+once and never see app.py. With `--exit-file FILE` before it, its exit code is left in a file (see slurm/script.py).
 """
 
 import atexit
+import contextlib
 import os
 import runpy
+import signal
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from mpi_runtime.cli.main import VERBS, help_text
 from mpi_runtime.cli.main import main as run_verb
@@ -23,6 +25,11 @@ def main(words: Sequence[str]) -> None:
     """Run what the words name; ends the process unless the program itself returns."""
     if not words or (words[0] in (*VERBS, *_OPTIONS) and not os.path.isfile(words[0])):
         sys.exit(run_verb(words))
+    exit_file = ""
+    if words[0] == "--exit-file":
+        if len(words) < 3:
+            sys.exit("mpi_runtime: --exit-file needs a file and a program")
+        exit_file, words = words[1], words[2:]
     launch = detect(environment())
     # Where something is wrong, every rank ends and one says why.
     if launch.problem:
@@ -35,9 +42,36 @@ def main(words: Sequence[str]) -> None:
         from mpi_runtime.session import work
 
         work()
-    if launch.size != 1:
-        atexit.register(_release_workers)
-    run_program(words)
+    with _leaving_exit_code(exit_file) if exit_file else contextlib.nullcontext():
+        if launch.size != 1:
+            atexit.register(_release_workers)
+        run_program(words)
+
+
+@contextlib.contextmanager
+def _leaving_exit_code(path: str) -> Iterator[None]:
+    """Leave the exit code of what runs inside in a file, after all that the program and the runtime do at their end.
+
+    A process that is killed leaves none: that the file is there says that the program has come to its end.
+    """
+    codes = [1]
+
+    def write() -> None:
+        sys.stdout.flush()
+        with open(path, "w") as file:
+            file.write(f"{codes[-1]}\n")
+
+    atexit.register(write)  # the first to be registered is the last to run
+    try:
+        yield
+    except SystemExit as error:
+        codes.append(0 if error.code is None else error.code & 0xFF if isinstance(error.code, int) else 1)
+        raise
+    except KeyboardInterrupt:
+        codes.append(128 + signal.SIGINT)
+        raise
+    else:
+        codes.append(0)
 
 
 def _release_workers() -> None:

@@ -288,7 +288,11 @@ def memory_limit(env: Mapping[str, str] | None = None, root: str = "/") -> int:
             text = _read(f"{directory}/{name}")
             if text.isdecimal():  # else "max", or no such file
                 limits.append(int(text))
-    for name, times in (("SLURM_MEM_PER_NODE", "1"), ("SLURM_MEM_PER_CPU", env.get("SLURM_CPUS_ON_NODE", ""))):
+    for name, times in (
+        ("SLURM_MEM_PER_NODE", "1"),
+        ("SLURM_MEM_PER_CPU", env.get("SLURM_CPUS_ON_NODE", "")),
+        ("SLURM_MEM_PER_GPU", env.get("SLURM_GPUS_ON_NODE", "")),
+    ):
         megabytes = env.get(name, "")
         if megabytes.isdecimal() and times.isdecimal() and int(megabytes) * int(times) > 0:
             limits.append((int(megabytes) * int(times)) << 20)

@@ -20,13 +20,13 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TextIO
 
 from mpi_runtime.config import child_environment, environment
 from mpi_runtime.errors import LaunchError
+from mpi_runtime.slurm.allocation import from_environment
 
 _NAMES = {
     None: ("mpiexec", "mpirun"),
@@ -94,14 +94,14 @@ def read_program(file: TextIO) -> str:
     return source
 
 
-def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the options of `run`, and the program with all that follows it: its options are its own."""
+def split(words: Sequence[str], with_value: Collection[str] = _WITH_VALUE) -> tuple[list[str], list[str]]:
+    """Return the options of the verb, and the program with all that follows it: its options are its own."""
     index = 0
     while index < len(words):
         word = words[index]
         if word in _PROGRAM_BEGINS or not word.startswith("-"):
             break
-        index += 2 if word in _WITH_VALUE else 1
+        index += 2 if word in with_value else 1
     return list(words[:index]), list(words[index + (words[index : index + 1] == ["--"]) :])
 
 
@@ -201,17 +201,7 @@ def _host_count(places: Sequence[str], env: Mapping[str, str]) -> int:
     """Return on how many hosts the launcher will start ranks: those named, else those of the batch job."""
     if places:
         return len({place.split(":")[0] for place in places})
-    for name in ("SLURM_JOB_NUM_NODES", "NHOSTS"):
-        if env.get(name, "").isdecimal():
-            return int(env[name])
-    if "LSB_MCPU_HOSTS" in env:
-        return len(env["LSB_MCPU_HOSTS"].split()) // 2
-    if "PBS_NODEFILE" in env:
-        try:
-            return len(set(Path(env["PBS_NODEFILE"]).read_text().split()))
-        except OSError:
-            return 1
-    return 1
+    return len(from_environment(env).nodes) or 1
 
 
 def _missing(mpi: str | None) -> str:

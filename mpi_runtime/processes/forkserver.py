@@ -216,6 +216,8 @@ class Forkserver:
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        # srun sends it to all processes. A handler, not SIG_IGN: programs that a task starts begin with the default.
+        signal.signal(signal.SIGUSR1, lambda *_: None)
         for one in (self._end, self._wake, self._wake_end):
             one.close()
         if self._scratch_lock >= 0:
@@ -403,6 +405,7 @@ def main(descriptor: int, at_start: Container[str]) -> None:
         at_start: names of the modules that Python loads before it looks into the directory of any program.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole foreground group; the driver decides
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # what a batch system announces is for the driver
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent's end decides
     name_process("mpi-rt-forksrv")
     _load(PRELOADED)

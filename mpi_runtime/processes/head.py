@@ -355,5 +355,7 @@ def main(descriptor: int, forkserver: Handle | None) -> None:
     """
     name_process("mpi-rt-head")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole foreground group; the driver decides
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # so does what a batch system announces ...
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ... and by what it ends a job: the driver may have to save first
     gc.set_threshold(100_000, 50, 100)  # records are many and make no cycles
     end_process(serve(socket.socket(fileno=descriptor), beside_user_mpi=False, forkserver=forkserver))

@@ -164,6 +164,8 @@ def work(launch: Launch, start_timeout_s: float | None = None) -> NoReturn:
 
 def _work(launch: Launch, start_timeout_s: float | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher and the driver; they decide
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # launchers hand it on to all; it is for the driver
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever the program has set: it does not run here
     raise_descriptor_limit()
     poller = Poller()
     agent = new_agent(poller, lambda message: worker.report(message), sys.path)

@@ -84,7 +84,12 @@ def test_command_for_open_mpi_on_one_host(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    "env", [{"SLURM_JOB_NUM_NODES": "2"}, {"LSB_MCPU_HOSTS": "a 4 b 4"}, {"NHOSTS": "3"}, {"PBS_NODEFILE": "nodes"}]
+    "env",
+    [
+        {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-2]"},
+        {"LSB_JOBID": "1", "LSB_MCPU_HOSTS": "a 4 b 4"},
+        {"PBS_JOBID": "1", "PBS_NODEFILE": "nodes"},
+    ],
 )
 def test_across_hosts_ranks_are_not_crowded_on_the_first(
     env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -95,8 +100,27 @@ def test_across_hosts_ranks_are_not_crowded_on_the_first(
     assert "OVERSUBSCRIBE" not in command
     assert "osc" not in command
     assert "--bind-to none" in command
-    single = {"SLURM_JOB_NUM_NODES": "1", "LSB_MCPU_HOSTS": "a 4", "NHOSTS": "1", "PBS_NODEFILE": "absent"}
-    assert "OVERSUBSCRIBE" in shlex.join(launch_command(OPENMPI, ["p"], 8, env={name: single[name] for name in env}))
+    single = env | {"SLURM_JOB_NODELIST": "n1", "LSB_MCPU_HOSTS": "a 4", "PBS_NODEFILE": "absent"}
+    assert "OVERSUBSCRIBE" in shlex.join(launch_command(OPENMPI, ["p"], 8, env=single))
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        ("print('fine')", 0),
+        ("raise SystemExit", 0),
+        ("import sys; sys.exit(300)", 44),
+        ("import sys; sys.exit('sorry')", 1),
+        ("1 / 0", 1),
+        ("raise KeyboardInterrupt", 130),
+        ("import os; os._exit(0)", None),
+        ("import mpi_runtime; mpi_runtime.init(num_cpus=1)", 0),
+    ],
+)
+def test_the_exit_code_of_a_program_is_left_in_a_file(source: str, code: int | None, tmp_path: Path) -> None:
+    file = tmp_path / "code"
+    helpers.run_program(source, options=["-m", "mpi_runtime", "--exit-file", str(file)])
+    assert (int(file.read_text()) if file.exists() else None) == code
 
 
 def test_hosts_share_the_ranks() -> None:

@@ -58,6 +58,6 @@ def test_what_is_imported_is_required() -> None:
     ]
     known = {names.get(one.split(">=")[0], one.split(">=")[0]) for one in requirements}
     used = {one.module.split(".")[0] for module in modules().values() for one in imports(module) if not one.for_types}
-    foreign = used - sys.stdlib_module_names - {PACKAGE}
+    foreign = used - sys.stdlib_module_names - {PACKAGE, "tomllib"}  # of the library since Python 3.11
     assert foreign <= known, "imported, but neither required nor in an extra"
     assert {one.split(">=")[0] for one in METADATA["dependencies"]} <= foreign, "required, but not imported"

@@ -50,8 +50,14 @@ def shipped() -> set[str]:
     for package in LISTED:
         parent, _, last = package.rpartition(".")
         folder = MAPPING.get(package) or f"{MAPPING[parent]}/{last}"
-        names |= {f"{package.replace('.', '/')}/{name.name}" for name in files() if str(name.parent) == folder}
+        inside = {name.relative_to(folder) for name in files() if name.is_relative_to(folder)}
+        patterns = ["*.py", *project()["tool"]["setuptools"]["package-data"].get(package, ())]
+        names |= {f"{package.replace('.', '/')}/{name}" for name in inside if any(fits(name, one) for one in patterns)}
     return {name for name in names if not (ROOT / name).is_symlink()}
+
+
+def fits(name: Path, pattern: str) -> bool:
+    return len(name.parts) == len(Path(pattern).parts) and name.match(pattern)
 
 
 def test_the_wheel_holds_exactly_the_package_files(wheel: Path) -> None:
@@ -60,6 +66,7 @@ def test_the_wheel_holds_exactly_the_package_files(wheel: Path) -> None:
     assert names - described == shipped()
     assert f"{PACKAGE}/scheduler/events.py" in names
     assert f"{PACKAGE}/py.typed" in names
+    assert f"{PACKAGE}/slurm/templates/one_node.sbatch" in names
 
 
 def test_the_wheel_works_alone(wheel: Path, tmp_path: Path) -> None:

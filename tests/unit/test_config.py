@@ -226,6 +226,7 @@ def test_memory_limit(tmp_path: Path) -> None:
     assert config.memory_limit({"SLURM_MEM_PER_NODE": "0"}, str(tmp_path)) == host
     assert config.memory_limit({"SLURM_MEM_PER_CPU": "50", "SLURM_CPUS_ON_NODE": "2"}, str(tmp_path)) == 100 << 20
     assert config.memory_limit({"SLURM_MEM_PER_CPU": "50"}, str(tmp_path)) == host
+    assert config.memory_limit({"SLURM_MEM_PER_GPU": "60", "SLURM_GPUS_ON_NODE": "2"}, str(tmp_path)) == 120 << 20
     v2 = {"proc/self/cgroup": "0::/a/b", "sys/fs/cgroup/a/b/memory.max": "max", "sys/fs/cgroup/a/memory.max": "1000000"}
     assert config.memory_limit({}, files(tmp_path, v2)) == 1_000_000
     v1 = {"proc/self/cgroup": "2:memory:/x", "sys/fs/cgroup/memory/memory.limit_in_bytes": "2000000"}

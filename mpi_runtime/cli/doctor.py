@@ -1,0 +1,198 @@
+"""The verb `doctor`: what each rank sees of its host and of the job, what is wrong with the launch, and what mends it.
+
+It is started in the place of a program, by the line that is in question: `srun --mpi=pmix mpi-runtime doctor`. With
+several hosts it also measures what messages between them cost. Ends with 1 where something is wrong.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from mpi_runtime import config
+from mpi_runtime.cli.diagnosis import Seen, diagnose
+from mpi_runtime.processes.launch import Launch, detect
+from mpi_runtime.processes.rank import join
+from mpi_runtime.slurm import jobs
+from mpi_runtime.slurm.allocation import Allocation, from_environment
+from mpi_runtime.slurm.commands import SlurmError, call
+from mpi_runtime.slurm.walltime import end_time
+from mpi_runtime.transport import mpi
+from mpi_runtime.transport.base import Transfer, Transport, TransportError
+
+PINGS = 200
+BULK_BYTES = 32 << 20
+BULK_TAG = 1
+LIMIT_S = 60.0
+"""How long to wait for what other ranks have to say."""
+BLAME_S = 3.0
+"""How long the other ranks live on where all have the same problem: the first says it, and its end is that of all."""
+
+
+def doctor(words: Sequence[str]) -> int:
+    """Examine the launch; 0 if nothing is wrong."""
+    argparse.ArgumentParser(
+        prog="mpi-runtime doctor",
+        description="Started in the place of a program, by the same line: says what each rank sees, what is wrong "
+        "with the launch, and what mends it.",
+    ).parse_args(words)
+    env = config.environment()
+    launch = detect(env)
+    own = from_environment(env)
+    if launch.problem:
+        return _refuse(launch, launch.problem)
+    if launch.size == 1:
+        return _report(launch, [_look(0, own)], own, "no MPI is used", {})
+    try:
+        library = mpi.library_version().splitlines()[0].split(",")[0]
+        if launch.rank == 0 and launch.kind == "slurm-pmix" and "MPICH" in library:
+            # Some builds of MPICH speak PMIx. The others end the process in MPI_Init.
+            print("srun offers PMIx to MPICH; if that ends in an error below, use: srun --mpi=pmi2", flush=True)
+        transport = join(launch)
+    except TransportError as error:
+        return _refuse(launch, str(error))
+    mine = _look(transport.rank, own)
+    if transport.rank:
+        transport.send(0, msgspec.msgpack.encode(mine))
+        _serve(transport)
+        code = 0
+    else:
+        ranks = _collect(transport, mine)
+        times = _measure(transport)
+        code = _report(launch, ranks, own, library, times)
+    transport.close(clean=True)
+    return code
+
+
+def _refuse(launch: Launch, problem: str) -> int:
+    if launch.rank == 0:
+        print(f"wrong: {problem}", flush=True)
+    else:
+        time.sleep(BLAME_S)
+    return 1
+
+
+def _look(rank: int, own: Allocation) -> Seen:
+    cpus = tuple(config.cpus_allowed())
+    return Seen(rank, os.uname().nodename, cpus, os.cpu_count() or 1, config.memory_limit(), own.gpus)
+
+
+# Between the ranks. Rank 0 asks; the others answer until it says that it has done.
+
+
+def _collect(transport: Transport, mine: Seen) -> list[Seen]:
+    ranks = [mine]
+    while len(ranks) < transport.size:
+        ranks += [msgspec.msgpack.decode(frame, type=Seen) for _, frame in _next(transport)]
+    return sorted(ranks, key=lambda one: one.rank)
+
+
+def _next(transport: Transport) -> list[tuple[int, bytes]]:
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        if frames := transport.receive():
+            return [(rank, bytes(frame)) for rank, frame in frames]
+        if time.monotonic() > deadline:
+            raise TransportError(f"other ranks have said nothing for {LIMIT_S:g} s")
+
+
+def _serve(transport: Transport) -> None:
+    """Send pings back, take bulk data, until rank 0 is done. Sleeps unless it was asked something a moment ago."""
+    asked_s = 0.0
+    while True:
+        frames = transport.receive()
+        for _, frame in frames:
+            asked_s = time.monotonic()
+            if bytes(frame) == b"done":
+                return
+            if bytes(frame) == b"bulk":
+                _finish(transport.receive_bulk(0, BULK_TAG, memoryview(bytearray(BULK_BYTES))))
+            transport.send(0, frame)
+        if not frames and time.monotonic() - asked_s > 0.1:
+            time.sleep(0.001)
+
+
+def _finish(transfer: Transfer) -> None:
+    while not transfer.done():
+        pass
+
+
+def _measure(transport: Transport) -> dict[str, tuple[float, float]]:
+    """From rank 0 to each other host: seconds for a small message one way, and bytes a second."""
+    others = {host: transport.hosts.index(host) for host in transport.hosts if host != transport.hosts[0]}
+    found = {}
+    for rank in others.values():
+        took = []
+        for _ in range(PINGS):
+            begin = time.perf_counter()
+            transport.send(rank, b"ping")
+            _next(transport)
+            took.append(time.perf_counter() - begin)
+        data = memoryview(bytearray(BULK_BYTES))
+        speeds = []
+        for _ in range(3):
+            begin = time.perf_counter()
+            transport.send(rank, b"bulk")
+            _finish(transport.send_bulk(rank, BULK_TAG, data))
+            _next(transport)
+            speeds.append(BULK_BYTES / (time.perf_counter() - begin))
+        found[transport.hostnames[rank]] = sorted(took)[PINGS // 2] / 2, max(speeds)
+    for rank in range(1, transport.size):
+        transport.send(rank, b"done")
+    return found
+
+
+# What people read.
+
+
+def _report(
+    launch: Launch, ranks: Sequence[Seen], own: Allocation, library: str, times: dict[str, tuple[float, float]]
+) -> int:
+    print(f"{_job(own)}; launcher: {launch.kind}; {library}")
+    print("rank  host             CPUs              memory     GPUs")
+    for one in ranks:
+        gpus = "not said" if one.gpus is None else ",".join(one.gpus) or "none"
+        print(f"{one.rank:4}  {one.host:15}  {_ranges(one.cpus):16}  {one.memory / 2**30:6.1f} GiB  {gpus}")
+    for host, (latency_s, speed) in times.items():
+        print(f"{ranks[0].host} to {host}: {latency_s * 1e6:.0f} us for a small message, {speed / 1e9:.2f} GB/s")
+    if times:
+        print("(the median of one way, and the best of three times 32 MiB; the launcher's flags change both)")
+    found = diagnose(launch.kind, ranks, own, *_granted(own))
+    for finding in found:
+        print(f"wrong: {finding.what}\n  mend it: {finding.cure}")
+    if not found:
+        print("nothing wrong was found")
+    sys.stdout.flush()
+    return 1 if found else 0
+
+
+def _job(own: Allocation) -> str:
+    if not own.system:
+        return "no batch job"
+    end = end_time()
+    left = "" if end is None else f", {max(0.0, end - time.time()) / 60:.0f} min left"
+    return f"job {own.job} ({own.system}) on {', '.join(own.nodes)}{left}"
+
+
+def _granted(own: Allocation) -> tuple[dict[str, jobs.Granted], bool]:
+    """What Slurm says that the job has, and whether it hides all other devices."""
+    if own.system != "slurm":
+        return {}, False
+    try:
+        return jobs.granted(own.job), "ConstrainDevices        = yes" in call(["scontrol", "show", "config"])
+    except SlurmError:
+        return {}, False
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """0, 1, 2, 5 as 0-2,5."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1] = [parts[-1][0], number]
+        else:
+            parts.append([number])
+    return ",".join("-".join(map(str, part)) for part in parts)

@@ -1,0 +1,119 @@
+"""The verbs `submit`, `status` and `template`: jobs of Slurm from the command line."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+from mpi_runtime.cli.run import split
+from mpi_runtime.errors import LaunchError
+from mpi_runtime.slurm import jobs, script
+from mpi_runtime.slurm.commands import SlurmError
+
+_INTERRUPTED = 130
+_OWN = ("profile", "dry_run", "wait", "env")
+"""What is not a field of `Request`."""
+_NUMBER: dict[str, Any] = {"type": int, "metavar": "N"}
+_WITH_VALUE: dict[tuple[str, ...], dict[str, Any]] = {
+    ("-N", "--nodes"): {"help": "how many nodes (1)", **_NUMBER},
+    ("--ranks-per-node",): {"help": "ranks on each node (one worker, and the head on the first)", **_NUMBER},
+    ("--cpus-per-node",): {"help": "CPUs on each node, which others may then share", **_NUMBER},
+    ("--gpus-per-node",): {"metavar": "[TYPE:]N", "help": "GPUs on each node"},
+    ("--memory", "--mem"): {"metavar": "64G", "help": "memory of each node"},
+    ("-t", "--time"): {"metavar": "1:00:00", "help": "how long the job may take"},
+    ("-J", "--name", "--job-name"): {"help": "of the job (that of the program)"},
+    ("-p", "--partition"): {},
+    ("-A", "--account"): {},
+    ("-q", "--qos"): {},
+    ("-a", "--array"): {"metavar": "0-9", "help": "a job for each number, in SLURM_ARRAY_TASK_ID"},
+    ("--warn-s",): {"help": "send SIGUSR1 N seconds before the end (slurm.before_walltime)", **_NUMBER},
+    ("--launcher",): {"help": "'mpirun' (the default) or 'srun --mpi=...'"},
+    ("--module",): {"dest": "modules", "action": "append", "metavar": "NAME", "help": "load it; may be repeated"},
+    ("--setup",): {"action": "append", "metavar": "LINE", "help": "shell to run before; may be repeated"},
+    ("--env",): {"action": "append", "metavar": "NAME=VALUE", "help": "a variable to set; may be repeated"},
+    ("--sbatch",): {"action": "append", "metavar": "OPTION", "help": "for sbatch as it is: --sbatch=-Ca100"},
+    ("--python",): {"help": "the interpreter on the nodes (this one)"},
+    ("--profile",): {"help": "of the file of profiles (default)"},
+}
+
+
+def submit(words: Sequence[str]) -> int:
+    """Submit a program; with `--wait` its exit code is returned."""
+    own, program = split(words, [flag for flags in _WITH_VALUE for flag in flags])
+    given = vars(_submit_parser().parse_args(own))
+    options: dict[str, Any] = {name: value for name, value in given.items() if name not in _OWN}
+    options["requeue"] = options["requeue"] or None  # not asked for is not asked against
+    if given["env"]:
+        pairs = [one.partition("=") for one in given["env"]]
+        if wrong := [name for name, equals, _ in pairs if not equals]:
+            raise LaunchError(f"--env takes NAME=VALUE, not {wrong[0]!r}")
+        options["environment"] = {name: value for name, _, value in pairs}
+    try:
+        request = jobs.make_request(given["profile"], **options)
+        text = script.text(request, tuple(program))
+        if given["wait"] and request.array is not None:
+            raise ValueError("--wait is for one job, not for an array: squeue shows how that gets on")
+        if given["dry_run"]:
+            print(text, end="")
+            return 0
+        job = jobs.submit_script(text)
+        print(job, flush=True)
+        return _follow(job) if given["wait"] else 0
+    except (SlurmError, ValueError, TypeError) as error:
+        raise LaunchError(str(error)) from None
+
+
+def status(words: Sequence[str]) -> int:
+    """Print how jobs stand."""
+    parser = argparse.ArgumentParser(prog="mpi-runtime status", description="How jobs of Slurm stand.")
+    parser.add_argument("jobs", nargs="+", metavar="JOB")
+    try:
+        for job in parser.parse_args(words).jobs:
+            print(jobs.status(job))
+    except SlurmError as error:
+        raise LaunchError(str(error)) from None
+    return 0
+
+
+def template(words: Sequence[str]) -> int:
+    """Print a batch script to begin with, or what there is."""
+    folder = resources.files("mpi_runtime.slurm") / "templates"
+    texts = {one.name.removesuffix(".sbatch"): one.read_text() for one in folder.iterdir()}
+    parser = argparse.ArgumentParser(
+        prog="mpi-runtime template",
+        description="Print a batch script for Slurm to begin with: mpi-runtime template rank_per_node > job.sbatch",
+    )
+    parser.add_argument("name", nargs="?", choices=sorted(texts), help="which one; without it, the list")
+    name = parser.parse_args(words).name
+    if name is not None:
+        print(texts[name], end="")
+        return 0
+    for name, text in sorted(texts.items()):
+        print(f"{name:15} {text.splitlines()[1].removeprefix('# ')}")
+    return 0
+
+
+def _follow(job: str) -> int:
+    try:
+        return jobs.follow(job)
+    except KeyboardInterrupt:
+        print(f"\nmpi-runtime: job {job} goes on; to end it: scancel {job}", file=sys.stderr)
+        return _INTERRUPTED
+
+
+def _submit_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mpi-runtime submit",
+        usage="mpi-runtime submit [options] (app.py | -m module) [arguments]",
+        description="Submit a program to Slurm, on whole nodes unless --cpus-per-node is given.",
+        epilog="What is the same for all your jobs belongs into a profile: ~/.config/mpi-runtime/slurm.toml, see "
+        "docs/slurm.md. The output goes to NAME-JOB.out in this directory.",
+        allow_abbrev=False,
+    )
+    for flags, more in _WITH_VALUE.items():
+        parser.add_argument(*flags, **more)
+    parser.add_argument("--requeue", action="store_true", help="begin again after the failure of a node")
+    parser.add_argument("--dry-run", action="store_true", help="print the script and do not submit it")
+    parser.add_argument("--wait", action="store_true", help="show the output, and end with the program's exit code")
+    return parser

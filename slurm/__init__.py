@@ -1,0 +1,28 @@
+"""The cluster edge: what a batch system has granted, jobs submitted to Slurm, and the end of a job's time.
+
+Knows nothing of the rest of mpi_runtime. PBS, LSF and Grid Engine are read too; jobs are submitted to Slurm alone.
+"""
+
+if __name__ != "mpi_runtime.slurm":
+    raise ImportError("import this package as mpi_runtime.slurm, not by its folder's name")
+
+from mpi_runtime.slurm.allocation import Allocation
+from mpi_runtime.slurm.commands import SlurmError
+from mpi_runtime.slurm.environment import allocation
+from mpi_runtime.slurm.jobs import Status, follow, status, submit
+from mpi_runtime.slurm.script import Request
+from mpi_runtime.slurm.walltime import before_walltime, end_time, requeue
+
+__all__ = [
+    "Allocation",
+    "Request",
+    "SlurmError",
+    "Status",
+    "allocation",
+    "before_walltime",
+    "end_time",
+    "follow",
+    "requeue",
+    "status",
+    "submit",
+]

@@ -1,0 +1,147 @@
+"""What a batch system has granted, read from the environment of a process of the job: Slurm, PBS, LSF, Grid Engine.
+
+Only what describes the *job* is believed. Under mpirun the task-level variables of Slurm (`SLURM_PROCID`,
+`SLURM_NTASKS`) describe the launcher's own daemon: rank and size come from the launcher instead (processes/launch.py).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from mpi_runtime.slurm import nodelist
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What the job has. Empty, or None, is what the batch system does not say."""
+
+    system: str = ""
+    """"slurm", "pbs", "lsf" or "sge"; empty outside of a job."""
+    job: str = ""
+    """The id by which the batch system's commands know the job."""
+    nodes: tuple[str, ...] = ()
+    """Names of the nodes, the one on which the batch script runs first."""
+    tasks: tuple[int, ...] = ()
+    """For each node how many tasks (ranks) it was asked to have."""
+    cpus: tuple[int, ...] = ()
+    """For each node how many CPUs the job has on it."""
+    gpus: tuple[str, ...] | None = None
+    """The GPUs that this process may see, by number or id; None: nobody said."""
+    restarts: int = 0
+    """How often the job was requeued and has begun again."""
+    array_task: int | None = None
+    """Which task of a job array this is."""
+    end_s: float | None = None
+    """When the time of the job ends, in seconds since 1970. Slurm says it here since 23.02; see `end_time`."""
+
+
+def from_environment(env: Mapping[str, str]) -> Allocation:
+    """Return what the environment of a process tells about its job."""
+    for name, read in (("SLURM_JOB_ID", _slurm), ("PBS_JOBID", _pbs), ("LSB_JOBID", _lsf), ("PE_HOSTFILE", _sge)):
+        if env.get(name):
+            return read(env)
+    return Allocation()
+
+
+def _slurm(env: Mapping[str, str]) -> Allocation:
+    if "SLURM_HET_SIZE" in env:
+        # A heterogeneous job: its components one after the other, as the launchers number their ranks.
+        suffixes = [f"_HET_GROUP_{number}" for number in range(int(env["SLURM_HET_SIZE"]))]
+    else:
+        suffixes = [""]
+    return Allocation(
+        system="slurm",
+        job=env["SLURM_JOB_ID"],
+        nodes=tuple(name for end in suffixes for name in nodelist.expand(env.get("SLURM_JOB_NODELIST" + end, ""))),
+        tasks=tuple(n for end in suffixes for n in nodelist.expand_counts(env.get("SLURM_TASKS_PER_NODE" + end, ""))),
+        cpus=tuple(n for end in suffixes for n in nodelist.expand_counts(env.get("SLURM_JOB_CPUS_PER_NODE" + end, ""))),
+        gpus=_gpus(env),
+        restarts=_number(env.get("SLURM_RESTART_COUNT")) or 0,
+        array_task=_number(env.get("SLURM_ARRAY_TASK_ID")),
+        end_s=_number(env.get("SLURM_JOB_END_TIME")),
+    )
+
+
+def _gpus(env: Mapping[str, str]) -> tuple[str, ...] | None:
+    """What the process sees, else what its step has; what the job has is true on the batch script's node alone."""
+    for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
+        if name == "SLURM_JOB_GPUS" and env.get("SLURM_NODEID", "0") != "0":
+            continue
+        if name in env:
+            return _ids(env[name])
+    return None
+
+
+def _ids(text: str) -> tuple[str, ...]:
+    """Split `0,1`; CUDA ends the list at the first that is no device, and -1 is such a one."""
+    ids = [part.strip() for part in text.split(",")]
+    return tuple(ids[: ids.index("-1")] if "-1" in ids else filter(None, ids))
+
+
+def _pbs(env: Mapping[str, str]) -> Allocation:
+    """OpenPBS, PBS Pro and Torque: the node file has a line for each task."""
+    hosts = _first_words(env.get("PBS_NODEFILE", ""))
+    nodes, tasks = _counted(hosts)
+    cpus = _number(env.get("PBS_NUM_PPN")) or _number(env.get("NCPUS"))
+    return Allocation(
+        system="pbs",
+        job=env["PBS_JOBID"],
+        nodes=nodes,
+        tasks=tasks,
+        cpus=(cpus,) * len(nodes) if cpus else (),
+        gpus=_ids(env["CUDA_VISIBLE_DEVICES"]) if "CUDA_VISIBLE_DEVICES" in env else None,
+        array_task=_number(env.get("PBS_ARRAY_INDEX")) or _number(env.get("PBS_ARRAYID")),
+    )
+
+
+def _lsf(env: Mapping[str, str]) -> Allocation:
+    """A list of names and slots: `node1 16 node2 16`."""
+    words = env.get("LSB_MCPU_HOSTS", "").split()
+    slots = tuple(_number(word) or 0 for word in words[1::2])
+    index = _number(env.get("LSB_JOBINDEX"))
+    return Allocation(
+        system="lsf",
+        job=env["LSB_JOBID"],
+        nodes=tuple(words[::2]),
+        tasks=slots,
+        cpus=slots,
+        gpus=_ids(env["CUDA_VISIBLE_DEVICES"]) if "CUDA_VISIBLE_DEVICES" in env else None,
+        array_task=index or None,  # 0 says that there is no array
+    )
+
+
+def _sge(env: Mapping[str, str]) -> Allocation:
+    """Grid Engine's file of hosts: name, slots, queue, processors."""
+    try:
+        lines = [line.split() for line in Path(env["PE_HOSTFILE"]).read_text().splitlines()]
+    except OSError:
+        lines = []
+    slots = tuple(_number(words[1]) or 0 for words in lines if len(words) > 1)
+    return Allocation(
+        system="sge",
+        job=env.get("JOB_ID", ""),
+        nodes=tuple(words[0] for words in lines if len(words) > 1),
+        tasks=slots,
+        cpus=slots,
+        array_task=_number(env.get("SGE_TASK_ID")),  # "undefined" where there is no array
+    )
+
+
+def _first_words(path: str) -> list[str]:
+    try:
+        return [line.split()[0] for line in Path(path).read_text().splitlines() if line.strip()]
+    except OSError:
+        return []
+
+
+def _counted(hosts: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Names in the order of their first line, and how many lines each has."""
+    counts: dict[str, int] = {}
+    for host, lines in groupby(hosts):
+        counts[host] = counts.get(host, 0) + len(list(lines))
+    return tuple(counts), tuple(counts.values())
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() else None

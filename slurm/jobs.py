@@ -1,0 +1,254 @@
+"""Jobs: submitted, looked at, and followed to their end."""
+
+import contextlib
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from mpi_runtime.slurm import nodelist, profiles, script
+from mpi_runtime.slurm.commands import SlurmError, call
+from mpi_runtime.slurm.environment import environment
+from mpi_runtime.slurm.script import Request
+
+ENDED = frozenset(
+    ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT")
+)
+POLL_S = (0.2, 2.0)
+"""The first and the longest pause between two questions: the controller serves all users."""
+LATE_S = 10.0
+"""How long a shared file system may take to show on this host what the job's host has written last."""
+_HINTS = {
+    # Reasons for which a job waits for ever, or until somebody does something.
+    "PartitionConfig": "no nodes of its partition have what it asks for, or its time is longer than they allow",
+    "PartitionNodeLimit": "it asks for more nodes than its partition gives to a job",
+    "PartitionTimeLimit": "it asks for more time than its partition gives to a job",
+    "BadConstraints": "no node has what it asks for",
+    "JobHeldUser": "it is held: scontrol release JOB",
+    "JobHeldAdmin": "the administrators hold it",
+    "launch_failed_requeued_held": "it could not be started, and is held: scontrol release JOB",
+    "DependencyNeverSatisfied": "the job that it waits for has not ended as it must",
+}
+_SACCT = "JobIDRaw,State,ExitCode,NodeList,Start,End,JobName,WorkDir"
+
+
+@dataclass(frozen=True)
+class Status:
+    """A job as Slurm knows it."""
+
+    job: str
+    state: str
+    """Slurm's word: PENDING, RUNNING, COMPLETED ..."""
+    reason: str
+    """Why it waits or has failed, in Slurm's words; empty where there is none."""
+    exit_code: int | None
+    """Of the batch script, once it has ended; 128 and the number for a signal."""
+    nodes: str
+    name: str
+    start: str
+    end: str
+    output: str | None
+    """The file that it writes, where Slurm still knows it."""
+    program_exit_code: int | None
+    """What the program itself has left, if `submit` started it and it has come to its end."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will happen any more; a requeued job waits again."""
+        return self.state in ENDED
+
+    def __str__(self) -> str:
+        """A line for people."""
+        why = f" ({self.reason})" if self.reason else ""
+        parts = [f"job {self.job} {self.name}: {self.state}{why}"]
+        if self.nodes:
+            parts.append(f"on {self.nodes}")
+        if self.has_ended:
+            own = self.program_exit_code
+            told = "the program has not come to its end" if own is None else f"the program has ended with {own}"
+            parts.append(f"exit code {self.exit_code}; {told}")
+        elif self.state == "RUNNING":
+            parts.append(f"until {self.end}")
+        elif self.reason in _HINTS:
+            parts.append(_HINTS[self.reason])
+        return ", ".join(parts) + (f"\n  output: {self.output}" if self.output else "")
+
+
+@dataclass(frozen=True)
+class Granted:
+    """What a job has on one node."""
+
+    cpus: int
+    memory: int
+    """Bytes; 0: Slurm does not count memory."""
+    gpus: tuple[int, ...]
+    """Numbers of devices, as the node counts them."""
+
+
+def make_request(profile: str | None = None, **options: Any) -> Request:
+    """Return what a profile and these options ask for; options that are None count as not given.
+
+    ValueError, TypeError: a profile or an option is not there, or its value not allowed.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    profiles.check_names(given, "submit()")
+    base = profiles.read(profiles.path(environment()), profile)
+    merged = {**base, **given}
+    if "environment" in base and "environment" in given:
+        merged["environment"] = {**base["environment"], **given["environment"]}
+    return Request(**merged)
+
+
+def submit(program: str | Sequence[str], *, profile: str | None = None, cwd: str | None = None, **options: Any) -> str:
+    """Submit a program to Slurm and return the id of its job.
+
+    Args:
+        program: app.py, or a list: ["app.py", "argument"], ["-m", "package.module"].
+        profile: of the file of profiles; None is its `[default]`.
+        cwd: the directory in which the job runs and writes its output; None: this one. The nodes must see it.
+        **options: the fields of `Request`: nodes=2, gpus_per_node=4, time="1:00:00" ...
+
+    Raises:
+        SlurmError: Slurm refused; says why.
+        ValueError, TypeError: an option is not allowed.
+    """
+    words = (program,) if isinstance(program, str) else tuple(program)
+    request = make_request(profile, **options)
+    return submit_script(script.text(request, words), cwd)
+
+
+def submit_script(text: str, cwd: str | None = None) -> str:
+    """Submit a batch script and return the id of its job.
+
+    SlurmError: Slurm refused; says why.
+    """
+    answer = call(["sbatch", "--parsable"], cwd, text)
+    return answer.strip().split(";")[0]
+
+
+def status(job: str | int) -> Status:
+    """Return how a job stands.
+
+    SlurmError: Slurm does not know it, or does not answer.
+    """
+    try:
+        facts = facts_of(call(["scontrol", "show", "job", "-o", str(job)]))
+    except SlurmError as error:
+        return _from_accounting(str(job), error)
+    code, _, number = facts.get("ExitCode", "0:0").partition(":")
+    state = facts["JobState"]
+    return Status(
+        job=facts["JobId"],
+        state=state,
+        reason="" if facts.get("Reason", "None") == "None" else facts["Reason"],
+        exit_code=_exit_code(code, number) if state in ENDED else None,
+        nodes=_known(facts.get("NodeList")),
+        name=facts.get("JobName", ""),
+        start=_known(facts.get("StartTime")),
+        end=_known(facts.get("EndTime")),
+        output=facts.get("StdOut"),
+        program_exit_code=_left(facts.get("WorkDir", ""), facts.get("JobName", ""), facts["JobId"]),
+    )
+
+
+def granted(job: str | int) -> dict[str, Granted]:
+    """Return what a running job has on each of its nodes, by name.
+
+    SlurmError: Slurm does not know it, or does not answer.
+    """
+    found: dict[str, Granted] = {}
+    for line in call(["scontrol", "--detail", "show", "job", str(job)]).splitlines():
+        if one := re.search(r"\bNodes=(\S+) CPU_IDs=(\S*) Mem=(\d+) GRES=(\S*)", line):
+            ids = re.search(r"gpu[^,]*?\(IDX:([\d,-]*)\)", one[4])
+            own = Granted(len(_numbers(one[2])), int(one[3]) << 20, _numbers(ids[1]) if ids else ())
+            found.update(dict.fromkeys(nodelist.expand(one[1]), own))
+    return found
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """0-2,5 as numbers."""
+    return tuple(int(name) for name in nodelist.expand(f"[{text}]")) if text else ()
+
+
+def follow(job: str | int, out: IO[str] | None = None, log: IO[str] | None = None) -> int:
+    """Copy the output of a job to `out` while it is written, and its states to `log`, until it has ended.
+
+    Returns:
+        The exit code of the program. Of one that has not come to its end, whatever Slurm says, never 0: that of the
+        batch script, or 1.
+    """
+    out, log = out or sys.stdout, log or sys.stderr
+    said = ""
+    pauses = _pauses()
+    with contextlib.ExitStack() as stack:
+        file: IO[str] | None = None
+        while True:
+            now = status(job)
+            if (news := str(now).partition("\n")[0]) != said:
+                print(f"mpi-runtime: {news}", file=log, flush=True)
+                said = news
+                pauses = _pauses()
+            if file is None and now.output and Path(now.output).exists():
+                file = stack.enter_context(open(now.output, errors="replace"))
+            if file is not None and (written := file.read()):
+                out.write(written)
+                out.flush()
+            if now.has_ended:
+                break
+            time.sleep(next(pauses))
+    seen_s = time.monotonic()
+    while now.program_exit_code is None and now.exit_code == 0 and time.monotonic() < seen_s + LATE_S:
+        time.sleep(POLL_S[0])
+        now = status(job)
+    if now.program_exit_code is not None:
+        return now.program_exit_code
+    return now.exit_code or 1
+
+
+def _pauses() -> Iterator[float]:
+    pause, longest = POLL_S
+    while True:
+        yield pause
+        pause = min(pause * 1.5, longest)
+
+
+def facts_of(text: str) -> dict[str, str]:
+    """Return the facts of the first job in the answer of `scontrol show job -o`, by name."""
+    line = text.splitlines()[0]
+    # Values may have blanks in them: a value goes on until the next NAME=.
+    return {found[1]: found[2].strip() for found in re.finditer(r"([\w:/]+)=(.*?)(?= [\w:/]+=|$)", line)}
+
+
+def _from_accounting(job: str, error: SlurmError) -> Status:
+    """A job that the controller has forgotten, from the accounting, where there is one."""
+    try:
+        rows = call(["sacct", "-n", "-P", "-X", "-j", job, "-o", _SACCT]).splitlines()
+    except SlurmError:
+        raise error from None
+    if not rows:
+        raise error
+    number, state, code, nodes, start, end, name, directory = rows[0].split("|")
+    first, _, second = code.partition(":")
+    state = state.split()[0]  # "CANCELLED by 1000"
+    exit_code = _exit_code(first, second) if state in ENDED else None
+    left = _left(directory, name, number)
+    return Status(job, state, "", exit_code, _known(nodes), name, _known(start), _known(end), None, left)
+
+
+def _exit_code(code: str, number: str) -> int:
+    return int(code) or (128 + int(number) if number.isdecimal() and int(number) else 0)
+
+
+def _left(directory: str, name: str, job: str) -> int | None:
+    try:
+        text = Path(directory, f"{name}-{job}.exit").read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() else None
+
+
+def _known(text: str | None) -> str:
+    return "" if text in (None, "(null)", "Unknown", "None assigned", "None") else str(text)

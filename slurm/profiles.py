@@ -1,0 +1,76 @@
+"""Profiles: what a user asks for again and again, in a small TOML file.
+
+    [default]                       # taken when no profile is named
+    partition = "gpu"
+    account = "physics"
+    modules = ["gcc/13", "openmpi/5.0"]
+    setup = ["source ~/venv/bin/activate"]
+
+    [default.environment]
+    OMP_NUM_THREADS = "1"
+
+    [long]
+    partition = "long"
+    time = "2-00:00:00"
+
+The names are those of `Request`. What is given to `submit` itself wins.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from mpi_runtime.slurm.script import Request
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FILE = "MPI_RUNTIME_PROFILES"
+"""The variable that names another file."""
+
+
+def path(env: Mapping[str, str]) -> Path:
+    """Return where the profiles are: a file that need not exist."""
+    if env.get(FILE):
+        return Path(env[FILE])
+    base = env.get("XDG_CONFIG_HOME") or f"{env.get('HOME', '~')}/.config"
+    return Path(base, "mpi-runtime", "slurm.toml")
+
+
+def read(file: Path, name: str | None) -> dict[str, Any]:
+    """Return the fields of `Request` in a profile; None is the profile `default`, which need not be there.
+
+    ValueError: the file or the profile is not there or not right; says what.
+    """
+    try:
+        profiles = tomllib.loads(file.read_text())
+    except FileNotFoundError:
+        if name is None:
+            return {}
+        raise ValueError(f"there is no profile {name!r}: the file {file} does not exist") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{file} is not TOML: {error}") from None
+    if name is None and "default" not in profiles:
+        return {}
+    if name is not None and name not in profiles:
+        raise ValueError(f"there is no profile {name!r} in {file}; there are: {', '.join(profiles) or 'none'}")
+    profile = profiles[name or "default"]
+    if not isinstance(profile, dict):
+        raise ValueError(f"{file}: {name or 'default'} must be a table, [{name or 'default'}], not {profile!r}")
+    check_names(profile, f"{file}: [{name or 'default'}]")
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in profile.items()}
+
+
+def check_names(given: Mapping[str, Any], where: str) -> None:
+    """ValueError: something is given that is no field of `Request`."""
+    known = [field.name for field in fields(Request)]
+    for key in given:
+        if key not in known:
+            near = get_close_matches(key.replace("-", "_"), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+            raise ValueError(f"{where} has {key!r}, which is no option of a job; {hint}")

@@ -1,0 +1,156 @@
+"""The end of a job's time: told to the program while there is still time, and the job queued once more.
+
+Slurm announces the end by SIGUSR1 if the job was submitted with `--signal=B:USR1@SECONDS`; it announces its own kill,
+and a scancel, by SIGTERM, KillWait seconds (30 by default) before SIGKILL. A known end of the time needs no signal.
+
+Callbacks run in a thread of their own: one that ran in a signal handler could interrupt the runtime in the middle of a
+message, and would then wait for itself. The handlers do no more than wake that thread, through a queue that may be used
+in handlers. After SIGTERM the process ends as it would have done, when the callbacks have returned.
+"""
+
+import contextlib
+import math
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from datetime import datetime
+from types import FrameType
+from typing import Any
+
+from mpi_runtime.slurm.commands import SlurmError, call
+from mpi_runtime.slurm.environment import allocation
+from mpi_runtime.slurm.jobs import facts_of
+
+_SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
+
+
+def end_time() -> float | None:
+    """Return when the time of this job ends, in seconds since 1970; None where that is not known.
+
+    Slurm is asked, since the time may have been changed; else what it had said at the start counts.
+    """
+    own = allocation()
+    if own.system != "slurm":
+        return own.end_s
+    try:
+        text = facts_of(call(["scontrol", "show", "job", "-o", own.job])).get("EndTime", "")
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").timestamp()
+    except (SlurmError, ValueError):
+        return own.end_s
+
+
+def before_walltime(seconds: float, callback: Callable[[], object]) -> None:
+    """Have a function called once, before the time of the job ends: to save what there is, to call `requeue`.
+
+    It is called `seconds` before the known end, or when SIGUSR1 announces the end, or at SIGTERM, whatever comes
+    first; in a thread of its own, beside the program, which goes on. It may use the runtime (`get`, `remote`). What it
+    raises is printed. Outside of a batch job only the signals call it.
+
+    Args:
+        seconds: how long before the end.
+        callback: a function without arguments.
+
+    Raises:
+        ValueError: `seconds` is negative or not finite.
+        RuntimeError: this is not the main thread, in which alone signal handlers can be set.
+    """
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"seconds must be a finite number, 0 or more, not {seconds!r}")
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("before_walltime() must be called in the main thread: it sets signal handlers")
+    _watch.add(seconds, callback)
+
+
+def requeue() -> None:
+    """Have Slurm start this job again, from its beginning and under the same id, as soon as there is room.
+
+    Slurm then ends the running job by SIGTERM and SIGKILL: save first. `allocation().restarts` counts.
+
+    SlurmError: this is no job of Slurm, it was cancelled, or Slurm refuses (interactive jobs cannot be requeued).
+    """
+    own = allocation()
+    if own.system != "slurm":
+        raise SlurmError("this is no Slurm job, so it cannot be requeued")
+    facts = facts_of(call(["scontrol", "show", "job", "-o", own.job]))
+    # While its processes end, a job that was cancelled is COMPLETING without a reason, one whose time is over with it.
+    state, reason = facts.get("JobState"), facts.get("Reason")
+    if state == "CANCELLED" or (state == "COMPLETING" and reason == "None"):
+        raise SlurmError(f"job {own.job} was cancelled: it is not queued once more against the will of its owner")
+    call(["scontrol", "requeue", own.job])
+
+
+class _Watch:
+    """The thread that calls the callbacks, and what it waits for."""
+
+    def __init__(self) -> None:
+        self._callbacks: list[tuple[float, Callable[[], object]]] = []
+        """Those that have not been called: seconds before the end, and the function."""
+        self._news: queue.SimpleQueue[int] = queue.SimpleQueue()
+        """Numbers of signals that came, 0 for a new callback: the only queue that handlers may use."""
+        self._thread: threading.Thread | None = None
+        self._previous: dict[int, Any] = {}
+        """The handlers that were there before ours."""
+
+    def add(self, seconds: float, callback: Callable[[], object]) -> None:
+        self._callbacks.append((seconds, callback))
+        for number in _SIGNALS:
+            if signal.getsignal(number) != self._on_signal:
+                self._previous[number] = signal.signal(number, self._on_signal)
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._work, name="mpi_runtime walltime", daemon=True)
+            self._thread.start()
+        self._news.put(0)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        previous = self._previous.get(number)
+        if number == signal.SIGTERM and not self._callbacks:
+            # All is done: end as the program would have ended without us.
+            signal.signal(number, previous if previous is not None else signal.SIG_DFL)
+            signal.raise_signal(number)
+            return
+        self._news.put(number)
+        if number == signal.SIGUSR1 and callable(previous):
+            previous(number, frame)
+
+    def _work(self) -> None:
+        end: float | None = None
+        while True:
+            if self._callbacks and end is None:
+                end = end_time()
+            number = 0
+            with contextlib.suppress(queue.Empty):
+                number = self._news.get(timeout=self._pause(end))
+            if signal.getsignal(signal.SIGUSR1) != self._on_signal:
+                return  # the process has become something else: a worker
+            if number:
+                self._call(math.inf)
+            elif end is not None and self._pause(end) == 0:
+                end = end_time()  # it may have been put off
+                self._call(end - time.time() if end is not None else -1.0)
+            if number == signal.SIGTERM:
+                signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+    def _pause(self, end: float | None) -> float | None:
+        """Seconds until the next callback is due; None: for ever."""
+        if end is None or not self._callbacks:
+            return None
+        first = max(seconds for seconds, _ in self._callbacks)
+        return min(max(0.0, end - first - time.time()), threading.TIMEOUT_MAX)
+
+    def _call(self, left_s: float) -> None:
+        """Call what is due when so much time is left; infinity: all, the earliest first."""
+        due = [one for one in self._callbacks if left_s == math.inf or one[0] >= left_s]
+        for one in sorted(due, key=lambda one: -one[0]):
+            try:
+                one[1]()
+            except BaseException:
+                print("mpi_runtime: a callback of before_walltime failed:", file=sys.stderr)
+                traceback.print_exc()
+            self._callbacks.remove(one)
+
+
+_watch = _Watch()

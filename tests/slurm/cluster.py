@@ -1,0 +1,413 @@
+"""A real Slurm cluster on one machine: a login host and a few nodes, each a set of namespaces, joined by a bridge.
+
+Nodes have their own network, name, processes, memory files and `/tmp`; the rest of the file system is common, as a
+cluster has it. They claim CPUs and GPUs that are not there. Slurm's commands run on the login host, which is also
+where its controller runs; nothing of all this can be reached from the machine itself. Needs root, Slurm, munge,
+iproute2 and util-linux. All of it goes with the processes that hold the namespaces.
+
+Not as on a real cluster: nothing confines a task to its CPUs, memory or devices; time limits are looked at every 30 s.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import MARK, OPENMPI_ENVIRONMENT, ROOT, Program, mpi_python, start_command, wait_until
+
+NODES = 6
+STEADY = 3
+"""The first are in the partition `main`; the last of these and all others in `fragile`: tests break the others."""
+CPUS = 8
+GPUS = 4
+SUBNET = "10.77.0"
+TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "ip", "unshare", "nsenter", "mount")
+PACKAGES = "munge slurmctld slurmd slurm-client libpmix2 iproute2"
+UNSHARE = ("unshare", "--net", "--uts", "--ipc", "--mount", "--propagation", "private", "--fork", "--kill-child")
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL")
+START_LIMIT_S = 60.0
+JOB_LIMIT_S = 90.0
+"""How long a job may take: a bound on hangs."""
+
+_CONFIGURATION = """
+ClusterName=test
+SlurmctldHost=login({subnet}.254)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+CredType=cred/munge
+# cred_expire is also how long a requeued job waits before it starts again.
+AuthInfo=socket={place}/munge/socket,cred_expire=5
+StateSaveLocation={place}/state
+SlurmdSpoolDir={place}/spool/%n
+SlurmctldPidFile={place}/slurmctld.pid
+SlurmdPidFile={place}/slurmd.%n.pid
+SlurmctldLogFile={place}/log/slurmctld
+SlurmdLogFile={place}/log/%n
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SwitchType=switch/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=1,sched_interval=5,batch_sched_delay=0,sched_min_interval=0,nohold_on_prolog_fail
+SlurmdParameters=config_overrides
+ReturnToService=2
+JobRequeue=1
+# All quick: a node is down after 10 s of silence, SIGKILL comes 5 s after SIGTERM.
+SlurmctldTimeout=10
+SlurmdTimeout=10
+MessageTimeout=5
+TCPTimeout=2
+BatchStartTimeout=10
+KillWait=5
+UnkillableStepTimeout=15
+CompleteWait=0
+WaitTime=0
+MinJobAge=3600
+GresTypes=gpu
+DefMemPerCPU=500
+{nodes}
+PartitionName=main Nodes=n[1-{steady}] Default=YES DefaultTime=10 MaxTime=60 State=UP
+PartitionName=fragile Nodes=n[{steady}-{all}] DefaultTime=10 MaxTime=60 State=UP
+"""
+
+# Run by each node's first process, which bash is: it reaps the orphans that it inherits, and outlives its slurmd.
+# {place} is visible to all nodes under its own name, {kept} too. Debian ships the library that `srun --mpi=pmix` opens,
+# but not under the name by which it opens it.
+_NODE = """
+set -e
+hostname {name}
+mount -t tmpfs tmpfs /dev/shm
+mount --bind {place}/hosts /etc/hosts
+for library in /usr/lib/*/pmix2/lib; do [ ! -d $library ] || mount --bind {place}/pmix $library; done
+mkdir -p {place}/{name}.tmp
+mount -t tmpfs tmpfs {place}/{name}.tmp
+for path in {kept}; do
+    mkdir -p {place}/{name}.tmp"${{path#/tmp}}"
+    mount --rbind "$path" {place}/{name}.tmp"${{path#/tmp}}"
+done
+mount --move {place}/{name}.tmp /tmp
+chmod 1777 /tmp
+ip link set lo up
+echo ready
+read begin
+slurmd -D -N {name} </dev/null >>{place}/log/{name}.out 2>&1 &
+set +e
+while :; do wait -n 2>/dev/null || sleep 0.2; done
+"""
+
+_LOGIN = """
+set -e
+hostname login
+mount --bind {place}/hosts /etc/hosts
+ip link add br0 type bridge
+ip addr add {subnet}.254/24 dev br0
+ip link set br0 up
+ip link set lo up
+echo ready
+exec sleep infinity
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a job ended, as Slurm has it."""
+
+    id: str
+    state: str
+    exit_code: str
+    """As Slurm writes it: code:signal."""
+    stdout: str
+    facts: Mapping[str, str]
+
+    def expect(self, state: str = "COMPLETED", exit_code: str = "0:0") -> Ended:
+        """Fail, showing the output, unless the job ended so."""
+        if (self.state, self.exit_code) != (state, exit_code):
+            pytest.fail(f"job {self.id}: {self.state} {self.exit_code}, not {state} {exit_code}\n{self.stdout}")
+        return self
+
+
+@dataclass
+class Cluster:
+    """A cluster that is up."""
+
+    place: Path
+    """A directory that all hosts see."""
+    login: subprocess.Popen[str]
+    nodes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+    """The process that holds each node."""
+    daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def environment(self, mpi: str = "openmpi") -> dict[str, str]:
+        """Return what a user has in a shell on the login host, with the environment of this MPI activated."""
+        keep = {name: value for name, value in OPENMPI_ENVIRONMENT.items() if "mapping" not in name}
+        return {
+            **keep,
+            "HOME": str(self.place / "home"),
+            "PATH": f"{self.place}/bin:{mpi_python(mpi).parent}:/usr/local/bin:/usr/bin:/bin",
+            "PYTHONPATH": str(ROOT),
+            "SLURM_CONF": str(self.place / "slurm.conf"),
+            MARK: os.environ[MARK],
+        }
+
+    def directory(self) -> Path:
+        """Make a directory that all hosts see."""
+        made = self.place / f"work{next(_numbers)}"
+        made.mkdir()
+        return made
+
+    def run(
+        self,
+        *command: str,
+        mpi: str = "openmpi",
+        cwd: Path | None = None,
+        code: int | None = 0,
+        env: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command on the login host to its end, which must be with this exit code (None: any)."""
+        done = subprocess.run(
+            self._on_login(command, cwd),
+            env={**self.environment(mpi), **(env or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=JOB_LIMIT_S,
+        )
+        if code is not None and done.returncode != code:
+            pytest.fail(f"{shlex.join(command)}: {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def start(self, *command: str, mpi: str = "openmpi", cwd: Path | None = None) -> Program:
+        """Start a command on the login host."""
+        env: dict[str, str | None] = {**dict.fromkeys(os.environ), **self.environment(mpi)}
+        del env[MARK]
+        return start_command(self._on_login(command, cwd), env=env)
+
+    def _on_login(self, command: Sequence[str], cwd: Path | None) -> list[str]:
+        return [*_enter(self.login), "sh", "-c", 'cd "$0" && exec "$@"', str(cwd or self.place), *command]
+
+    def sbatch(self, script: str, *options: str, app: str = "", mpi: str = "openmpi", cwd: Path | None = None) -> str:
+        """Submit a batch script, beside a program `app.py`, and return the job's id."""
+        directory = cwd or self.directory()
+        if app:
+            (directory / "app.py").write_text(app)
+        (directory / "job.sbatch").write_text(script)
+        out = f"--output={directory}/out-%j"
+        done = self.run("sbatch", "--parsable", out, *options, "job.sbatch", mpi=mpi, cwd=directory)
+        return done.stdout.strip()
+
+    def facts(self, job: str) -> dict[str, str]:
+        """Return what Slurm knows of a job (of the first of several), by name."""
+        text = self.run("scontrol", "show", "job", "-o", job).stdout
+        return dict(word.partition("=")[::2] for word in text.splitlines()[0].split() if "=" in word)
+
+    def output(self, job: str) -> str:
+        """Return what the job has written so far."""
+        path = Path(self.facts(job)["StdOut"])
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def wait_for_output(self, job: str, text: str, times: int = 1, timeout: float = JOB_LIMIT_S) -> str:
+        """Wait until the job has written this text, so many times; return all that it has written."""
+        path = Path(self.facts(job)["StdOut"])
+        end = time.monotonic() + timeout
+        while True:
+            has_ended = self.facts(job)["JobState"] in ENDED
+            written = path.read_text(errors="replace") if path.exists() else ""
+            if written.count(text) >= times:
+                return written
+            if has_ended or time.monotonic() > end:
+                pytest.fail(f"job {job} has not written {text!r}: {self.facts(job)}\n{written}")
+            time.sleep(0.1)
+
+    def wait(self, job: str, timeout: float = JOB_LIMIT_S) -> Ended:
+        """Wait until a job has ended, and all that belongs to it."""
+        end = time.monotonic() + timeout
+        while (facts := self.facts(job))["JobState"] not in ENDED:
+            if time.monotonic() > end:
+                output, nodes = self.output(job), self.run("sinfo", "-N", "-l").stdout
+                self.run("scancel", job)
+                pytest.fail(f"job {job} has not ended within {timeout} s: {facts}\n{nodes}\n{output}")
+            time.sleep(0.1)
+        path = Path(facts["StdOut"])
+        stdout = path.read_text(errors="replace") if path.exists() else ""
+        return Ended(job, facts["JobState"], facts["ExitCode"], stdout, facts)
+
+    def wait_until_running(self, job: str) -> None:
+        """Wait until a job has begun."""
+        wait_until(lambda: self.facts(job)["JobState"] == "RUNNING", START_LIMIT_S, f"the begin of job {job}")
+
+    def wait_for_requeued(self, job: str) -> Ended:
+        """Wait until a job has been requeued, and has ended then: in between it looks as if it had ended too."""
+        wait_until(lambda: self.facts(job)["Restarts"] != "0", JOB_LIMIT_S, f"the requeue of job {job}")
+        return self.wait(job)
+
+    # Nodes that break.
+
+    def crash(self, name: str, silently: bool) -> None:
+        """End all processes of a node at once; silently: as when it loses its power, its peers get no word of it."""
+        if silently:
+            subprocess.run([*_enter(self.login), "ip", "link", "set", name, "down"], check=True)
+        _end(self.nodes.pop(name))
+
+    def start_node(self, name: str) -> None:
+        """Start a node."""
+        number = int(name[1:])
+        kept = [path for path in {ROOT, Path(sys.prefix), Path(sys.base_prefix)} if path.is_relative_to("/tmp")]
+        words = " ".join(shlex.quote(str(path)) for path in [*kept, self.place])
+        text = _NODE.format(name=name, place=self.place, kept=words)
+        holder = _hold(["--pid", "--mount-proc", "bash", "-c", text], SLURM_CONF=str(self.place / "slurm.conf"))
+        self.nodes[name] = holder
+        _connect(_child(self.login), _child(holder), name, f"{SUBNET}.{number}")
+        assert holder.stdin is not None
+        holder.stdin.write("begin\n")
+        holder.stdin.flush()
+
+    def wait_for_nodes(self) -> None:
+        """Wait until all nodes are up and have nothing to do."""
+
+        def are_idle() -> bool:
+            nodes = self.run("sinfo", "-h", "-N", "-o", "%N %T", code=None).stdout.split("\n")
+            return set(nodes) - {""} == {f"n{number + 1} idle" for number in range(NODES)}
+
+        wait_until(are_idle, START_LIMIT_S, f"{NODES} idle nodes")
+
+
+_numbers = count(1)
+
+
+def missing() -> str:
+    """Return why there can be no cluster here, or nothing."""
+    if os.geteuid():
+        return "the nodes of a Slurm cluster are made of namespaces: run as root"
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    absent = [tool for tool in TOOLS if not shutil.which(tool, path=path)]
+    if absent:
+        return f"a Slurm cluster takes {', '.join(absent)}: on Debian, install {PACKAGES}"
+    tried = subprocess.run([*UNSHARE, "ip", "link", "add", "br0", "type", "bridge"], capture_output=True, text=True)
+    return f"this machine does not let us make hosts: {tried.stderr.strip()}" if tried.returncode else ""
+
+
+@contextmanager
+def cluster() -> Iterator[Cluster]:
+    """A cluster, until the block is left; where there can be none the test is skipped."""
+    if reason := missing():
+        pytest.skip(reason)
+    place = Path(tempfile.mkdtemp(prefix="mrs-", dir="/tmp"))
+    place.chmod(0o755)
+    _write_configuration(place)
+    login = _hold(["bash", "-c", _LOGIN.format(place=place, subnet=SUBNET)])
+    made = Cluster(place, login)
+    try:
+        _start_daemon(made, "munged", "--foreground", "--force", f"--socket={place}/munge/socket",
+                      f"--key-file={place}/munge/key", f"--pid-file={place}/munge/pid",
+                      f"--log-file={place}/log/munged", f"--seed-file={place}/munge/seed")  # fmt: skip
+        wait_until((place / "munge/socket").exists, START_LIMIT_S, "munged")
+        _start_daemon(made, "slurmctld", "-D")
+        for number in range(NODES):
+            made.start_node(f"n{number + 1}")
+        made.wait_for_nodes()
+        yield made
+    finally:
+        for holder in [*made.nodes.values(), login]:
+            _end(holder)
+        for daemon in made.daemons:
+            daemon.kill()
+            daemon.wait()
+        shutil.rmtree(place)
+
+
+def _write_configuration(place: Path) -> None:
+    for name in ("munge", "state", "spool", "log", "home", "pmix", "devices", "bin"):
+        (place / name).mkdir()
+    command = place / "bin/mpi-runtime"  # the project need not be installed
+    command.write_text('#!/bin/sh\nexec python -m mpi_runtime.cli.main "$@"\n')
+    command.chmod(0o755)
+    (place / "munge/key").write_bytes(os.urandom(1024))
+    (place / "munge/key").chmod(0o600)
+    names = [f"n{number + 1}" for number in range(NODES)]
+    addresses = [f"{SUBNET}.254 login", *(f"{SUBNET}.{number + 1} {name}" for number, name in enumerate(names))]
+    (place / "hosts").write_text("\n".join(["127.0.0.1 localhost", *addresses]) + "\n")
+    nodes = "\n".join(
+        f"NodeName={name} NodeAddr={SUBNET}.{number + 1} CPUs={CPUS} Boards=1 SocketsPerBoard=1 CoresPerSocket={CPUS} "
+        f"ThreadsPerCore=1 RealMemory={CPUS * 1000} Gres=gpu:fake:{GPUS} State=UNKNOWN"
+        for number, name in enumerate(names)
+    )
+    (place / "slurm.conf").write_text(
+        _CONFIGURATION.format(place=place, subnet=SUBNET, nodes=nodes, steady=STEADY, all=NODES)
+    )
+    for number in range(GPUS):
+        (place / f"devices/nvidia{number}").symlink_to("/dev/null")
+    (place / "gres.conf").write_text(f"Name=gpu Type=fake File={place}/devices/nvidia[0-{GPUS - 1}]\n")
+    for library in Path("/usr/lib").glob("*/pmix2/lib/libpmix.so.2*"):
+        shutil.copy2(library, place / "pmix", follow_symlinks=False)
+    with suppress(FileExistsError):
+        (place / "pmix/libpmix.so").symlink_to("libpmix.so.2")
+
+
+def _start_daemon(made: Cluster, *command: str) -> None:
+    with open(made.place / f"log/{command[0]}.out", "ab") as out:
+        daemon = subprocess.Popen(
+            [*_enter(made.login), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SLURM_CONF": str(made.place / "slurm.conf")},
+        )
+    made.daemons.append(daemon)
+
+
+def _enter(holder: subprocess.Popen[str]) -> list[str]:
+    return ["nsenter", "--target", str(_child(holder)), "--net", "--uts", "--ipc", "--mount", "--"]
+
+
+def _hold(command: Sequence[str], **more: str) -> subprocess.Popen[str]:
+    """A process that holds new namespaces; returns when it is ready."""
+    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", **more}
+    holder = subprocess.Popen(
+        [*UNSHARE, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True
+    )
+    assert holder.stdout is not None
+    if holder.stdout.readline() != "ready\n":
+        raise OSError(f"namespaces could not be made: {command}")
+    return holder
+
+
+def _end(holder: subprocess.Popen[str]) -> None:
+    """Kill it, and with it (`unshare --kill-child`) its child, whose namespaces and processes go along."""
+    holder.kill()
+    holder.wait()
+    for stream in (holder.stdin, holder.stdout):
+        assert stream is not None
+        with suppress(BrokenPipeError):
+            stream.close()
+
+
+def _child(holder: subprocess.Popen[str]) -> int:
+    children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children")
+    return int(wait_until(lambda: children.read_text().split(), what="the first process of a host")[0])
+
+
+def _connect(login: int, node: int, name: str, address: str) -> None:
+    for pid, line in (
+        (login, f"ip link add {name} type veth peer name eth0 netns {node}"),
+        (login, f"ip link set {name} master br0 up"),
+        (node, f"ip addr add {address}/24 dev eth0"),
+        (node, "ip link set eth0 up"),
+    ):
+        subprocess.run(["nsenter", "--target", str(pid), "--net", "--", *line.split()], check=True)

@@ -1,0 +1,75 @@
+"""`mpi-runtime doctor` in the place of a program: what it sees in a job, and what it finds wrong with launches."""
+
+import os
+import re
+from itertools import pairwise
+
+import pytest
+
+from tests.slurm.cluster import Cluster
+
+# The first two GPUs of n2 belong to another job, so that the job has other numbers there than on n1.
+OTHER = "#!/bin/sh\nexec sleep 60\n"
+LAUNCHES = {
+    "mpich": {"handed on": "mpirun -n 3 mpi-runtime doctor", "right": "srun --mpi=pmi2 mpi-runtime doctor"},
+    "openmpi": {
+        "alone": "mpi-runtime doctor",
+        "right": "mpi-runtime run -n 3 -m mpi_runtime.cli.main doctor",
+        "bound": "mpirun --bind-to core --map-by ppr:1:node -n 2 mpi-runtime doctor",
+        "without mpi": "srun --mpi=none mpi-runtime doctor",
+        "wrong mpi": "srun --mpi=pmi2 mpi-runtime doctor",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def said(slurm: Cluster) -> dict[tuple[str, str], str]:
+    """What each launch says, ending with its exit code."""
+    share = ("--gpus-per-node=2", "--cpus-per-task=1")
+    other = slurm.sbatch(OTHER, "-N1", "--nodelist=n2", *share)
+    slurm.wait_until_running(other)
+    jobs = {}
+    for mpi, launches in LAUNCHES.items():
+        lines = [f"echo '== {name}'; {line} 2>&1; echo exit $?" for name, line in launches.items()]
+        script = "\n".join(["#!/bin/bash", *lines, "echo '== end'", ""])
+        nodes = "--nodelist=n[1-2]" if mpi == "mpich" else "--nodelist=n[1,3]"
+        jobs[mpi] = slurm.sbatch(script, "-N2", "--ntasks-per-node=2", nodes, *share, mpi=mpi)
+        slurm.wait_until_running(jobs[mpi])
+    found: dict[tuple[str, str], str] = {}
+    for mpi, job in jobs.items():
+        text = slurm.wait(job).expect().stdout
+        marks = list(re.finditer("^== (.*)\n", text, re.MULTILINE))
+        found |= {(mpi, one[1]): text[one.end() : after.start()] for one, after in pairwise(marks)}
+    slurm.run("scancel", other)
+    return found
+
+
+def test_a_right_launch(said: dict[tuple[str, str], str]) -> None:
+    text = said["openmpi", "right"]
+    assert text.endswith("nothing wrong was found\nexit 0\n"), text
+    assert re.search(r"job \d+ \(slurm\) on n1, n3, (9|10) min left; launcher: openmpi; Open MPI", text)
+    rows = re.findall(r"^ +(\d)  (n\d) +\S+ +1\.0 GiB  (\S+)$", text, re.MULTILINE)
+    assert rows == [("0", "n1", "2,3"), ("1", "n1", "2,3"), ("2", "n3", "0,1")], "the GPUs of each node"
+    assert re.search(r"^n1 to n3: \d+ us for a small message, \d+\.\d\d GB/s$", text, re.MULTILINE)
+    assert said["mpich", "right"].endswith("nothing wrong was found\nexit 0\n")
+
+
+def test_wrong_launches_are_told_with_what_mends_them(said: dict[tuple[str, str], str]) -> None:
+    for launch, what, cure in (
+        (("openmpi", "alone"), "no rank runs on n3, though the job has them", "mpi-runtime run -n 3 app.py"),
+        (("openmpi", "without mpi"), "srun started 4 tasks but offered them no MPI", "srun --mpi=pmix"),
+        (("openmpi", "wrong mpi"), "The launcher started 4 ranks, but MPI made a world of 1", "srun --mpi=pmix"),
+        (("mpich", "handed on"), "on n2 ranks are shown GPUs 0, 1, but the job has 2, 3 there", "-genvnone"),
+    ):
+        text = said[launch]
+        assert what in text
+        assert cure in text
+        assert text.endswith("exit 1\n")
+        assert text.count("wrong: ") == 1, "one rank says it"
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="with one CPU nothing can be bound to a part")
+def test_ranks_bound_to_a_core(said: dict[tuple[str, str], str]) -> None:
+    text = said["openmpi", "bound"]
+    assert re.search(r"wrong: on n1 its rank is bound to 1 of 2 CPUs, and so is all that runs there\n", text)
+    assert "mend it: mpirun --bind-to none ..." in text

@@ -1,0 +1,148 @@
+"""Jobs that `submit` makes, on a real Slurm: their output, their exit codes, and two that share a node."""
+
+import json
+import re
+
+from tests.helpers import ROOT, wait_until
+from tests.slurm.cluster import Cluster
+
+# Ends with the code that it is given.
+APP = """
+import os, sys
+import mpi_runtime as ray
+
+ray.init()
+
+@ray.remote
+def where():
+    return os.uname().nodename
+
+print("hosts", sorted({node["NodeManagerHostname"] for node in ray.nodes()}), ray.get(where.remote()), flush=True)
+if sys.argv[1] == "raise":
+    raise ValueError("as asked")
+if sys.argv[1] == "vanish":
+    os._exit(0)
+sys.exit(int(sys.argv[1]))
+"""
+
+# What is to be seen of the allocation, and of another job that is there at the same time.
+NEIGHBOUR = """
+import json, os, pathlib, sys, time
+import mpi_runtime as ray
+from mpi_runtime import slurm
+
+ray.init()
+here, there = (pathlib.Path(name) for name in sys.argv[1:])
+here.touch()
+end = time.monotonic() + 60
+while not there.exists():
+    assert time.monotonic() < end, "the other job has not begun"
+    time.sleep(0.05)
+
+@ray.remote
+def affinity():
+    time.sleep(0.1)
+    return len(os.sched_getaffinity(0))
+
+assert ray.get([affinity.remote() for _ in range(8)])
+own = slurm.allocation()
+left_s = slurm.end_time() - time.time()
+print(json.dumps({
+    "job": own.job, "nodes": own.nodes, "cpus": own.cpus, "gpus": own.gpus, "left": 200 < left_s <= 300,
+    "memory": ray.cluster_resources()["memory"], "hosts": [node["NodeManagerHostname"] for node in ray.nodes()],
+    "CPU": ray.cluster_resources()["CPU"],
+}), flush=True)
+"""
+
+PYTHON_CALL = """
+import sys
+from mpi_runtime import slurm
+
+job = slurm.submit(["app.py", "5"], nodes=2, cpus_per_node=2, launcher="srun --mpi=pmix", name="by call", time="5")
+print("submitted", slurm.status(job).name, flush=True)
+sys.exit(slurm.follow(job))
+"""
+# The first program of docs/slurm.md.
+DOCUMENTED = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "slurm.md").read_text(), re.M | re.S)[0]
+
+
+def test_submit_follows_the_output_and_ends_with_the_exit_code_of_the_program(slurm: Cluster) -> None:
+    directory = slurm.directory()
+    (directory / "app.py").write_text(APP)
+    (directory / "call.py").write_text(PYTHON_CALL)
+    (directory / "documented.py").write_text(DOCUMENTED)
+    submit = ["mpi-runtime", "submit", "--wait", "--time=5", "--cpus-per-node=2"]
+    started = {
+        "two nodes": slurm.start(*submit, "-N", "2", "app.py", "0", cwd=directory),
+        "documented": slurm.start(*submit, "-N", "2", "documented.py", cwd=directory),
+        "one node": slurm.start(*submit, "app.py", "7", cwd=directory),
+        "exception": slurm.start(*submit, "app.py", "raise", cwd=directory),
+        "no end": slurm.start(*submit, "-N", "2", "app.py", "vanish", cwd=directory),
+        "call": slurm.start("python", "call.py", cwd=directory),
+        "mpich": slurm.start(*submit, "-N", "2", "app.py", "4", cwd=directory, mpi="mpich"),
+    }
+    ended = {name: program.finish() for name, program in started.items()}
+    ended["two nodes"].expect(0)
+    assert "hosts ['n" in ended["two nodes"].stdout
+    job = ended["two nodes"].stdout.splitlines()[0]
+    assert f"job {job} app: COMPLETED" in ended["two nodes"].stderr
+    ended["documented"].expect(0)
+    assert " hosts, 328350\n" in ended["documented"].stdout
+    ended["one node"].expect(7)
+    assert slurm.wait(ended["one node"].stdout.splitlines()[0]).expect("FAILED", "7:0")
+    ended["exception"].expect(1)
+    assert "ValueError: as asked" in ended["exception"].stdout
+    assert "the program has ended with 1" in ended["exception"].stderr
+    ended["no end"].expect(1)
+    assert "the program has not come to its end" in ended["no end"].stdout
+    assert slurm.wait(ended["no end"].stdout.splitlines()[0]).expect("FAILED", "1:0")
+    ended["call"].expect(5)
+    assert "submitted by_call" in ended["call"].stdout
+    ended["mpich"].expect(4)
+    line = slurm.run("mpi-runtime", "status", job).stdout
+    assert line.startswith(f"job {job} app: COMPLETED, on n")
+    assert "the program has ended with 0" in line
+
+
+def test_what_slurm_refuses_is_explained(slurm: Cluster) -> None:
+    directory = slurm.directory()
+    (directory / "app.py").write_text(APP)
+    for words, said, cure in (
+        (["-p", "none"], "invalid partition specified: none", "sinfo -o '%R %l %G'"),
+        (["--gpus-per-node=9"], "Requested node configuration is not available", "sinfo -o"),
+        (["--gpus-per-node=tpu:1"], "Requested node configuration is not available", "sinfo -o"),
+        (["--time=soon"], "Invalid --time specification", ""),
+        (["--memory=900G"], "Memory specification can not be satisfied", "sinfo -o '%R %m'"),
+    ):
+        refused = slurm.run("mpi-runtime", "submit", *words, "app.py", "0", cwd=directory, code=2)
+        assert said in refused.stderr, words
+        assert cure in refused.stderr, words
+    # What can never run is accepted by Slurm, unless a site has configured otherwise.
+    job = slurm.run("mpi-runtime", "submit", "-N", "9", "app.py", "0", cwd=directory).stdout.strip()
+
+    def waits() -> bool:
+        said = slurm.run("mpi-runtime", "status", job).stdout
+        return "PENDING (Partition" in said and "its partition" in said
+
+    wait_until(waits, what="a reason")
+    slurm.run("scancel", job)
+    refused = slurm.run("mpi-runtime", "status", "4711", code=2)
+    assert "Invalid job id specified" in refused.stderr
+
+
+def test_two_jobs_on_one_node_see_their_own_share_and_do_not_meet(slurm: Cluster) -> None:
+    place = slurm.directory()
+    (place / "app.py").write_text(NEIGHBOUR)
+    share = ["--cpus-per-node=2", "--gpus-per-node=2", "--memory=700M", "--time=5", "--sbatch=--nodelist=n1"]
+    files = [str(place / "first"), str(place / "second")]
+    jobs = [
+        slurm.run("mpi-runtime", "submit", *share, "app.py", *arguments, cwd=place).stdout.strip()
+        for arguments in (files, files[::-1])
+    ]
+    seen = [json.loads(slurm.wait(job).expect().stdout) for job in jobs]
+    assert [one["job"] for one in seen] == jobs
+    for one in seen:
+        assert (one["nodes"], one["hosts"], one["cpus"], one["left"]) == (["n1"], ["n1"], [2], True)
+        assert one["memory"] == 700 << 20
+        assert one["CPU"] <= 2
+    assert sorted(seen[0]["gpus"] + seen[1]["gpus"]) == ["0", "1", "2", "3"]

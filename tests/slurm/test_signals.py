@@ -1,0 +1,174 @@
+"""Signals, the end of a job's time, requeue, scancel and nodes that break, on a real Slurm; all jobs side by side."""
+
+import os
+
+import pytest
+
+from mpi_runtime.slurm import nodelist
+from tests.helpers import MARK, marked, wait_until
+from tests.slurm.cluster import Cluster
+
+# In its first life it is told of the end, saves with the help of a task, and has itself queued again.
+LIVES = """
+import os, pathlib, sys, time
+import mpi_runtime as ray
+from mpi_runtime import slurm
+
+ray.init()
+saved = pathlib.Path(f"saved-{os.environ['SLURM_JOB_ID']}")
+
+@ray.remote
+def work(seconds):
+    time.sleep(seconds)
+    return 40
+
+def save():
+    saved.write_text(str(ray.get(work.options(num_cpus=0).remote(0)) + 2))
+    print("saved", flush=True)
+    slurm.requeue()
+
+if slurm.allocation().restarts:
+    assert not saved.exists() or saved.read_text() == "42"
+    print("second life", flush=True)
+    sys.exit(0)
+slurm.before_walltime(float(sys.argv[1]), save)
+print("working", flush=True)
+ray.get([work.remote(60) for _ in range(4)])
+"""
+
+# Survives a signal that all its processes get, and ends by one that it has not asked for.
+PATIENT = """
+import os, signal, subprocess, time
+import mpi_runtime as ray
+from mpi_runtime import slurm
+
+ray.init()
+
+@ray.remote
+class Task:
+    def run(self):
+        return os.getpid()
+
+    def default_in_children(self):
+        return subprocess.run(["sh", "-c", "kill -USR1 $$"]).returncode
+
+actors = [Task.options(num_cpus=0.1).remote() for _ in range(4)]
+before = ray.get([actor.run.remote() for actor in actors])
+told = []
+slurm.before_walltime(1, lambda: told.append(True))
+print("working", flush=True)
+while not told:
+    time.sleep(0.05)
+assert ray.get([actor.run.remote() for actor in actors]) == before
+assert ray.get(actors[0].default_in_children.remote()) == -signal.SIGUSR1
+print("survived", flush=True)
+"""
+
+BUSY = """
+import time
+import mpi_runtime as ray
+
+ray.init()
+
+@ray.remote
+def work():
+    print("working", flush=True)
+    time.sleep(100)
+
+ray.get([work.remote() for _ in range(4)])
+"""
+
+
+def submit(slurm: Cluster, app: str, *words: str, options: tuple[str, ...] = (), mpi: str = "openmpi") -> str:
+    """The id of a job of two nodes that `mpi-runtime submit` has made."""
+    directory = slurm.directory()
+    (directory / "app.py").write_text(app)
+    if not any(one.startswith("--time") for one in options):
+        options = ("--time=5", *options)
+    command = ["mpi-runtime", "submit", "-N2", "--cpus-per-node=2", *options, "app.py", *words]
+    return slurm.run(*command, cwd=directory, mpi=mpi).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def jobs(slurm: Cluster) -> dict[str, str]:
+    """All jobs of this module, by the test that looks at them; two of them have lost a node.
+
+    What takes Slurm its time, to miss a node and to start a requeued job, is under way while other tests run.
+    """
+    srun = {"openmpi": "--launcher=srun --mpi=pmix --cpu-bind=none", "mpich": "--launcher=srun --mpi=pmi2"}
+    made = {
+        # The time is a minute, the least that Slurm has: 50 s before its end are 10 s after its begin.
+        "walltime": submit(slurm, LIVES, "50", options=("--requeue", "--time=1")),
+        "signal": submit(slurm, LIVES, "0", options=("--requeue",)),
+        "node is lost": submit(
+            slurm, BUSY, options=("--partition=fragile", "--sbatch=--nodelist=n[3-4]", "--sbatch=--no-kill")
+        ),
+        "power is lost": submit(
+            slurm, LIVES, "0", options=("--partition=fragile", "--sbatch=--exclude=n4", "--requeue")
+        ),
+        "signal by srun, openmpi": submit(slurm, PATIENT, options=(srun["openmpi"],)),
+        "signal by srun, mpich": submit(slurm, PATIENT, options=(srun["mpich"],), mpi="mpich"),
+        "signal by mpirun, mpich": submit(slurm, PATIENT, mpi="mpich"),
+    }
+    slurm.wait_for_output(made["node is lost"], "working\n", times=2)
+    slurm.wait_for_output(made["power is lost"], "working\n")
+    slurm.crash("n4", silently=False)
+    slurm.crash(nodelist.expand(slurm.facts(made["power is lost"])["NodeList"])[-1], silently=True)
+    return made
+
+
+def test_a_job_that_is_told_of_its_end_by_usr1_saves_and_lives_again(slurm: Cluster, jobs: dict[str, str]) -> None:
+    job = jobs["signal"]
+    slurm.wait_for_output(job, "working\n")
+    slurm.run("scancel", "--batch", "--signal=USR1", job)  # what --signal=B:USR1@SECONDS does
+    ended = slurm.wait_for_requeued(job).expect()
+    assert ended.stdout.count("working\n") == 1
+    assert ended.stdout.count("saved\n") == 1
+    assert ended.stdout.endswith("second life\n")
+    assert ended.facts["Restarts"] == "1"
+
+
+@pytest.mark.parametrize("name", ["signal by srun, openmpi", "signal by srun, mpich", "signal by mpirun, mpich"])
+def test_all_processes_survive_usr1(name: str, slurm: Cluster, jobs: dict[str, str]) -> None:
+    job = jobs[name]
+    slurm.wait_for_output(job, "working\n")
+    slurm.run("scancel", "--batch", "--signal=USR1", job)
+    assert "survived\n" in slurm.wait(job).expect().stdout
+
+
+def test_a_job_is_told_of_the_known_end_of_its_time_without_any_signal(slurm: Cluster, jobs: dict[str, str]) -> None:
+    ended = slurm.wait_for_requeued(jobs["walltime"]).expect()
+    assert ended.stdout.endswith("second life\n")
+    assert ended.stdout.count("saved\n") == 1
+
+
+def test_a_job_that_is_cancelled_may_save_but_does_not_come_back(slurm: Cluster) -> None:
+    job = submit(slurm, LIVES, "0", options=("-N1", "--requeue"))
+    slurm.wait_for_output(job, "working\n")
+    slurm.run("scancel", job)
+    ended = slurm.wait(job)
+    assert (ended.state, ended.facts["Restarts"]) == ("CANCELLED", "0")
+    assert "saved\n" in ended.stdout
+    assert f"SlurmError: job {job} was cancelled" in ended.stdout
+
+
+@pytest.mark.parametrize(("mpi", "launcher"), [("openmpi", "mpirun"), ("mpich", "srun --mpi=pmi2")])
+def test_a_cancelled_job_leaves_nothing_on_any_node(mpi: str, launcher: str, slurm: Cluster) -> None:
+    job = submit(slurm, BUSY, options=(f"--launcher={launcher}",), mpi=mpi)
+    slurm.wait_for_output(job, "working\n", times=2)
+    mark = os.environ[MARK]
+    assert len(marked(mark)) > 5
+    slurm.run("scancel", job)
+    assert slurm.wait(job).state == "CANCELLED"
+    wait_until(lambda: not marked(mark), 20, "the end of all processes of the job")
+
+
+def test_a_job_whose_launcher_has_lost_a_node_is_not_called_completed(slurm: Cluster, jobs: dict[str, str]) -> None:
+    """Open MPI's launcher ends with 0 when the connection to a node is lost."""
+    ended = slurm.wait(jobs["node is lost"]).expect("FAILED", "1:0")
+    assert "the program has not come to its end (the launcher has ended with 0)" in ended.stdout
+
+
+def test_a_job_whose_node_loses_its_power_begins_again_on_others(slurm: Cluster, jobs: dict[str, str]) -> None:
+    ended = slurm.wait_for_requeued(jobs["power is lost"]).expect()
+    assert ended.stdout.endswith("second life\n")

@@ -1,0 +1,71 @@
+"""The batch scripts that we ship, each submitted as it is; all side by side on one cluster."""
+
+import pytest
+
+from tests.helpers import ROOT
+from tests.slurm.cluster import GPUS, Cluster
+
+FOLDER = ROOT / "slurm" / "templates"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.sbatch"))
+
+# Says where tasks can run, and that they do.
+APP = """
+import os, sys
+import mpi_runtime as ray
+
+ray.init(num_gpus=int(os.environ.get("SLURM_GPUS_ON_NODE", 0)))
+
+@ray.remote
+def where():
+    return os.uname().nodename
+
+@ray.remote(num_gpus=0.25)
+def share():
+    return ray.get_gpu_ids()
+
+names = sorted(node["NodeManagerHostname"] for node in ray.nodes() if node["Resources"].get("CPU"))
+assert [ray.get(where.options(resources={"node:" + name: 0.01}).remote()) for name in names] == names
+gpus = int(ray.cluster_resources().get("GPU", 0))
+if gpus:
+    assert all(0 <= ids[0] < gpus for ids in ray.get([share.remote() for _ in range(8)]))
+print(f"tasks run on {len(names)} nodes with {gpus} GPUs; arguments: {sys.argv[1:]}", flush=True)
+"""
+
+EXPECTED = {
+    # Nodes and GPUs that tasks can use.
+    "gpu_shares": (1, 2),
+    "heterogeneous": (2, 0),
+    "job_array": (1, 0),
+    "mpich_srun": (2, 0),
+    "one_node": (1, GPUS),
+    "rank_per_core": (2, 0),
+    "rank_per_gpu": (2, 4),
+    "rank_per_node": (2, 2 * GPUS),
+    "requeue": (2, 2 * GPUS),
+}
+
+
+@pytest.fixture(scope="module")
+def submitted(slurm: Cluster) -> dict[str, str]:
+    """The job of each template."""
+    jobs = {}
+    for name in NAMES:
+        mpi = "mpich" if "mpich" in name else "openmpi"
+        jobs[name] = slurm.sbatch((FOLDER / f"{name}.sbatch").read_text(), app=APP, mpi=mpi)
+    return jobs
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_template_runs_as_it_is(name: str, slurm: Cluster, submitted: dict[str, str]) -> None:
+    nodes, gpus = EXPECTED[name]
+    job = submitted[name]
+    tasks = {f"{job}_{number}": f"['{number}']" for number in range(4)} if name == "job_array" else {job: "[]"}
+    for one, arguments in tasks.items():
+        ended = slurm.wait(one).expect()
+        assert f"tasks run on {nodes} nodes with {gpus} GPUs; arguments: {arguments}\n" in ended.stdout
+
+
+def test_templates_are_listed_and_printed_by_the_command_line(slurm: Cluster) -> None:
+    listed = slurm.run("mpi-runtime", "template").stdout
+    assert [line.split()[0] for line in listed.splitlines()] == NAMES
+    assert slurm.run("mpi-runtime", "template", NAMES[0]).stdout == (FOLDER / f"{NAMES[0]}.sbatch").read_text()

@@ -1,0 +1,49 @@
+"""docs/slurm.md: its command lines are accepted, its profiles can be read, its templates are those that there are."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from mpi_runtime.cli.main import main
+from mpi_runtime.slurm import jobs, profiles
+from tests.helpers import ROOT
+
+PAGE = (ROOT / "docs" / "slurm.md").read_text()
+SUBMITS = sorted({*re.findall(r"(?:^|`)mpi-runtime (submit (?!--help)[^`\n]+)", PAGE, re.MULTILINE)})
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("line", SUBMITS)
+def test_submit_lines_are_accepted(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    verb, *words = shlex.split(line)
+    assert main([verb, "--dry-run", *words]) == 0
+    assert "app.py &" in capsys.readouterr().out
+
+
+def test_there_are_submit_lines() -> None:
+    assert len(SUBMITS) >= 2
+
+
+def test_profiles_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (text,) = blocks("toml")
+    file = tmp_path / "slurm.toml"
+    file.write_text(text)
+    monkeypatch.setenv(profiles.FILE, str(file))
+    assert jobs.make_request().account == "physics"
+    assert jobs.make_request("long", nodes=2).sbatch == ("--constraint=ib",)
+
+
+def test_programs_are_python() -> None:
+    assert len(blocks("python")) == 3
+    for text in blocks("python"):
+        compile(text, "docs/slurm.md", "exec")
+
+
+def test_each_template_is_named() -> None:
+    named = re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)
+    assert sorted(named) == sorted(path.stem for path in (ROOT / "slurm" / "templates").glob("*.sbatch"))

@@ -1,0 +1,273 @@
+"""Batch scripts are made from requests, requests from profiles and options; Slurm's refusals are explained."""
+
+import re
+import subprocess
+import time
+from dataclasses import fields
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mpi_runtime.cli import slurm as cli
+from mpi_runtime.errors import LaunchError
+from mpi_runtime.slurm import jobs, profiles, script
+from mpi_runtime.slurm.commands import SlurmError, call, explain
+from mpi_runtime.slurm.script import Request
+
+PROGRAM = ("dir/my app.py", "--size", "3 4")
+
+
+def options(text: str) -> list[str]:
+    return re.findall(r"^#SBATCH (.*)$", text, re.MULTILINE)
+
+
+def test_a_script_for_one_node_needs_no_mpi() -> None:
+    text = script.text(Request(python="/env/bin/python"), PROGRAM)
+    assert options(text) == [
+        "--job-name=my_app", "--output=my_app-%j.out", "--nodes=1", "--ntasks-per-node=1", "--exclusive",
+    ]  # fmt: skip
+    assert "\n/env/bin/python -m mpi_runtime --exit-file \"$left\" 'dir/my app.py' --size '3 4' &\n" in text
+    assert 'left="$PWD/my_app-$SLURM_JOB_ID.exit"' in text
+
+
+def test_a_script_says_all_that_was_asked_for() -> None:
+    request = Request(
+        nodes=2, gpus_per_node="a100:4", cpus_per_node=9, memory="64G", time="1:00:00", name="a b", partition="gpu",
+        account="x", qos="long", array="0-9", warn_s=60, requeue=True, modules=("gcc/13", "a b"), setup=("cd data",),
+        environment={"A": "b c"}, sbatch=("--constraint=ib",), launcher="srun --mpi=pmix", python="py",
+    )  # fmt: skip
+    text = script.text(request, ("-m", "pkg.main"))
+    assert options(text) == [
+        "--job-name=a_b", "--output=a_b-%A_%a.out", "--nodes=2", "--ntasks-per-node=2", "--cpus-per-task=5",
+        "--gpus-per-node=a100:4", "--mem=64G", "--time=1:00:00", "--partition=gpu", "--account=x", "--qos=long",
+        "--array=0-9", "--signal=B:USR1@60", "--requeue", "--open-mode=append", "--constraint=ib",
+    ]  # fmt: skip
+    assert "module load gcc/13\nmodule load 'a b'\nexport A='b c'\ncd data\n" in text
+    assert 'srun --mpi=pmix -n 3 py -m mpi_runtime --exit-file "$left" -m pkg.main &\n' in text
+    syntax = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True)
+    assert (syntax.returncode, syntax.stderr) == (0, "")
+
+
+def test_ranks() -> None:
+    assert [Request(nodes=n).ranks for n in (1, 2, 8)] == [1, 3, 9]
+    request = Request(nodes=2, ranks_per_node=4, cpus_per_node=8, python="py")
+    text = script.text(request, ("app.py",))
+    assert "--ntasks-per-node=4" in options(text)
+    assert "--cpus-per-task=2" in options(text)
+    assert "py -m mpi_runtime run -n 8 -m mpi_runtime --exit-file" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"nodes": 0}, "nodes must be 1 or more, not 0"),
+        ({"nodes": 1.5}, "nodes must be a whole number, not 1.5"),
+        ({"nodes": True}, "nodes must be a whole number, not True"),
+        ({"modules": "gcc"}, "modules must be a list of strings, not 'gcc'"),
+        ({"environment": {"A-B": "1"}}, "'A-B' cannot be the name of a variable"),
+        ({"launcher": "aprun"}, "launcher must be 'mpirun' or 'srun ...', not 'aprun'"),
+    ],
+)
+def test_wrong_requests(given: dict[str, Any], error: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=re.escape(error)):
+        Request(**given)
+    with pytest.raises(ValueError, match="name a program to run"):
+        script.text(Request(), ())
+
+
+PROFILES = """
+[default]
+partition = "gpu"
+modules = ["gcc/13"]
+environment = {A = "1", B = "2"}
+
+[long]
+time = "2-00:00:00"
+
+[wrong]
+gpu-per-node = 4
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "slurm.toml"
+    path.write_text(PROFILES)
+    monkeypatch.setenv(profiles.FILE, str(path))
+    return path
+
+
+def test_profiles_are_what_submit_begins_with(file: Path) -> None:
+    request = jobs.make_request(None, nodes=2, time=None, environment={"B": "3"})
+    assert request == Request(nodes=2, partition="gpu", modules=("gcc/13",), environment={"A": "1", "B": "3"})
+    assert jobs.make_request("long", time="1") == Request(time="1")
+    assert profiles.read(file.with_name("absent"), None) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error"),
+    [
+        ("short", PROFILES, "there is no profile 'short' in .*; there are: default, long, wrong"),
+        ("wrong", PROFILES, r"\[wrong\] has 'gpu-per-node', .*; did you mean 'gpus_per_node'\?"),
+        ("a", "a = 1", r"a must be a table, \[a\], not 1"),
+        ("a", "[a", "is not TOML"),
+    ],
+)
+def test_wrong_profiles(name: str, text: str, error: str, file: Path) -> None:
+    file.write_text(text)
+    with pytest.raises(ValueError, match=error):
+        jobs.make_request(name)
+
+
+def test_where_profiles_are() -> None:
+    assert profiles.path({"HOME": "/home/ada"}) == Path("/home/ada/.config/mpi-runtime/slurm.toml")
+    assert profiles.path({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}) == Path("/x/mpi-runtime/slurm.toml")
+    with pytest.raises(ValueError, match="the file /absent does not exist"):
+        profiles.read(Path("/absent"), "mine")
+
+
+def test_an_unknown_option_is_named() -> None:
+    with pytest.raises(ValueError, match=r"submit\(\) has 'gpu_per_node', .*'gpus_per_node'"):
+        jobs.submit("app.py", gpu_per_node=4)
+
+
+def test_the_command_line_has_each_option(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = "-N 2 --gpus-per-node 4 --time 1:00:00 --env B=3 --module m --dry-run"
+    words += " -m pkg.main --time 5"
+    assert cli.submit(words.split()) == 0
+    text = capsys.readouterr().out
+    assert {"--nodes=2", "--gpus-per-node=4", "--time=1:00:00", "--partition=gpu"} <= set(options(text))
+    assert "module load m\nexport A=1\nexport B=3\n" in text
+    assert "-m pkg.main --time 5 &\n" in text
+    flags = cli._submit_parser().format_help()
+    known = {field.name.replace("_", "-") for field in fields(Request)} - {"modules", "environment"}
+    assert [name for name in known if f"--{name}" not in flags] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("-N 2", "name a program to run"),
+        ("-N 0 app.py", "nodes must be 1 or more"),
+        ("--env A app.py", "--env takes NAME=VALUE, not 'A'"),
+        ("--wait --array 0-3 app.py", "not for an array"),
+        ("--profile none app.py", "there is no profile 'none'"),
+    ],
+)
+def test_the_command_line_refuses(words: str, error: str, file: Path) -> None:
+    with pytest.raises(LaunchError, match=error):
+        cli.submit(words.split())
+
+
+# Slurm's commands, played by scripts.
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return folder
+
+
+def play(folder: Path, name: str, body: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_what_slurm_says_is_kept_and_explained(commands: Path) -> None:
+    play(commands, "sbatch", "echo 'sbatch: error: invalid partition specified: gpu' >&2; echo x >&2; exit 1")
+    with pytest.raises(SlurmError) as error:
+        jobs.submit_script("#!/bin/sh\n")
+    assert str(error.value) == (
+        "sbatch says: invalid partition specified: gpu\nx\nThe partitions there are: sinfo -o '%R %l %G'"
+    )
+    assert explain("sbatch", "sbatch: error: odd") == "sbatch says: odd"
+    play(commands, "sbatch", "exit 3")
+    with pytest.raises(SlurmError, match="it ended with 3"):
+        jobs.submit_script("#!/bin/sh\n")
+
+
+def test_a_command_that_is_not_there() -> None:
+    with pytest.raises(SlurmError, match="there is no no-such-command here"):
+        call(["no-such-command"])
+
+
+FACTS = (
+    "JobId=5 JobName=my_app UserId=ada(1000) JobState={state} Reason={reason} ExitCode={code} "
+    "EndTime=2026-11-21T23:00:00 StartTime=2026-11-21T22:00:00 "
+    "NodeList=n[1-2] WorkDir={place} StdOut={place}/my_app-5.out Comment=a b c Power="
+)
+
+
+def known(place: Path, state: str, code: str = "0:0", reason: str = "None") -> str:
+    return f"echo '{FACTS.format(state=state, code=code, reason=reason, place=place)}'"
+
+
+def test_status(commands: Path, tmp_path: Path) -> None:
+    play(commands, "scontrol", known(tmp_path, "RUNNING"))
+    now = jobs.status(5)
+    assert (now.state, now.exit_code, now.nodes, now.reason) == ("RUNNING", None, "n[1-2]", "")
+    assert str(now).startswith("job 5 my_app: RUNNING, on n[1-2], until 2026-11-21T23:00:00\n  output: ")
+    play(commands, "scontrol", known(tmp_path, "FAILED", "0:9", "NonZeroExitCode"))
+    assert "FAILED (NonZeroExitCode), on n[1-2], exit code 137; the program has not come to its end" in str(
+        jobs.status(5)
+    )
+    (tmp_path / "my_app-5.exit").write_text("3\n")
+    assert jobs.status(5).program_exit_code == 3
+    assert jobs.facts_of(FACTS)["Comment"] == "a b c"
+
+
+def test_a_job_that_the_controller_has_forgotten_is_looked_up_in_the_accounting(commands: Path, tmp_path: Path) -> None:
+    play(commands, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    with pytest.raises(SlurmError, match="Invalid job id"):
+        jobs.status(5)
+    play(commands, "sacct", f"echo '5|CANCELLED by 7|0:15|n1|2026-11-21T22:00:00|Unknown|my_app|{tmp_path}'")
+    now = jobs.status(5)
+    assert (now.state, now.exit_code, now.nodes, now.end, now.has_ended) == ("CANCELLED", 143, "n1", "", True)
+    play(commands, "sacct", "exit 0")
+    with pytest.raises(SlurmError, match="Invalid job id"):
+        jobs.status(5)
+
+
+@pytest.mark.parametrize(
+    ("state", "slurm_code", "own_code", "result"),
+    [
+        ("COMPLETED", "0:0", "0", 0),
+        ("COMPLETED", "0:0", None, 1),
+        ("FAILED", "7:0", "7", 7),
+        ("FAILED", "0:9", None, 137),
+    ],
+)
+def test_following_ends_with_the_code_of_the_program(
+    state: str, slurm_code: str, own_code: str | None, result: int, commands: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """That Slurm has COMPLETED proves nothing: a program that has left no code has not succeeded."""
+    monkeypatch.setattr(jobs, "LATE_S", 0.0)
+    (tmp_path / "my_app-5.out").write_text("line\n")
+    if own_code is not None:
+        (tmp_path / "my_app-5.exit").write_text(own_code)
+    play(commands, "scontrol", known(tmp_path, state, slurm_code))
+    out, log = StringIO(), StringIO()
+    assert jobs.follow("5", out, log) == result
+    assert out.getvalue() == "line\n"
+    assert state in log.getvalue()
+
+
+def test_a_file_system_that_shows_things_late_is_waited_for(
+    commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(commands, "scontrol", known(tmp_path, "COMPLETED"))
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        (tmp_path / "my_app-5.exit").write_text("0\n")
+
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
+    assert jobs.follow("5", StringIO(), StringIO()) == 0
+    assert len(pauses) == 1
