@@ -144,7 +144,7 @@ class Runner:
             except SystemExit:
                 raise
             except BaseException as error:
-                if client.executor.is_cancelled(call):
+                if call.id in client.executor.cancels.ids:
                     raise
                 outcome, bytes = self._again(function, element if star else (element,), error)
                 size += bytes
