@@ -353,6 +353,7 @@ class Checker:
                 lost[id] = None
             elif id not in lost:
                 self.unsaid[id] += 1
+                self.world.counters["ends that were not told"] += 1
         for actor, number in list(self.alive.items()):
             if number == executor.number:
                 del self.alive[actor]

@@ -184,6 +184,8 @@ class Executor(Process):
         if len(self.running) > 1:
             world.counters["calls beside others"] += 1
         world.checker.started(self, call, caller, order)
+        if running.job.kills:
+            world.at(0, self._kill)
         deaths = world.options.deaths * (5 if running.job.is_fragile else 1)
         if world.counters["deaths"] < world.options.deaths_max and world.chance(deaths):
             cause = world.rng.choice(("was killed by signal 11", "exited with code 1", "ran out of memory"))
@@ -373,6 +375,13 @@ class Executor(Process):
         if self.alive and self.world.now < self.world.options.faults_until_us:
             self.world.counters["deaths"] += 1
             self.die(cause)
+
+    def _kill(self) -> None:
+        """A call ends its own process."""
+        if self.alive:
+            self.world.counters["killers"] += 1
+            self.world.counters["deaths"] += 1
+            self.die("was killed by signal 9")
 
     def die(self, cause: str) -> None:
         """The process is gone: what it had not sent is lost, and its agent hears of it after all that it had sent."""
