@@ -234,7 +234,9 @@ class Index:
     def find(self, request: Request, allowed: Claimant | None) -> Node | None:
         """A node with room that is not kept for anybody but `allowed`."""
         for node in self.candidates(request):
-            if may_take(node, request, allowed):
+            kept_for = node.reserved_for  # as in `may_take`, but this is asked for every call that is placed
+            is_open = kept_for is None or kept_for is allowed or kept_for.spares(request, node.free)
+            if is_open and fits(request, node.free):
                 return node
         return None
 

@@ -382,3 +382,20 @@ def test_the_benchmark_says_what_it_skips() -> None:
     none = run_program(benchmark, "--quick", env=shown({"gpus": []})).expect(0)
     assert none.stdout.startswith("skipped: GPUs.")
     assert none.stdout.endswith("skipped: shares of a GPU\n")
+
+
+@pytest.mark.mpi
+def test_the_next_job_looks_again() -> None:
+    """Of one program: what can be used may have changed, and what was stated is for one job."""
+    run(
+        """
+for options, count in (({}, 4), ({"num_gpus": 0}, 0), ({"num_gpus": 2}, 2), ({}, 4)):
+    ray.init(num_cpus=2, **options)
+    assert ray.cluster_resources().get("GPU", 0) == count
+    if count:
+        assert ray.get(have.remote())[1].startswith("GPU-")
+    ray.shutdown()
+""",
+        v100_pairs(),
+        "openmpi",
+    ).expect(0)
