@@ -24,7 +24,7 @@ from mpi_runtime.scheduler.limits import (
     UNIT,
     VICTIMS_MAX,
 )
-from mpi_runtime.scheduler.nodes import STOPPING, Executor, Key, Node, Process, Source, node_of
+from mpi_runtime.scheduler.nodes import STOPPING, Executor, Key, Node, Process, Source, may_take, node_of
 from mpi_runtime.scheduler.queues import Queue, mark_dirty, requeue
 from mpi_runtime.scheduler.reservations import end_reservation, reserve, stop_idle
 from mpi_runtime.scheduler.resources import Grant, Pool, copy_of, fits, give_back, take, take_devices
@@ -147,7 +147,7 @@ def find_source(state: State, queue: Queue) -> Source | None:
     if queue.where is not None:
         return strategies.find(state, queue, queue.where)
     near = state.nodes.get(queue.near)
-    if near is not None and near.reserved_for in (None, queue) and fits(queue.request, near.free):
+    if near is not None and may_take(near, queue.request, queue):
         return near
     return state.index.find(queue.request, queue)
 
@@ -334,6 +334,7 @@ def must_yield(executor: Executor, queue: Queue, better: Queue | None) -> bool:
         and kept_for is not queue
         and kept_for.priority >= queue.priority
         and kept_for.position() < queue.ready[0].order
+        and not kept_for.spares(queue.request, with_grant(source.free, executor))
     ):
         return True
     return better is not None and could_serve(executor, better)
@@ -343,7 +344,7 @@ def could_serve(executor: Executor, queue: Queue) -> bool:
     """Whether what the executor holds would help the queue, now or once more comes free."""
     source = executor.source
     return source.reserved_for is queue or (
-        source.reserved_for is None
+        (source.reserved_for is None or source.reserved_for.spares(queue.request, with_grant(source.free, executor)))
         and strategies.allows(queue.where, source)
         and fits(queue.request, with_grant(source.free, executor))
     )

@@ -97,6 +97,7 @@ class World:
     def look(self) -> None:
         """Take what was decided."""
         recorded, self.cluster.recorded = self.cluster.recorded, []
+        before = dict(self.devices)
         for who, to, effect in recorded:
             if who == "rank" and isinstance(effect, StartExecutor):
                 self.started(to, effect)
@@ -110,15 +111,21 @@ class World:
                 self.running[to] = effect.id
             elif who == "client" and to == DRIVER and getattr(effect, "id", b"") in self.waiting:
                 self.waiting.remove(effect.id)
+        for _, _, effect in recorded:
+            if isinstance(effect, StartExecutor):
+                self.has_room(effect, before)
         self.judge()
 
     def started(self, rank: int, effect: StartExecutor) -> None:
         assert len(effect.gpus) == len(effect.devices)
         assert set(effect.devices) <= self.usable[rank].keys(), "an executor starts where its devices can be used"
-        for other, devices in self.devices.items():
+        self.devices[effect.executor] = [self.usable[rank][uuid] for uuid in effect.devices]
+
+    def has_room(self, effect: StartExecutor, before: dict[int, list[Device]]) -> None:
+        """Whoever lives with one of its devices has a right to it."""
+        for other, devices in before.items():
             if {device.uuid for device in devices} & set(effect.devices):
                 assert other in self.running, "it lives with a device that another one gets, and has no right to it"
-        self.devices[effect.executor] = [self.usable[rank][uuid] for uuid in effect.devices]
 
     def judge(self) -> None:
         """Nothing is promised twice, and each call has what it asked for."""
