@@ -26,7 +26,7 @@ from mpi_runtime.scheduler.limits import (
 )
 from mpi_runtime.scheduler.nodes import STOPPING, Executor, Key, Node, Process, Source, may_take, node_of
 from mpi_runtime.scheduler.queues import Queue, mark_dirty, requeue
-from mpi_runtime.scheduler.reservations import end_reservation, reserve, stop_idle
+from mpi_runtime.scheduler.reservations import end_reservation, reserve, reserve_for_fractions, stop_idle
 from mpi_runtime.scheduler.resources import Grant, Pool, copy_of, fits, give_back, take, take_devices
 from mpi_runtime.scheduler.tasks import SEND, STAGED, STAGING, TAKE_BACK, Function, Task, advance
 
@@ -77,7 +77,7 @@ def reuse(state: State, queue: Queue, better: Queue | None, now: int) -> bool:
             break
         if not queue.ready:
             give_up(state, executor, now)
-        elif must_yield(executor, queue, better):
+        elif must_yield(state, executor, queue, better, now):
             give_up(state, executor, now)
             may_grow = False
         else:
@@ -309,7 +309,7 @@ def fill(state: State, queue: Queue, better: Queue | None, now: int) -> None:
     ready, hungry = queue.ready, queue.hungry
     while ready and hungry:
         executor = hungry.popitem(last=False)[1]
-        if executor.asked_back or must_yield(executor, queue, better):
+        if executor.asked_back or must_yield(state, executor, queue, better, now):
             continue
         room = room_for(executor, ready[0].function)
         if room > 0:
@@ -323,9 +323,11 @@ def first_waiting(state: State, queue: Queue) -> Queue | None:
     return best if best is not None and best is not queue and best.precedence() < queue.precedence() else None
 
 
-def must_yield(executor: Executor, queue: Queue, better: Queue | None) -> bool:
+def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | None, now: int) -> bool:
     """Whether an executor gets nothing more: its source is overdrawn, or kept for another, or others go first."""
     source = executor.source
+    if better is not None and executor.grant is not None and 0 < executor.grant.cpu < better.request.cpu:
+        reserve_for_fractions(state, better, source, now)
     if source.free.cpu < 0 and queue.request.cpu:
         return True
     kept_for = source.reserved_for

@@ -40,6 +40,19 @@ def reserve(state: State, queue: Queue, now: int) -> None:
             return
 
 
+def reserve_for_fractions(state: State, queue: Queue, source: Source, now: int) -> None:
+    """Less of a CPU comes free here than the queue waits for: keep it, or such parts go to others for ever."""
+    if (
+        source.reserved_for is None
+        and not queue.reserved
+        and now >= queue.no_reservation_until_us
+        and 0 < queue.request.cpu <= UNIT
+        and allows(queue.where, source)
+        and fits(queue.request, reachable(source))
+    ):
+        claim(state, queue, [source], now)
+
+
 def is_outranked(state: State, queue: Queue, source: Source) -> bool:
     """Whether deeper calls, or such of a higher priority, wait for the same source. They may not claim it just now."""
     return any(
