@@ -54,17 +54,6 @@ def a_cancelled_call_keeps_its_arguments(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(endings, "cancelled", planted)
 
 
-def a_cancelled_method_is_waited_for(patch: pytest.MonkeyPatch) -> None:
-    cancel_one = cancel.cancel_one
-
-    def planted(state: State, task: Task, force: bool, now: int) -> None:
-        with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(actors, "pump", lambda state, actor: None)
-            cancel_one(state, task, force, now)
-
-    patch.setattr(cancel, "cancel_one", planted)
-
-
 def a_busy_group_holds_up_others(patch: pytest.MonkeyPatch) -> None:
     def planted(actor: actors.Actor, executor: Executor, group: str) -> int:
         return actors.ACTOR_CALLS_MAX - len(executor.in_hand)
@@ -134,16 +123,6 @@ def more_is_demanded_than_was_taken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(streams, "consumed", planted)
 
 
-def what_was_taken_before_a_call_runs_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    demand = streams.demand
-
-    def planted(state: State, task: Task, count: int) -> None:
-        if task.executor is not None:
-            demand(state, task, count)
-
-    patch.setattr(streams, "demand", planted)
-
-
 def a_dead_client_is_waited_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(streams, "client_died", lambda state, executor: None)
 
@@ -176,7 +155,6 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     a_cancelled_call_waits_for_the_one_before_it,
     what_a_cancelled_call_has_submitted_runs_on,
     a_cancelled_call_keeps_its_arguments,
-    a_cancelled_method_is_waited_for,
     a_busy_group_holds_up_others,
     an_actor_gets_calls_only_when_it_has_none,
     calls_beside_others_are_thought_not_to_have_run,
@@ -184,7 +162,6 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     items_are_told_again_by_a_second_attempt,
     an_item_is_lost,
     more_is_demanded_than_was_taken,
-    what_was_taken_before_a_call_runs_is_forgotten,
     a_dead_client_is_waited_for,
     references_in_items_are_not_held,
     items_are_freed_when_they_come,
