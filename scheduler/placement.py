@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
-from mpi_runtime.scheduler import devices, objects, strategies
+from mpi_runtime.scheduler import devices, strategies
 from mpi_runtime.scheduler.effects import StartExecutor, TakeBack
 from mpi_runtime.scheduler.limits import (
     FORK_WORTH_US,
@@ -28,7 +28,8 @@ from mpi_runtime.scheduler.nodes import STOPPING, Executor, Key, Node, Process, 
 from mpi_runtime.scheduler.queues import Queue, mark_dirty, requeue
 from mpi_runtime.scheduler.reservations import end_reservation, reserve, reserve_for_fractions, stop_idle
 from mpi_runtime.scheduler.resources import Grant, Pool, copy_of, fits, give_back, take, take_devices
-from mpi_runtime.scheduler.tasks import SEND, STAGED, STAGING, TAKE_BACK, Function, Task, advance
+from mpi_runtime.scheduler.staging import stage
+from mpi_runtime.scheduler.tasks import SEND, STAGING, TAKE_BACK, Function, advance
 
 if TYPE_CHECKING:
     from mpi_runtime.scheduler.state import State
@@ -217,55 +218,6 @@ def note_load(queue: Queue, executor: Executor) -> None:
 def estimate_us(function: Function) -> int:
     """What one call of the function adds to an executor's load; a little for the handling itself."""
     return function.duration_us + 3 if function.duration_us >= 0 else LOCAL_QUEUE_US
-
-
-def stage(state: State, executor: Executor, task: Task) -> bool:
-    """Send the values of the call's arguments, or have them brought to the executor's host first: False."""
-    host = executor.rank.node.host
-    missing = elsewhere(state, task, host)
-    if missing:
-        advance(task, STAGED)
-        task.missing = len(missing)
-        for id in missing:
-            objects.start_fetch(state, state.objects[id], host, (task, executor))
-        return False
-    send_values(state, executor, task)
-    return True
-
-
-def elsewhere(state: State, task: Task, host: int) -> list[bytes]:
-    """The call's arguments that are stored, but not on this host."""
-    return [
-        id
-        for id in dict.fromkeys(task.call.arguments)
-        if (copies := state.objects[id].copies) is not None and host not in copies
-    ]
-
-
-def send_values(state: State, executor: Executor, task: Task) -> None:
-    """Tell an executor what the arguments of its next call are."""
-    host = executor.rank.node.host
-    for id in task.call.arguments:
-        message = objects.value_message(state.objects[id], host)
-        assert message is not None
-        state.to_client(executor.id, message)
-
-
-def staged(state: State, task: Task) -> bool:
-    """An argument has arrived on the host: send the call, if that was the last. Whether it was sent."""
-    executor = task.executor
-    assert executor is not None
-    task.missing = len(elsewhere(state, task, executor.rank.node.host))
-    if task.missing:
-        return False
-    send_values(state, executor, task)
-    executor.in_hand[task.id] = executor.in_hand.pop(task.id)  # the order in hand is the order of sending
-    task.state = SEND[task.state]
-    if task.call.spec not in executor.known:
-        executor.known.add(task.call.spec)
-        state.to_client(executor.id, task.function.spec)
-    state.to_client(executor.id, task.call)
-    return True
 
 
 def dedicate(executor: Executor) -> None:

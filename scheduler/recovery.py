@@ -23,9 +23,10 @@ from mpi_runtime.scheduler.effects import Free
 from mpi_runtime.scheduler.events import ExecutorDied, Fetched, TakenBack
 from mpi_runtime.scheduler.limits import STUCK_US
 from mpi_runtime.scheduler.nodes import Bundle, Executor
-from mpi_runtime.scheduler.placement import ask_for_the_rest, leave, note_load, offer, settle, staged
+from mpi_runtime.scheduler.placement import ask_for_the_rest, leave, note_load, offer, settle
 from mpi_runtime.scheduler.queues import mark_dirty, requeue
 from mpi_runtime.scheduler.resources import give_back
+from mpi_runtime.scheduler.staging import staged
 from mpi_runtime.scheduler.state import State
 from mpi_runtime.scheduler.tasks import BLOCK, LOSE, READY, STAGING, TAKE_BACK, UNBLOCK, Task, advance
 
