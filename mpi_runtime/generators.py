@@ -62,7 +62,8 @@ class ObjectRefGenerator(Generic[T_co]):
         if id is not None:
             return ObjectRef(id, self._client)
         self._ended = True
-        return self._ref if self._client.waiting.is_error(self._ref.binary()) else None
+        # The value of a call that did not raise is None, which is never elsewhere.
+        return self._ref if self._client.waiting.may_be_error(self._ref.binary()) else None
 
     def __aiter__(self) -> AsyncIterator[ObjectRef[T_co]]:
         return self

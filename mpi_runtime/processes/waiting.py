@@ -144,9 +144,10 @@ class Waiting:
             self._client.wait_until(complete, timeout_s, missing + pending)
         return [id in values for id in ids] + [is_ready(call) for call in streams]
 
-    def is_error(self, id: bytes) -> bool:
-        """Whether an object that has come is an error."""
-        return _is_error(self._client.values.get(id))
+    def may_be_error(self, id: bytes) -> bool:
+        """Whether an object that has come is an error, or is elsewhere, where only large values are."""
+        entry = self._client.values.get(id)
+        return _is_error(entry) or type(entry) is ReadyElsewhere
 
     def expect(self, id: bytes) -> bool:
         """Have `wait_for_expected` tell when this object has a value here, after `ask_for`; or whether it has one now.

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mpi_runtime import current, errors
+from mpi_runtime.generators import ObjectRefGenerator
 from mpi_runtime.objects import arena, serialize
 from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.processes.client import Client
@@ -18,6 +19,7 @@ from mpi_runtime.processes.scope import Scope
 from mpi_runtime.refs import ObjectRef
 from mpi_runtime.scheduler.effects import Ready, ReadyElsewhere, ReadyError, ReadyFailed
 from mpi_runtime.scheduler.events import (
+    STREAMING,
     TASK,
     Blocked,
     Call,
@@ -386,3 +388,15 @@ def test_queries_of_threads_get_their_own_answers(both: tuple[Client, Peer]) -> 
     for thread, _ in threads:
         thread.join(LIMIT_S)
     assert [found for _, found in threads] == [[n] for n in range(4)]
+
+
+# Streams
+
+
+def test_a_large_error_on_another_host_ends_a_stream_as_an_error(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    spec = Spec(2, TASK, "g", b"", num_returns=STREAMING)
+    stream: ObjectRefGenerator[Any] = client.submit(Call(client.next_ids(1), 2, b""), spec)
+    peer.say(ReadyElsewhere(stream.completed().binary()))
+    assert next(stream) is stream.completed()
+    assert list(stream) == []
