@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 ARGS ?=
+# Most tests wait for processes, so more of them run at a time than there are cores; a few of them (ARGS) one by one.
+JOBS ?= $(if $(ARGS),0,3)
 SEEDS ?= 0:50
 RANDOM_SEEDS ?= 50
 
@@ -20,7 +22,7 @@ INSTALL := -m pip install --disable-pip-version-check -qq --config-settings edit
 
 help:
 	@echo "make demo    a program of tasks and actors on 8 MPI ranks of this machine"
-	@echo "make test    all tests that need no GPU; ARGS='-k name' for some of them"
+	@echo "make test    all tests that need no GPU, JOBS=3 at a time; ARGS='-k name' for some of them"
 	@echo "make check   lint, format, types, simulation seeds, the content of the wheel"
 	@echo "make wheel   build it into dist/ and try it in a fresh environment"
 	@echo "make bench   this project and others, side by side; writes docs/performance.md"
@@ -30,7 +32,7 @@ demo: $(VENV)/.installed-run
 	$(RUN) -m mpi_runtime run -n 8 examples/demo.py
 
 test: $(VENV)/.installed-dev $(MPICH_VENV)/.installed
-	$(RUN) -m pytest -m "not device" --durations=20 $(ARGS)
+	$(RUN) -m pytest -m "not device" -n $(JOBS) --dist worksteal --durations=20 $(ARGS)
 
 # `make -k check` goes on after a failure.
 check: lint format-check types simulation wheel-content

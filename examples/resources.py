@@ -13,6 +13,7 @@ import time
 
 import mpi_runtime
 
+os.environ["MPI_RUNTIME_FIND_GPUS"] = "never"  # pretended ones, where there are real ones too
 mpi_runtime.init(num_cpus=4, num_gpus=4, resources={"camera": 2})
 
 total = mpi_runtime.cluster_resources()

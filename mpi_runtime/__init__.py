@@ -33,6 +33,7 @@ _HOMES = {
     "get": "api",
     "get_actor": "actors",
     "get_gpu_ids": "context",
+    "get_gpus": "context",
     "get_runtime_context": "context",
     "init": "api",
     "is_initialized": "api",
@@ -42,10 +43,11 @@ _HOMES = {
     "put": "api",
     "remote": "api",
     "shutdown": "api",
+    "timeline": "tracing",
     "wait": "api",
 }
 """Where each public name lives: loaded on first use, so that `import mpi_runtime` costs next to nothing."""
-_MODULES = {"actor": "actors", "errors": "errors", "exceptions": "exceptions", "slurm": "slurm"}
+_MODULES = {"actor": "actors", "errors": "errors", "exceptions": "exceptions", "slurm": "slurm", "util": "util"}
 """Modules that are public names: `actor` has `exit_actor`."""
 
 __all__ = [
@@ -67,6 +69,7 @@ __all__ = [
     "get",
     "get_actor",
     "get_gpu_ids",
+    "get_gpus",
     "get_runtime_context",
     "init",
     "is_initialized",
@@ -77,12 +80,14 @@ __all__ = [
     "remote",
     "shutdown",
     "slurm",
+    "timeline",
+    "util",
     "wait",
 ]
 
 if TYPE_CHECKING:
     from mpi_runtime import actors as actor
-    from mpi_runtime import errors, exceptions, slurm
+    from mpi_runtime import errors, exceptions, slurm, util
     from mpi_runtime.actors import ActorClass, ActorHandle, get_actor, method
     from mpi_runtime.api import cancel, explain, get, init, is_initialized, kill, put, remote, shutdown, wait
     from mpi_runtime.context import (
@@ -91,12 +96,14 @@ if TYPE_CHECKING:
         available_resources_per_node,
         cluster_resources,
         get_gpu_ids,
+        get_gpus,
         get_runtime_context,
         nodes,
     )
     from mpi_runtime.generators import DynamicObjectRefGenerator, ObjectRefGenerator
     from mpi_runtime.refs import ObjectRef
     from mpi_runtime.remote_function import RemoteFunction
+    from mpi_runtime.tracing import timeline
 
 
 if not TYPE_CHECKING:  # or a checker would take every name for one of ours

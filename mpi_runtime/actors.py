@@ -15,9 +15,10 @@ from mpi_runtime import running
 from mpi_runtime.arguments import Parameters, pack
 from mpi_runtime.options import Method
 from mpi_runtime.processes.client import Client
+from mpi_runtime.processes.scratch import held
 from mpi_runtime.refs import ActorRef, ObjectRef, WeakActorRef
 from mpi_runtime.remote_function import dump_code
-from mpi_runtime.scheduler.events import DYNAMIC, STREAMING, Call, Spec, Where
+from mpi_runtime.scheduler.events import Call, Spec, Where
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -113,8 +114,11 @@ class ActorClass(Generic[T, Init]):
         self._class = cls
         self._options = dict(options)
         self._name = cls.__name__
+        self._client: Client | None = None
         self._spec: Spec | None = None
         self._inherited: Where | None = None
+        self._holds: list[bytes] = []
+        """Objects that each creation needs for its environment."""
         functools.update_wrapper(self, cls, updated=())
 
     @functools.cached_property
@@ -168,23 +172,31 @@ class ActorClass(Generic[T, Init]):
 
             Raises:
                 TypeError: an argument is missing, unknown, or cannot be serialised.
-                ValueError: no bundle of the placement group in which it is to run can hold the actor.
+                ValueError: its name is taken; or no bundle of the placement group in which it is to run can hold it; or
+                    its `runtime_env` names a directory that is not there, cannot be read, or is too large.
             """
             self._parameters.check(args, kwargs, self._name)
             client = running.client()
-            if self._spec is None or client.inherited is not self._inherited:
-                self._inherited = client.inherited
-                self._spec = option_rules.actor_spec(
-                    self._name, self._pickled, self._options, client.inherited, is_async(self._class)
-                )
-            client.register(self._spec)
+            if client is not self._client or client.inherited is not self._inherited:
+                self._prepare(client)
             packed = pack(client, args, kwargs, self._name)
-            call = Call(client.next_ids(1), self._spec.id, packed.payload, packed.arguments, packed.holds)
-            if self._options.get("name"):
+            holds = [*packed.holds, *self._holds]
+            call = Call(client.next_ids(1), self._spec.id, packed.payload, packed.arguments, holds)
+            if not self._options.get("name"):
+                return ActorHandle(client.submit_creation(call), self._name, self._methods)
+            with client.naming:
                 other = self._claim_name(client, call.id)
-                if other is not None:
-                    return other
-            return ActorHandle(client.submit_creation(call), self._name, self._methods)
+                return other or ActorHandle(client.submit_creation(call), self._name, self._methods)
+
+    def _prepare(self, client: Client) -> None:
+        """Make the class known to the job of this client."""
+        environment = option_rules.environment(client, self._options)
+        self._spec = option_rules.actor_spec(
+            self._name, self._pickled, self._options, client.inherited, is_async(self._class), environment
+        )
+        self._inherited, self._holds = client.inherited, held(environment)
+        client.register(self._spec)
+        self._client = client
 
     def _claim_name(self, client: Client, id: bytes) -> ActorHandle[T] | None:
         """Have the name, or else a handle to the actor that has it."""
@@ -210,7 +222,7 @@ class ActorClass(Generic[T, Init]):
         return dump_code(self._class, self._name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ActorClass, (self._class, self._options)
+        return ActorClass, (self._class, option_rules.portable(self._options))
 
 
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
@@ -372,9 +384,4 @@ class ActorMethod:
             )
         else:
             call = Call(client.next_ids(spec.num_returns), spec.id, b"", actor=self._ref.binary())
-        if spec.num_returns == STREAMING:
-            return client.submit_stream(call, bool(spec.backpressure))
-        refs: list[ObjectRef[Any]] = client.submit(call, spec.num_returns)
-        if spec.num_returns in (1, DYNAMIC):
-            return refs[0]
-        return refs or None
+        return client.submit(call, spec)

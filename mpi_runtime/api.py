@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 from mpi_runtime import config as configuration
 from mpi_runtime import current, running, session
+from mpi_runtime import options as option_rules
 from mpi_runtime.actors import ActorClass, ActorHandle
 from mpi_runtime.errors import MpiRuntimeError
+from mpi_runtime.generators import ObjectRefGenerator
 from mpi_runtime.refs import ObjectRef
 from mpi_runtime.remote_function import P, R, RemoteFunction
 from mpi_runtime.scheduler.events import Cancelled, Killed
 
 if TYPE_CHECKING:
-    from mpi_runtime.generators import ObjectRefGenerator
     from mpi_runtime.signatures import ClassObject, Few, Returning
 
 T = TypeVar("T")
+Waitable = TypeVar("Waitable", bound="ObjectRef[Any] | ObjectRefGenerator[Any]")
 
 _WITHOUT_MEANING = frozenset(
     ("include_dashboard", "dashboard_host", "dashboard_port", "configure_logging", "logging_level", "logging_format")
@@ -51,12 +53,20 @@ class Context(Mapping[str, Any]):
         shutdown()
 
 
-def init(address: str | None = None, *, ignore_reinit_error: bool = False, **arguments: Any) -> Context:
+def init(
+    address: str | None = None,
+    *,
+    ignore_reinit_error: bool = False,
+    runtime_env: dict[str, Any] | None = None,
+    **arguments: Any,
+) -> Context:
     """Start the job. On ranks above 0 it does not return: they become workers.
 
     Args:
         address: must be None or "local": MPI jobs cannot be joined from outside.
         ignore_reinit_error: return quietly if the job is running already.
+        runtime_env: what all calls find in their environment, unless they say otherwise: variables, a copy of a
+            directory to start in, modules. See `mpi_runtime.runtime_env`. The driver itself stays as it is.
         **arguments: the fields of `Config`: `num_cpus`, `num_gpus`, `resources` (amounts of each node, believed
             as stated), `memory`, `object_store_memory`, `log_to_driver`, `start_timeout_s` and others. Ray's arguments
             for its dashboard and its own logging are accepted: there is neither here.
@@ -68,6 +78,9 @@ def init(address: str | None = None, *, ignore_reinit_error: bool = False, **arg
         RuntimeError: the job is running already.
         LaunchError: the ranks were started in a way that cannot work; names the cure.
         TypeError, ValueError: an argument is not allowed; says which and why.
+
+    Example:
+        ray.init(num_cpus=4, runtime_env={"working_dir": ".", "env_vars": {"MODE": "fast"}})
     """
     if address not in (None, "local", "auto"):
         raise ValueError(
@@ -77,10 +90,19 @@ def init(address: str | None = None, *, ignore_reinit_error: bool = False, **arg
     config = configuration.from_init(
         **{name: value for name, value in arguments.items() if name not in _WITHOUT_MEANING}
     )
+    if runtime_env is not None:
+        option_rules.check({"runtime_env": runtime_env}, ("runtime_env",), "init()")
     client = current.client_or_none()
     running_session = session.session()
     if client is None:
         running_session = session.start(config)
+        try:
+            running_session.client.environment = option_rules.environment(
+                running_session.client, {"runtime_env": runtime_env}
+            )
+        except BaseException:
+            session.stop()
+            raise
     elif not ignore_reinit_error:
         raise RuntimeError(
             "init() was called, but the job is running already. Call shutdown() first, or pass "
@@ -136,6 +158,10 @@ def remote(**options: Any) -> MakesRemote: ...
 def remote(*targets: Any, **options: Any) -> Any:
     """Make a function a remote function, or a class an actor class: `@remote` or `@remote(num_cpus=2)`.
 
+    Args:
+        *targets: one function or class; none where options are given.
+        **options: what the calls need and how they are treated; docs/api lists them.
+
     Raises:
         TypeError: it is neither a function nor a class, or options were given by position.
         ValueError: there is no such option, or its value is out of bounds.
@@ -181,7 +207,7 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
     """
     if type(refs) is ObjectRef:
         refs.check_job()
-        return running.client().get((refs.binary(),), timeout)[0]
+        return running.client().waiting.get((refs.binary(),), timeout)[0]
     if not isinstance(refs, (list, tuple)):
         raise ValueError(
             f"Invalid type of object refs, {type(refs)}, is given. 'refs' must either be an ObjectRef or a list of "
@@ -193,7 +219,7 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
                 f"Invalid type of object refs, {type(ref)}, is given in a list. Each element must be an ObjectRef."
             )
         ref.check_job()
-    return running.client().get([ref.binary() for ref in refs], timeout)
+    return running.client().waiting.get([ref.binary() for ref in refs], timeout)
 
 
 def put(value: T) -> ObjectRef[T]:
@@ -212,12 +238,13 @@ def put(value: T) -> ObjectRef[T]:
 
 
 def wait(
-    refs: Sequence[ObjectRef[T]], *, num_returns: int = 1, timeout: float | None = None, fetch_local: bool = True
-) -> tuple[list[ObjectRef[T]], list[ObjectRef[T]]]:
+    refs: Sequence[Waitable], *, num_returns: int = 1, timeout: float | None = None, fetch_local: bool = True
+) -> tuple[list[Waitable], list[Waitable]]:
     """Wait until some objects are ready or have failed.
 
     Args:
-        refs: different references.
+        refs: different references. A generator may stand among them: it is ready when `next` would not wait, because
+            an item has come or none will come any more.
         num_returns: how many to wait for.
         timeout: seconds to wait at most; None for as long as it takes, 0 to look only.
         fetch_local: accepted for Ray's sake: values are brought here by `get`.
@@ -229,17 +256,7 @@ def wait(
         TypeError, ValueError: not a list of different references, or `num_returns` out of bounds.
     """
     del fetch_local
-    if isinstance(refs, ObjectRef):
-        raise TypeError("wait() expected a list of ObjectRef, got a single ObjectRef")
-    if not isinstance(refs, (list, tuple)):
-        raise TypeError(f"wait() expected a list of ObjectRef, got {type(refs)}")
-    for ref in refs:
-        if type(ref) is not ObjectRef:
-            raise TypeError(f"wait() expected a list of ObjectRef, got a list that contains {type(ref)}")
-        ref.check_job()
-    ids = [ref.binary() for ref in refs]
-    if len(set(ids)) != len(ids):
-        raise ValueError("Wait requires a list of unique object refs.")
+    ids, streams = _what_to_wait_for(refs)
     if timeout is not None and timeout < 0:
         raise ValueError(f"The 'timeout' argument must be nonnegative. Received {timeout}")
     if not refs:
@@ -248,16 +265,48 @@ def wait(
         raise ValueError(f"Invalid number of objects to return {num_returns}.")
     if num_returns > len(refs):
         raise ValueError(f"num_returns cannot be greater than the number of objects: {num_returns} > {len(refs)}")
-    flags = running.client().wait(ids, num_returns, timeout)
-    ready: list[ObjectRef[T]] = []
-    rest: list[ObjectRef[T]] = []
-    for ref, flag in zip(refs, flags, strict=True):
+    flags = running.client().waiting.wait(ids, num_returns, timeout, streams)
+    of_refs, of_generators = iter(flags), iter(flags[len(ids) :])
+    ready: list[Waitable] = []
+    rest: list[Waitable] = []
+    for ref in refs:
+        flag = next(of_refs if type(ref) is ObjectRef else of_generators)
         (ready if flag and len(ready) < num_returns else rest).append(ref)
     return ready, rest
 
 
+def _what_to_wait_for(refs: Any) -> tuple[list[bytes], list[bytes]]:
+    """The ids of references, and of the calls of generators.
+
+    Raises:
+        TypeError, ValueError: not a list of different ones.
+    """
+    if isinstance(refs, (ObjectRef, ObjectRefGenerator)):
+        raise TypeError(f"wait() expected a list of ObjectRef, got a single {type(refs).__name__}")
+    if not isinstance(refs, (list, tuple)):
+        raise TypeError(f"wait() expected a list of ObjectRef, got {type(refs)}")
+    ids: list[bytes] = []
+    streams: list[bytes] = []
+    for ref in refs:
+        if type(ref) is ObjectRef:
+            ref.check_job()
+            ids.append(ref.binary())
+        elif type(ref) is ObjectRefGenerator:
+            ref.completed().check_job()
+            streams.append(ref.completed().binary())
+        else:
+            raise TypeError(f"wait() expected a list of ObjectRef, got a list that contains {type(ref)}")
+    if len(set(ids)) + len(set(streams)) != len(refs):
+        raise ValueError("Wait requires a list of unique object refs.")
+    return ids, streams
+
+
 def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
     """Kill an actor at once. Calls that have not ended raise `ActorDiedError`.
+
+    Args:
+        actor: a handle of it.
+        no_restart: end it for good; False: it is started again, if `max_restarts` allows that.
 
     Raises:
         ValueError: not a handle of an actor.
@@ -270,7 +319,7 @@ def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
     client.outbox.flush()
 
 
-def cancel(ref: ObjectRef[Any], *, force: bool = False, recursive: bool = True) -> None:
+def cancel(ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False, recursive: bool = True) -> None:
     """Have the call that makes a value not run, or not run on. `get` of it then raises `TaskCancelledError`.
 
     A call that waits is dropped. A task that runs gets a `KeyboardInterrupt`, even where it waits in `get`; one that
@@ -279,13 +328,15 @@ def cancel(ref: ObjectRef[Any], *, force: bool = False, recursive: bool = True) 
     nothing changes. Returns at once.
 
     Args:
-        ref: what a call returned.
+        ref: what a call returned: a reference or a generator.
         force: kill the process of a task that runs. Methods of actors are never killed: see `kill`.
         recursive: cancel too what the call has submitted.
 
     Raises:
-        TypeError: not an `ObjectRef`.
+        TypeError: neither an `ObjectRef` nor an `ObjectRefGenerator`.
     """
+    if isinstance(ref, ObjectRefGenerator):
+        ref = ref.completed()
     if isinstance(ref, ActorHandle):
         raise TypeError(f"cancel() is for the calls of tasks and methods, not for {ref!r}. To end an actor: kill().")
     if not isinstance(ref, ObjectRef):
@@ -297,7 +348,12 @@ def cancel(ref: ObjectRef[Any], *, force: bool = False, recursive: bool = True) 
 
 
 def explain(ref: ObjectRef[Any]) -> str:
-    """Why the value is not there yet, in words: what the call waits for, or where it runs."""
+    """Why the value of a reference is not there yet, in words: what its call waits for, or where it runs.
+
+    Raises:
+        ObjectLostError: the reference belongs to a job that has ended.
+    """
+    ref.check_job()
     found: dict[str, str] = running.client().query("explain", ref.binary())
     name = f"{found['name']}: " if "name" in found else ""
     return f"{name}{found['state']}. {found['why']}"

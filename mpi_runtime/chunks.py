@@ -16,10 +16,11 @@ import math
 import os
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpi_runtime import current, errors, running
+from mpi_runtime import options as option_rules
 from mpi_runtime.arguments import pack
 from mpi_runtime.objects import serialize
 from mpi_runtime.options import DEFAULT_MAX_RETRIES
@@ -109,7 +110,7 @@ class Runner:
     def __reduce__(self) -> tuple[Any, ...]:
         # Not the function itself: what it refers to may change, and other bytes would be another function elsewhere.
         function = self.function
-        return _load, (type(function), function._pickled, function._options)
+        return _load, (type(function), function._pickled, option_rules.portable(function._options))
 
     def __call__(self, elements: list[Any], star: bool, slice_s: float | None) -> tuple[list[Any], list[Piece]]:
         """Make the calls.
@@ -184,7 +185,7 @@ class Runner:
         return pieces
 
 
-def _load(kind: type[RemoteFunction[..., Any]], code: bytes, options: dict[str, Any]) -> Runner:
+def _load(kind: type[RemoteFunction[..., Any]], code: bytes, options: Mapping[str, Any]) -> Runner:
     function = kind(pickle.loads(code), options)
     function._pickled = code
     return Runner(function)
@@ -194,7 +195,9 @@ def _with_values(client: Client, function: Callable[..., Any]) -> Callable[..., 
     """The function with values in the place of references."""
 
     def call(*args: Any) -> Any:
-        return function(*(client.get((arg.binary(),), None)[0] if type(arg) is ObjectRef else arg for arg in args))
+        return function(
+            *(client.waiting.get((arg.binary(),), None)[0] if type(arg) is ObjectRef else arg for arg in args)
+        )
 
     return call
 

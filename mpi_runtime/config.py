@@ -8,8 +8,9 @@ Variables that we read ourselves:
     MPI_RUNTIME_NUM_CPUS         default for init(num_cpus=...)
     MPI_RUNTIME_START_TIMEOUT_S  default for init(start_timeout_s=...)
     MPI_RUNTIME_LABELS           labels of this host, as zone=a,disk=ssd: besides those of init(labels=...)
+    MPI_RUNTIME_SCRATCH_DIR      where the files of a runtime_env are unpacked on this host; else TMPDIR, else /tmp
     MPI_RUNTIME_LAUNCHER=none    run by itself whatever the launcher's variables say (see processes/launch.py)
-    MPI_RUNTIME_FAKE_GPUS        this many devices without hardware, for tests of logic
+    MPI_RUNTIME_FIND_GPUS        auto (look for GPUs where there seems to be a driver), always or never
 """
 
 import contextlib
@@ -25,9 +26,11 @@ LAUNCHER = "MPI_RUNTIME_LAUNCHER"
 NUM_CPUS = "MPI_RUNTIME_NUM_CPUS"
 START_TIMEOUT_S = "MPI_RUNTIME_START_TIMEOUT_S"
 LABELS = "MPI_RUNTIME_LABELS"
-FAKE_GPUS = "MPI_RUNTIME_FAKE_GPUS"
+SCRATCH_DIR = "MPI_RUNTIME_SCRATCH_DIR"
+FIND_GPUS = "MPI_RUNTIME_FIND_GPUS"
 
 _RESERVED_RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory", "object_store_memory": "the argument"}
+_WAYS_TO_FIND = ("auto", "always", "never")
 _OWN_LABELS = ("ray.io/node-id", "hostname")
 
 
@@ -37,7 +40,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     num_cpus: float | None = None
     """CPUs to schedule; None: as many as the processes may use."""
     num_gpus: float | None = None
-    """GPUs to schedule; None: those that are visible."""
+    """GPUs to schedule; None: those that are found. Where some are found: the first so many of them. Where none is, and
+    there is no sign of a driver, they are believed."""
     memory: int | None = None
     """Bytes of memory that tasks may ask for; None: what the host or its control group allows."""
     resources: dict[str, float] = {}
@@ -53,7 +57,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     """Where named actors are looked up."""
     start_timeout_s: float = 60.0
-    """How long `init()` waits for all ranks."""
+    """How many seconds `init()` waits for all ranks."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -82,6 +86,8 @@ def from_init(**arguments: Any) -> Config:
                 raise ValueError(f"the variable {variable} is {env[variable]!r}, which is no number") from None
     config = Config(**given)
     labels(config, env)  # what is wrong with them is best said here
+    if env.get(FIND_GPUS, "auto") not in _WAYS_TO_FIND:
+        raise ValueError(f"the variable {FIND_GPUS} is {env[FIND_GPUS]!r}; it may be {', '.join(_WAYS_TO_FIND)}")
     return config
 
 
@@ -98,6 +104,12 @@ def labels(config: Config, env: Mapping[str, str] | None = None) -> dict[str, st
             raise ValueError(f"the variable {LABELS} must be like zone=a,disk=ssd; {part!r} in it is no label to state")
         stated[name] = value
     return {**config.labels, **stated}
+
+
+def find_gpus(env: Mapping[str, str] | None = None) -> str:
+    """Return whether to look for GPUs: "auto", "always" or "never"."""
+    found = (os.environ if env is None else env).get(FIND_GPUS, "auto")
+    return found if found in _WAYS_TO_FIND else "auto"
 
 
 def to_bytes(config: Config) -> bytes:
@@ -285,6 +297,15 @@ def memory_limit(env: Mapping[str, str] | None = None, root: str = "/") -> int:
         if megabytes.isdecimal() and times.isdecimal() and int(megabytes) * int(times) > 0:
             limits.append((int(megabytes) * int(times)) << 20)
     return min(limits)
+
+
+def scratch_directory(env: Mapping[str, str] | None = None) -> str:
+    """Return the path of the directory on this host in which a job may have files while it runs.
+
+    It should be of this host alone, in memory or on a disk: each host unpacks its own copy.
+    """
+    env = os.environ if env is None else env
+    return os.path.abspath(env.get(SCRATCH_DIR) or env.get("TMPDIR") or "/tmp")
 
 
 def _cpu_quotas(root: str) -> Iterator[float]:

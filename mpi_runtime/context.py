@@ -7,6 +7,7 @@ from typing import Any
 
 from mpi_runtime import current, running
 from mpi_runtime.actors import ActorHandle, handle_of
+from mpi_runtime.gpu.device import Device
 
 
 class RuntimeContext:
@@ -40,7 +41,8 @@ class RuntimeContext:
 
     def get_actor_name(self) -> str | None:
         """The name of the actor whose method runs; None outside of actors, "" in one without a name."""
-        found = self._actor()
+        id = self.get_actor_id()
+        found = _ask("actors", id) if id is not None else None
         return found["name"] if found is not None else None
 
     @property
@@ -63,9 +65,8 @@ class RuntimeContext:
 
     def get_assigned_resources(self) -> dict[str, float]:
         """What the running task or actor holds: amounts by name; empty in the driver."""
-        number = self.get_worker_id()
-        workers = running.client().query("workers")
-        return next((one["assigned_resources"] for one in workers if one["worker_id"] == number), {})
+        found = _ask("workers", self.get_worker_id())
+        return found["assigned_resources"] if found is not None else {}
 
     def get_placement_group_id(self) -> str | None:
         """The id of the placement group in which this code runs; None outside of one."""
@@ -75,16 +76,8 @@ class RuntimeContext:
 
     def get_node_labels(self) -> dict[str, str]:
         """The labels of this node."""
-        node = self.get_node_id()
-        return next((one["Labels"] for one in nodes() if one["NodeID"] == node), {})
-
-    def _actor(self) -> dict[str, Any] | None:
-        id = self.get_actor_id()
-        return (
-            None
-            if id is None
-            else next((one for one in running.client().query("actors") if one["actor_id"] == id), None)
-        )
+        found = _ask("nodes", self.get_node_id())
+        return found["Labels"] if found is not None else {}
 
     def get_worker_id(self) -> str:
         """The number of the process within the job, as a string: 0 is the driver."""
@@ -114,6 +107,12 @@ class RuntimeContext:
         return f"RuntimeContext(rank={self.get_rank()}, task={self.get_task_id()}, actor={self.get_actor_id()})"
 
 
+def _ask(what: str, id: str) -> dict[str, Any] | None:
+    """The one entry of a list that has this id."""
+    found: list[dict[str, Any]] = running.client().query(what, bytes.fromhex(id))
+    return found[0] if found else None
+
+
 def get_runtime_context() -> RuntimeContext:
     """Where this code runs."""
     return RuntimeContext()
@@ -123,6 +122,12 @@ def get_gpu_ids() -> list[int]:
     """The ids of the GPUs that the running task or actor was given; empty elsewhere."""
     client = current.client_or_none()
     return list(client.executor.gpus) if client is not None and client.executor is not None else []
+
+
+def get_gpus() -> list[Device]:
+    """What is known of the GPUs of `get_gpu_ids()`, in the same order, which is also that of CUDA's ordinals here."""
+    client = current.client_or_none()
+    return list(client.executor.devices) if client is not None and client.executor is not None else []
 
 
 def cluster_resources() -> dict[str, float]:
@@ -143,6 +148,10 @@ def available_resources_per_node() -> dict[str, dict[str, float]]:
 
 
 def nodes() -> list[dict[str, Any]]:
-    """One dictionary for each node: its name, its ranks, what it owns and what is free."""
+    """One dictionary for each node.
+
+    Among its keys: "NodeID", "NodeName" (the host), "Alive", "Resources" (what it owns) and "Available" (what is free),
+    amounts by name with memory in bytes, "Labels", "ranks" and "cpus", the numbers of its processors.
+    """
     entries: list[dict[str, Any]] = running.client().query("nodes")
     return entries

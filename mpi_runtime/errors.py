@@ -4,12 +4,14 @@
     |  you broke a rule
     +-- RuntimeNotInitializedError    called before init() or after shutdown()
     +-- LaunchError                   the ranks were started in a way that cannot work
+    |   +-- GpuDiscoveryError         GPUs that init() was told of are not there
     +-- InfeasibleResourceError       no node can ever serve the request; also a ValueError
     +-- SerializationError            a value cannot be pickled, or what was pickled cannot be read
     |  you asked for it
     +-- GetTimeoutError               get() with a timeout gave up; also a TimeoutError
     +-- TaskCancelledError            the task was cancelled
     +-- PlacementGroupRemovedError    the placement group in which it was to run was removed
+    +-- RuntimeEnvSetupError          the files of a runtime_env cannot be put where a call is to find them
     |  user code raised
     +-- TaskError                     with the original as `cause`, and of its class where possible (RayTaskError)
     |  the world broke something
@@ -50,6 +52,10 @@ class LaunchError(MpiRuntimeError):
     """The ranks were started in a way that cannot work; the message names the cure."""
 
 
+class GpuDiscoveryError(LaunchError):
+    """There are fewer GPUs than `init(num_gpus=...)` says, or the driver does not answer; the message says which."""
+
+
 class InfeasibleResourceError(MpiRuntimeError, ValueError):
     """No node could ever serve this request, however long it waited; the message names the largest that exists."""
 
@@ -68,6 +74,10 @@ class TaskCancelledError(MpiRuntimeError):
 
 class PlacementGroupRemovedError(MpiRuntimeError):
     """The placement group was removed: one that was waited for, or in which the task ran or was to run."""
+
+
+class RuntimeEnvSetupError(MpiRuntimeError):
+    """The files of a `runtime_env` could not be put where the call was to find them; says where, and why."""
 
 
 class TaskError(MpiRuntimeError):
@@ -166,12 +176,14 @@ _BY_CODE: dict[str, type[MpiRuntimeError]] = {
     kind.__name__: kind
     for kind in (
         RuntimeNotInitializedError,
+        GpuDiscoveryError,
         LaunchError,
         InfeasibleResourceError,
         SerializationError,
         GetTimeoutError,
         TaskCancelledError,
         PlacementGroupRemovedError,
+        RuntimeEnvSetupError,
         WorkerCrashedError,
         OutOfMemoryError,
         ActorError,
@@ -196,38 +208,42 @@ def from_code(code: str, message: str) -> MpiRuntimeError:
 _TEXT_CHARACTERS_MAX = 20_000
 """A chain of a thousand tasks that pass on one error would else carry a thousand tracebacks; both ends tell most."""
 
-# Not to be raised by get() as themselves: an iteration around it would end as if it were complete, and a group
-# cannot be made without its members, which have tracebacks of their own.
-_NEVER_DUAL: tuple[type[BaseException], ...] = tuple(
-    getattr(builtins, name)
-    for name in ("StopIteration", "StopAsyncIteration", "BaseExceptionGroup")
-    if hasattr(builtins, name)
-)
+_NEVER_DUAL = (StopIteration, StopAsyncIteration)
+"""Not to be raised by get() as themselves: an iteration around it would end as if it were complete."""
+
+_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())
+"""Came with Python 3.11."""
 
 _HEAP_TYPE = 1 << 9
 """Flag of classes that were made at run time, not in C for good (Py_TPFLAGS_HEAPTYPE)."""
 
 
-def describe(function_name: str, pid: int, rank: int, host: str, exc: BaseException) -> str:
-    """Return the text of a remote error: where it happened, and the traceback without this package's own frames."""
+def describe(function_name: str, pid: int, rank: int, host: str, exc: BaseException, title: str = "") -> str:
+    """Return the text of a remote error: where it happened, and the traceback without this package's own frames.
+
+    `title` is what the actor calls itself in which it happened.
+    """
     frames = exc.__traceback__
     while frames and str(frames.tb_frame.f_globals.get("__name__", "")).startswith("mpi_runtime."):
         frames = frames.tb_next
     lines = traceback.format_exception(type(exc), exc, frames)
-    text = f"{function_name}() failed: pid={pid}, rank={rank}, host={host}\n{''.join(lines)}".rstrip()
+    actor = f", repr={title}" if title else ""
+    text = f"{function_name}() failed: pid={pid}, rank={rank}, host={host}{actor}\n{''.join(lines)}".rstrip()
     if len(text) > _TEXT_CHARACTERS_MAX:
         half = _TEXT_CHARACTERS_MAX // 2
         text = f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
     return text
 
 
-def make_task_error(exc: BaseException, function_name: str, pid: int, rank: int, host: str) -> TaskError:
+def make_task_error(
+    exc: BaseException, function_name: str, pid: int, rank: int, host: str, title: str = ""
+) -> TaskError:
     """Return the error for an exception that escaped from user code.
 
     An error of another task that a task lets pass keeps its first cause; only the text grows by one traceback.
     """
     cause = exc.cause if isinstance(exc, TaskError) else exc
-    return task_error(cause, describe(function_name, pid, rank, host, exc))
+    return task_error(cause, describe(function_name, pid, rank, host, exc, title))
 
 
 def task_error(cause: BaseException, traceback_str: str) -> TaskError:
@@ -235,7 +251,7 @@ def task_error(cause: BaseException, traceback_str: str) -> TaskError:
     kind: type[TaskError] = _dual_class(type(cause))  # type: ignore[arg-type]  # typeshed: classes are not hashable
     if kind is not TaskError:
         try:
-            error = _bare_instance(kind)
+            error = _bare_instance(kind, cause)
             _fill(error, cause, traceback_str)
         except Exception:
             # The class resists; what it says still has to arrive.
@@ -287,7 +303,10 @@ def _dual_class(kind: type[BaseException]) -> type[TaskError]:
     """
     if not issubclass(kind, Exception) or issubclass(kind, (TaskError, *_NEVER_DUAL)):
         return TaskError
-    name, contents = f"TaskError({kind.__qualname__})", {"__module__": __name__, "__doc__": kind.__doc__}
+    name = f"TaskError({kind.__qualname__})"
+    contents: dict[str, Any] = {"__module__": __name__, "__doc__": kind.__doc__}
+    if issubclass(kind, _GROUP):  # what `except*` makes of a part of it is the user's class
+        contents["derive"] = lambda self, members: self.cause.derive(members)
     try:
         return type(name, (TaskError, kind), contents)
     except Exception:  # final, a metaclass or an __init_subclass__ that refuses, a layout of its own
@@ -299,9 +318,10 @@ def _builtin_base(kind: type[BaseException]) -> Any:
     return next(base for base in kind.__mro__ if not base.__flags__ & _HEAP_TYPE)
 
 
-def _bare_instance(kind: type[TaskError]) -> TaskError:
+def _bare_instance(kind: type[TaskError], cause: Any) -> TaskError:
     """Return an instance on which no `__new__` and no `__init__` of user code was called."""
-    error: TaskError = _builtin_base(kind).__new__(kind)
+    members = (cause.message, cause.exceptions) if isinstance(cause, _GROUP) else ()  # a group has its from the start
+    error: TaskError = _builtin_base(kind).__new__(kind, *members)
     return error
 
 

@@ -62,7 +62,7 @@ class ObjectRefGenerator(Generic[T_co]):
         if id is not None:
             return ObjectRef(id, self._client)
         self._ended = True
-        return self._ref if self._client.is_error(self._ref.binary()) else None
+        return self._ref if self._client.waiting.is_error(self._ref.binary()) else None
 
     def __aiter__(self) -> AsyncIterator[ObjectRef[T_co]]:
         return self

@@ -176,7 +176,9 @@ class Results(Sequence[T_co]):
         client = running.client()
         outcomes: list[Any]
         try:
-            value = client.get((piece.ref.binary(),), None if deadline == math.inf else deadline - time.monotonic())[0]
+            value = client.waiting.get(
+                (piece.ref.binary(),), None if deadline == math.inf else deadline - time.monotonic()
+            )[0]
             outcomes, rest = ([value], []) if piece.is_call else value
         except Exception as error:
             if type(error) is errors.GetTimeoutError:
@@ -211,7 +213,7 @@ class Results(Sequence[T_co]):
             if not waiting:
                 return
             left = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
-            flags = client.wait([piece.ref.binary() for piece in waiting], 1, left)
+            flags = client.waiting.wait([piece.ref.binary() for piece in waiting], 1, left)
             if not any(flags):
                 raise errors.GetTimeoutError(
                     f"Waited {timeout:g} s for the results of {self._function._name}(): {len(waiting)} pieces of the "

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from mpi_runtime.scheduler.events import ACTOR, DYNAMIC, METHOD, STREAMING, TASK, BundleSpec, Spec, Where
+from mpi_runtime.processes.client import Client
+from mpi_runtime.scheduler.events import ACTOR, DYNAMIC, METHOD, STREAMING, TASK, Spec, Where
 from mpi_runtime.scheduler.ids import digest
 from mpi_runtime.scheduler.limits import UNIT
-from mpi_runtime.scheduler.resources import request_of
+from mpi_runtime.scheduler.resources import TYPE, Request
 
 TASK_OPTIONS = (
-    "num_cpus", "num_gpus", "memory", "resources", "num_returns", "max_retries", "retry_exceptions", "name",
+    "num_cpus", "num_gpus", "accelerator_type", "gpu_memory", "memory", "resources",
+    "num_returns", "max_retries", "retry_exceptions", "name",
     "runtime_env", "scheduling_strategy", "label_selector", "max_calls", "priority",
     "_generator_backpressure_num_objects",
 )  # fmt: skip
 ACTOR_OPTIONS = (
-    "num_cpus", "num_gpus", "memory", "resources", "name", "namespace", "get_if_exists", "lifetime", "runtime_env",
+    "num_cpus", "num_gpus", "accelerator_type", "gpu_memory", "memory", "resources",
+    "name", "namespace", "get_if_exists", "lifetime", "runtime_env",
     "max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "allow_out_of_order_execution",
     "scheduling_strategy", "label_selector", "priority",
 )  # fmt: skip
@@ -29,6 +33,8 @@ METHOD_OPTIONS = (
 DEFAULT_MAX_RETRIES = 3
 ASYNC_MAX_CONCURRENCY = 1000
 """How many calls of an actor with coroutines are under way at most, unless it says otherwise: as in Ray."""
+TYPE_UNITS = UNIT // 1000
+"""What `accelerator_type` takes of the resource that nodes have of that name: as little as in Ray."""
 _RETURNS = {"streaming": STREAMING, "dynamic": DYNAMIC}
 _MAY_BE_UNLIMITED = ("max_retries", "max_restarts", "max_task_retries")
 
@@ -74,6 +80,26 @@ def _gpus(name: str, value: Any) -> None:
     _amount(name, value)
     if value > 1 and value != int(value):
         raise ValueError(f"{name} must be 0, a share below 1, or a whole number; got {value!r}")
+
+
+def _bytes(name: str, value: Any) -> None:
+    size_in_bytes(name, value)
+
+
+def size_in_bytes(name: str, value: Any) -> int:
+    """A number of bytes, or a text like "20GB" or "512 MiB".
+
+    Raises:
+        TypeError, ValueError: it is neither; says which and why.
+    """
+    if isinstance(value, str):
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]i?)?B?", value.strip())
+        if match is None:
+            raise ValueError(f"{name} must be a number of bytes, or like '20GB' or '512MiB', not {value!r}")
+        base = 1024 if (match[2] or "").endswith("i") else 1000
+        return round(float(match[1]) * math.pow(base, " kMGT".index((match[2] or " ")[0])))
+    _amount(name, value)
+    return int(float(value))
 
 
 def _count(name: str, value: Any) -> None:
@@ -154,6 +180,14 @@ def check_name(options: Mapping[str, Any]) -> None:
             raise ValueError("a detached actor needs a name, or nobody could find it: .options(name=..., lifetime=...)")
 
 
+def _type(name: str, value: Any) -> None:
+    _text(name, value)
+    if not value:
+        raise ValueError(
+            f"{name} must not be empty: a type as in cluster_resources(), 'H100' for accelerator_type:H100"
+        )
+
+
 def _resources(name: str, value: Any) -> None:
     if not isinstance(value, dict):
         raise TypeError(f"{name} must be a dict of names and amounts, not {value!r}")
@@ -165,14 +199,9 @@ def _resources(name: str, value: Any) -> None:
 
 
 def _runtime_env(name: str, value: Any) -> None:
-    if not isinstance(value, dict):
-        raise TypeError(f"{name} must be a dict, not {value!r}")
-    for key in value:
-        if key != "env_vars":
-            raise ValueError(f"{name} may have 'env_vars' only, not {key!r}")
-    for variable, text in value.get("env_vars", {}).items():
-        _text(f"a key of {name}['env_vars']", variable)
-        _text(f"{name}['env_vars'][{variable!r}]", text)
+    from mpi_runtime import runtime_env  # not at the top, as with places
+
+    runtime_env.check(name, value)
 
 
 def _strategy(name: str, value: Any) -> None:
@@ -190,6 +219,8 @@ def _selector(name: str, value: Any) -> None:
 _CHECKS = {
     "num_cpus": _amount,
     "num_gpus": _gpus,
+    "accelerator_type": _type,
+    "gpu_memory": _bytes,
     "memory": _amount,
     "resources": _resources,
     "num_returns": _returns,
@@ -219,17 +250,46 @@ def _with_id(spec: Spec) -> Spec:
     return spec
 
 
-def _needs(name: str, options: Mapping[str, Any], inherited: Where | None) -> dict[str, Any]:
+def _needs(
+    name: str, options: Mapping[str, Any], inherited: Where | None, environment: dict[str, str] | None
+) -> dict[str, Any]:
     cpus = options.get("num_cpus")
-    needs = {
+    needs: dict[str, Any] = {
         "cpu": round((1 if cpus is None else cpus) * UNIT),
         "gpu": round((options.get("num_gpus") or 0) * UNIT),
         "memory": int(options.get("memory") or 0),
         "custom": {name: round(units * UNIT) for name, units in (options.get("resources") or {}).items() if units},
+        "gpu_memory": size_in_bytes("gpu_memory", options.get("gpu_memory") or 0),
     }
+    kind = options.get("accelerator_type")
+    if kind is not None:
+        needs["custom"].setdefault(TYPE + kind, TYPE_UNITS)
     says = options.get("scheduling_strategy") is not None or options.get("label_selector")
     where = _where(name, options, needs, inherited) if says or inherited is not None else None
-    return {**needs, "environment": (options.get("runtime_env") or {}).get("env_vars", {}), "where": where}
+    return {**needs, "environment": environment or {}, "where": where}
+
+
+def environment(client: Client, options: Mapping[str, Any]) -> dict[str, str]:
+    """What calls made here find in their environment: what this process has, changed by their own `runtime_env`.
+
+    Raises:
+        ValueError: it names a directory that is not there, cannot be read, or is too large.
+    """
+    given = options.get("runtime_env")
+    if not given:
+        return client.environment
+    from mpi_runtime import runtime_env
+
+    return runtime_env.environment(client, given)
+
+
+def portable(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options as another process can use them."""
+    if not options.get("runtime_env"):
+        return options
+    from mpi_runtime import runtime_env
+
+    return {**options, "runtime_env": runtime_env.portable(options["runtime_env"])}
 
 
 def _retrying(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -252,7 +312,9 @@ def _count_of_returns(value: int | str | None, is_generator: bool) -> int:
 def _where(name: str, options: Mapping[str, Any], needs: dict[str, Any], inherited: Where | None) -> Where | None:
     from mpi_runtime import strategies
 
-    return strategies.where(name, options, request_of(BundleSpec(**needs)), inherited)
+    asked = {name: value for name, value in needs.items() if name != "custom"}
+    request = Request(**asked, custom=tuple(sorted(needs["custom"].items())))
+    return strategies.where(name, options, request, inherited)
 
 
 def task_spec(
@@ -261,8 +323,11 @@ def task_spec(
     options: Mapping[str, Any],
     inherited: Where | None = None,
     is_generator: bool = False,
+    environment: dict[str, str] | None = None,
 ) -> Spec:
     """The spec of a remote function. Calls that say nothing about their place run where `inherited` says.
+
+    `environment` is what its `runtime_env` comes to.
 
     Raises:
         ValueError: no bundle of the placement group in which it is to run can hold a call.
@@ -280,7 +345,7 @@ def task_spec(
             priority=options.get("priority") or 0,
             max_retries=DEFAULT_MAX_RETRIES if retries is None else retries,
             **_retrying(options),
-            **_needs(name, options, inherited),
+            **_needs(name, options, inherited, environment),
         )
     )
 
@@ -298,13 +363,16 @@ def actor_spec(
     options: Mapping[str, Any],
     inherited: Where | None = None,
     is_async: bool = False,
+    environment: dict[str, str] | None = None,
 ) -> Spec:
     """The spec of an actor's creation. Without `num_cpus` it takes one CPU to be placed and none to run.
+
+    `environment` is what its `runtime_env` comes to.
 
     Raises:
         ValueError: no bundle of the placement group in which it is to run can hold the actor.
     """
-    needs = _needs(name, options, inherited)
+    needs = _needs(name, options, inherited, environment)
     held = 0 if options.get("num_cpus") is None else needs["cpu"]
     return _with_id(
         Spec(

@@ -46,16 +46,16 @@ class PlacementGroup:
         return self._ref
 
     def wait(self, timeout_seconds: float = 30) -> bool:
-        """Wait until all bundles are reserved, for so many seconds at most; whether they are.
+        """Wait until all bundles are reserved, for `timeout_seconds` at most; whether they are.
 
         Raises:
             PlacementGroupRemovedError: the group was removed, and never will be ready.
         """
         self.check_job()
         client = running.client()
-        if not client.wait([self.id], 1, timeout_seconds)[0]:
+        if not client.waiting.wait([self.id], 1, timeout_seconds)[0]:
             return False
-        client.get([self.id], None)  # or its error
+        client.waiting.get([self.id], None)  # or its error
         return True
 
     def check_job(self) -> None:
@@ -147,6 +147,8 @@ def _check_amount(name: object, amount: object) -> None:
         raise TypeError(f"{name} of a bundle must be a number, 0 or more, not {amount!r}")
     if not 0 <= amount < math.inf:
         raise ValueError(f"{name} of a bundle must be a finite number, 0 or more, not {amount!r}")
+    if name == "gpu_memory":
+        raise ValueError("a bundle cannot reserve gpu_memory by itself: it has its part of that of its GPUs")
     if name == "GPU" and amount > 1 and amount != int(amount):
         raise ValueError(f"GPU of a bundle must be a share below 1 or a whole number, not {amount!r}")
 
@@ -191,6 +193,12 @@ def placement_group_table(placement_group: PlacementGroup | None = None) -> dict
     """Facts about one group, or about all: a dictionary of them by the hexadecimal digits of their ids.
 
     Among them "state" ("PENDING", "CREATED" or "REMOVED"), "bundles_to_node_id", and "why" it is so, in words.
+
+    Args:
+        placement_group: of which; None for all that have not been removed.
+
+    Raises:
+        ObjectLostError: the group belongs to a job that has ended.
     """
     client = running.client()
     if placement_group is None:

@@ -13,8 +13,9 @@ from mpi_runtime import options as option_rules
 from mpi_runtime import running
 from mpi_runtime.arguments import Packed, Parameters, pack
 from mpi_runtime.processes.client import Client
+from mpi_runtime.processes.scratch import held
 from mpi_runtime.refs import ObjectRef
-from mpi_runtime.scheduler.events import DYNAMIC, STREAMING, Call, Spec, Where
+from mpi_runtime.scheduler.events import Call, Spec, Where
 
 if TYPE_CHECKING:
     from mpi_runtime.generators import ObjectRefGenerator
@@ -46,6 +47,8 @@ class RemoteFunction(Generic[P, R]):
         self._client: Client | None = None
         self._spec: Spec | None = None
         self._inherited: Where | None = None
+        self._holds: list[bytes] = []
+        """Objects that each call needs for its environment."""
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> NoReturn:
@@ -96,7 +99,8 @@ class RemoteFunction(Generic[P, R]):
 
             Raises:
                 TypeError: an argument is missing, unknown, or cannot be serialised.
-                ValueError: no bundle of the placement group in which it is to run can hold the call.
+                ValueError: no bundle of the placement group in which it is to run can hold the call; or its
+                    `runtime_env` names a directory that is not there, cannot be read, or is too large.
             """
             self._parameters.check(args, kwargs, self._name)
             client = running.client()
@@ -104,25 +108,25 @@ class RemoteFunction(Generic[P, R]):
                 self._prepare(client)
             spec = self._spec
             assert spec is not None
+            count = spec.num_returns
             if args or kwargs:
                 packed = pack(client, args, kwargs, self._name)
-                call = Call(client.next_ids(spec.num_returns), spec.id, packed.payload, packed.arguments, packed.holds)
+                call = Call(client.next_ids(count), spec.id, packed.payload, packed.arguments, packed.holds)
             else:
-                call = Call(client.next_ids(spec.num_returns), spec.id, b"")
-            if spec.num_returns == STREAMING:
-                return client.submit_stream(call, bool(spec.backpressure))
-            refs = client.submit(call, spec.num_returns)
-            if spec.num_returns in (1, DYNAMIC):
-                return refs[0]
-            return refs or None
+                call = Call(client.next_ids(count), spec.id, b"")
+            if self._holds:
+                call.holds = [*call.holds, *self._holds]
+            return client.submit(call, spec)
 
     def _submit(self, client: Client, packed: Packed, attempt: int = 0) -> ObjectRef[R]:
         """Submit a call with one return value of which so many attempts have been made already."""
         if client is not self._client or client.inherited is not self._inherited:
             self._prepare(client)
         assert self._spec is not None
-        call = Call(client.next_ids(1), self._spec.id, packed.payload, packed.arguments, packed.holds, b"", attempt)
-        return client.submit(call, 1)[0]
+        holds = [*packed.holds, *self._holds]
+        call = Call(client.next_ids(1), self._spec.id, packed.payload, packed.arguments, holds, b"", attempt)
+        ref: ObjectRef[R] = client.submit(call, self._spec)
+        return ref
 
     def map(self, iterable: Iterable[Any], *, chunk: int | Literal["auto"] = "auto") -> Results[R]:
         """Call the function with each element: many calls in few messages.
@@ -177,17 +181,21 @@ class RemoteFunction(Generic[P, R]):
 
     def _prepare(self, client: Client) -> None:
         """Make the function known to the job of this client."""
-        if self._spec is None or client.inherited is not self._inherited:
-            self._inherited = client.inherited
-            is_generator = inspect.isgeneratorfunction(self._function)
-            self._spec = option_rules.task_spec(
-                self._name, self._pickled, self._options, client.inherited, is_generator
-            )
+        environment = option_rules.environment(client, self._options)
+        self._spec = option_rules.task_spec(
+            self._name,
+            self._pickled,
+            self._options,
+            client.inherited,
+            inspect.isgeneratorfunction(self._function),
+            environment,
+        )
+        self._inherited, self._holds = client.inherited, held(environment)
         client.register(self._spec)
         self._client = client
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RemoteFunction, (self._function, self._options)
+        return RemoteFunction, (self._function, option_rules.portable(self._options))
 
 
 def dump_code(code: object, name: str) -> bytes:

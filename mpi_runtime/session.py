@@ -28,7 +28,7 @@ import msgspec
 from mpi_runtime import config as configuration
 from mpi_runtime import current
 from mpi_runtime.config import Config
-from mpi_runtime.errors import HeadDiedError, LaunchError
+from mpi_runtime.errors import GpuDiscoveryError, HeadDiedError, LaunchError
 from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.processes import launch as launching
 from mpi_runtime.processes.client import Client
@@ -116,7 +116,8 @@ class HeadHandle:
         path = [os.path.join(directory, entry) for entry in sys.path]
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         preload = [name for name in PRELOADED_IF_USED if name in sys.modules]
-        job = Job(configuration.to_bytes(config), directory, path, list(sys.argv), descriptors, preload)
+        token = os.urandom(8).hex()
+        job = Job(configuration.to_bytes(config), directory, path, list(sys.argv), descriptors, preload, token)
         try:
             send_start(self.socket, Start(job, self.launch))
             welcome, arena = self._read_welcome(config.start_timeout_s)
@@ -125,7 +126,7 @@ class HeadHandle:
             raise
         if welcome.problem:
             self.end()
-            raise LaunchError(welcome.problem)
+            raise (GpuDiscoveryError if welcome.is_about_gpus else LaunchError)(welcome.problem)
         self.expected_to_end = False
         return welcome, arena
 

@@ -77,6 +77,8 @@ class Actor(Struct, eq=False, gc=False):
     """Namespace and name, while it has them."""
     error: Value | None = None
     """If its constructor raised: that error, which every call gets."""
+    title: str = ""
+    """What it calls itself, if its class says how."""
 
 
 def submit(state: State, task: Task) -> None:
@@ -137,7 +139,7 @@ def died_message(actor: Actor, task: Task) -> str:
 def describe(actor: Actor) -> str:
     """The actor in words."""
     where = f" (pid {actor.executor.pid}, {actor.executor.rank.node.hostname})" if actor.executor is not None else ""
-    return f"actor {actor.creation.function.spec.name} {actor.id.hex()}{where}"
+    return f"actor {actor.title or actor.creation.function.spec.name} {actor.id.hex()}{where}"
 
 
 def pump(state: State, actor: Actor) -> None:
@@ -329,7 +331,7 @@ def executor_died(state: State, actor: Actor, executor: Executor, in_hand: list[
         actor.executor = creation.executor = None
         requeue(state, [creation])
     elif actor.state in (CREATING, ALIVE, RESTARTING) and may_restart(actor):
-        restart(state, actor, in_hand, started, event.cause)
+        restart(state, actor, in_hand, started, event)
     else:
         died_for_good(state, actor, executor, in_hand, event.cause)
 
@@ -349,13 +351,14 @@ def died_for_good(state: State, actor: Actor, executor: Executor, in_hand: list[
         endings.fail(state, creation, "ActorDiedError", f"{describe(actor)} {actor.cause}")
 
 
-def restart(state: State, actor: Actor, in_hand: list[Task], started: set[bytes], cause: str) -> None:
+def restart(state: State, actor: Actor, in_hand: list[Task], started: set[bytes], event: ExecutorDied) -> None:
     """The actor's process is gone, and it is created again.
 
     Of the calls in hand those that had not started go back to the front of their callers' queues, and so do those that
-    have retries left. The others get an error: they may have run.
+    have retries left, or had ended without telling. The others get an error: they may have run.
     """
-    unavailable = f"{describe(actor)} died: {cause}. It is being started again."
+    unavailable = f"{describe(actor)} died: {event.cause}. It is being started again."
+    one_by_one = not actor.creation.function.spec.concurrency
     actor.state = RESTART[actor.state]
     actor.executor = None
     actor.restarts += 1
@@ -363,17 +366,19 @@ def restart(state: State, actor: Actor, in_hand: list[Task], started: set[bytes]
     for task in reversed(in_hand):
         if task is actor.creation:
             continue
+        has_run = task.id in started
+        had_ended = has_run and one_by_one and task.id != event.running and task.function.spec.max_retries != 0
         if task.is_cancelled:
             endings.cancelled(state, task)
-        elif task.id in started and not task.retries:
+        elif has_run and not (task.retries or had_ended):
             name = task.function.spec.name
             endings.fail(state, task, "ActorUnavailableError", f"{name} may have been running when {unavailable}")
         else:
-            give_again(state, actor, task, task.id in started)
+            give_again(state, actor, task, has_run, had_ended)
     create_again(state, actor)
 
 
-def give_again(state: State, actor: Actor, task: Task, has_run: bool) -> None:
+def give_again(state: State, actor: Actor, task: Task, has_run: bool, had_ended: bool = False) -> None:
     """A call goes back into its caller's queue, before later ones: after a restart, or because it raised."""
     queue = actor.callers.setdefault((task.client, task.function.spec.group), deque())
     if task.state != STAGING:
@@ -381,7 +386,7 @@ def give_again(state: State, actor: Actor, task: Task, has_run: bool) -> None:
         queue.insert(before, task)  # else it is there still
     if has_run:
         advance(task, LOSE)
-        endings.again(state, task)
+        endings.again(state, task, had_ended)
     else:
         advance(task, TAKE_BACK)
         task.executor = None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import actors, endings, objects, strategies
+from mpi_runtime.scheduler import actors, devices, endings, history, objects, strategies
 from mpi_runtime.scheduler.events import METHOD, TASK, Call, Done, Returned, Spec, Value
 from mpi_runtime.scheduler.nodes import Executor, Node
 from mpi_runtime.scheduler.objects import PENDING, Object
 from mpi_runtime.scheduler.queues import enqueue
-from mpi_runtime.scheduler.resources import amount, fits, request_of
+from mpi_runtime.scheduler.resources import TYPE, amount, fits, request_of
 from mpi_runtime.scheduler.state import Client, State
 from mpi_runtime.scheduler.tasks import (
     ARGUMENTS_READY,
@@ -42,7 +42,8 @@ def why_infeasible(state: State, function: Function) -> str:
     nodes = [node for node in state.nodes.values() if node.hosts_executors]
     return (
         f"{function.spec.name} asks for {function.request} on one node, and no node owns that much. "
-        f"Largest of {len(nodes)} node(s): {largest(nodes)}. Ask for less, start the job with more, "
+        f"Largest of {len(nodes)} node(s): {largest(nodes)}.{devices.why_not(nodes, function.request)} "
+        "Ask for less, start the job with more, "
         "or state what nodes have with init(num_cpus=..., num_gpus=..., resources=...)."
     )
 
@@ -53,13 +54,15 @@ def largest(nodes: list[Node]) -> str:
         return "none that runs calls"
     best = max(nodes, key=lambda node: (node.total.cpu, len(node.total.devices), -node.host))
     custom = [
-        f"{amount(units)} of {name!r}" for name, units in best.total.custom.items() if not name.startswith("node:")
+        f"{amount(units)} of {name!r}"
+        for name, units in best.total.custom.items()
+        if not name.startswith(("node:", TYPE))  # what types of GPUs there are is said with them
     ]
-    owned = [f"{amount(best.total.cpu)} CPU", f"{len(best.total.devices)} GPU", f"{best.total.memory} bytes of memory"]
+    owned = [f"{amount(best.total.cpu)} CPU", devices.owned(best), f"{best.total.memory} bytes of memory"]
     return f"{best.hostname} with {', '.join(owned + custom)}"
 
 
-def submit(state: State, client: Client, call: Call) -> None:
+def submit(state: State, client: Client, call: Call, now: int) -> None:
     """A client submitted a call. It holds the return values; so does the call until it has ended."""
     function = state.functions[call.spec]
     executor = client.executor
@@ -69,7 +72,9 @@ def submit(state: State, client: Client, call: Call) -> None:
         depth = running.depth + 1 if running is not None else 1
     state.submitted = order = state.submitted + 1
     retries = function.spec.max_retries
-    task = Task(call, function, client.id, depth, order, max(0, retries - call.attempt) if retries > 0 else retries)
+    if call.attempt and retries > 0:
+        retries = max(0, retries - call.attempt)
+    task = Task(call, function, client.id, depth, order, retries, now)
     if executor is not None:
         executor.children[call.id] = task
     objects_by_id = state.objects
@@ -91,7 +96,8 @@ def submit(state: State, client: Client, call: Call) -> None:
     elif function.where is not None and (removed := strategies.why_removed(state, function)):
         fail(state, task, "PlacementGroupRemovedError", removed)
     else:
-        strategies.await_group(state, task)
+        if function.where is not None:
+            strategies.await_group(state, task)
         if not task.missing:
             arguments_ready(state, task)
 
@@ -165,6 +171,7 @@ def done(state: State, executor: Executor, event: Done) -> None:
     executor.load_us -= task.estimate_us
     known = function.duration_us
     function.duration_us = event.duration_us if known < 0 else (7 * known + event.duration_us) >> 3
+    history.record(state, executor, task, event.start_us, event.duration_us, history.RETURNED)
     task.state = FINISH[task.state]
     found = state.objects[event.id]
     found.task = None
@@ -197,6 +204,8 @@ def returned(state: State, executor: Executor, event: Returned) -> None:
     function = task.function
     known = function.duration_us
     function.duration_us = event.duration_us if known < 0 else (7 * known + event.duration_us) >> 3
+    outcome = history.RAISED if event.raised else history.RETURNED
+    history.record(state, executor, task, event.start_us, event.duration_us, outcome)
     again = event.raised and event.may_retry and function.spec.retry_exceptions and task.retries
     # A large error among the arguments is raised by the executor, and would be again.
     if again and not function.is_actor and not any(state.objects[id].is_error for id in task.call.arguments):
@@ -217,7 +226,7 @@ def returned(state: State, executor: Executor, event: Returned) -> None:
         actors.ended(state, task)
 
 
-def retry(state: State, task: Task) -> None:
+def retry(state: State, task: Task, had_ended: bool = False) -> None:
     """Run a lost call again."""
-    endings.again(state, task)
+    endings.again(state, task, had_ended)
     enqueue(state, task)

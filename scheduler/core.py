@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpi_runtime.scheduler import actors, calls, cancel, explain, groups, names, objects, recovery, streams
+from mpi_runtime.gpu.ledger import Inventory
+from mpi_runtime.scheduler import actors, calls, cancel, devices, explain, groups, names, objects, recovery, streams
 from mpi_runtime.scheduler.events import (
     Blocked,
     Call,
@@ -30,9 +31,11 @@ from mpi_runtime.scheduler.events import (
     Spec,
     Subscribed,
     TakenBack,
+    Titled,
     Unblocked,
     Yielded,
 )
+from mpi_runtime.scheduler.history import note_clock
 from mpi_runtime.scheduler.limits import UNIT
 from mpi_runtime.scheduler.nodes import RUNNING, STARTING, Bundle, Executor, Node, Rank
 from mpi_runtime.scheduler.placement import look_for_stuck, serve, settle
@@ -62,6 +65,7 @@ class Scheduler:
             Unblocked: self._unblocked,
             Killed: self._killed,
             Left: self._left,
+            Titled: self._titled,
             Yielded: self._yielded,
             Consumed: self._consumed,
             Cancelled: self._cancelled,
@@ -78,22 +82,24 @@ class Scheduler:
         if client is None:
             return
         executor = client.executor
-        ended = False
+        ended: Done | Returned | None = None
         for event in events:
             kind = type(event)
             if kind is Call:
-                calls.submit(state, client, event)  # type: ignore[arg-type]
+                calls.submit(state, client, event, now)  # type: ignore[arg-type]
             elif kind is Done:
                 assert executor is not None
                 calls.done(state, executor, event)  # type: ignore[arg-type]
-                ended = True
+                ended = event  # type: ignore[assignment]
             elif kind is Released:
                 objects.on_released(state, client, event.ids)  # type: ignore[union-attr]
             else:
-                ended |= kind is Returned
+                if kind is Returned:
+                    ended = event  # type: ignore[assignment]
                 self._handlers[kind](client, event, now)  # type: ignore[operator]
-        if ended:
+        if ended is not None:
             assert executor is not None
+            note_clock(executor.rank.node, ended.start_us + ended.duration_us, now)
             settle(state, executor, now)
 
     def handle_rank(self, event: RankEvent, now: int) -> None:
@@ -104,11 +110,11 @@ class Scheduler:
         elif isinstance(event, TakenBack):
             recovery.taken_back(state, event, now)
         elif isinstance(event, ExecutorDied):
-            recovery.executor_died(state, event)
+            recovery.executor_died(state, event, now)
         elif isinstance(event, ExecutorStarted):
             executor = state.executors.get(event.executor)
             if executor is not None:
-                executor.pid = event.pid
+                executor.process.pid = event.pid
                 if executor.state == STARTING:
                     executor.state = RUNNING
         elif isinstance(event, Fetched):
@@ -206,6 +212,11 @@ class Scheduler:
         if actor is not None:
             actors.end(self.state, actor, "ended itself with exit_actor() or sys.exit()", force=False)
 
+    def _titled(self, client: Client, event: Titled, now: int) -> None:
+        assert client.executor is not None
+        if client.executor.actor is not None:
+            client.executor.actor.title = client.executor.process.name = event.title
+
     def _named(self, client: Client, event: Named, now: int) -> None:
         names.claim(self.state, client, event)
 
@@ -223,7 +234,9 @@ def join(state: State, event: RankJoined) -> None:
     """A rank is ready: its resources go into the pool of its node. The driver belongs to the node of rank 0."""
     node = state.nodes.get(event.host)
     if node is None:
-        node = Node(host=event.host, hostname=event.hostname, total=Pool(0, 0, {}, []), free=Pool(0, 0, {}, []))
+        gpus = Inventory()
+        total, free = Pool(0, 0, {}, [], [], gpus), Pool(0, 0, {}, [], [], gpus)
+        node = Node(host=event.host, hostname=event.hostname, total=total, free=free)
         node.labels = {NODE_ID: node.id, HOSTNAME: event.hostname}
         state.nodes[event.host] = node
     node.labels.update(event.labels)
@@ -239,12 +252,13 @@ def join(state: State, event: RankJoined) -> None:
     node.free.cpu += node.total.cpu - before
     for pool in (node.total, node.free):
         pool.memory += event.memory
-        pool.devices.extend([UNIT] * (event.gpu // UNIT))
         for name, units in event.custom.items():
             pool.custom[name] = pool.custom.get(name, 0) + units
+    devices.join(state, node, rank, event)
     if node.hosts_executors:
         state.index.update(node)
     if event.rank == 0:
+        state.wall_us = event.wall_us
         state.add_client(DRIVER, node, None)
     for group in state.waiting_groups.values():
         groups.look_at_nodes(state, group)

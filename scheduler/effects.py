@@ -82,6 +82,8 @@ class StartExecutor(Struct, array_like=True, tag=80, gc=False):
     cpus: list[int]
     """Processor numbers to run on; empty: those of the rank."""
     rlimits: dict[str, int] = {}
+    devices: list[str] = []
+    """UUIDs of the devices, in the order of `gpus`."""
 
 
 class StopExecutor(Struct, array_like=True, tag=81, gc=False):

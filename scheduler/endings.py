@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mpi_runtime.scheduler import objects
-from mpi_runtime.scheduler.events import Value
+from mpi_runtime.scheduler.events import CANCELLED_TEXT, Value
 from mpi_runtime.scheduler.tasks import CANCEL, FAIL, FINISHED, RETRY, Task, advance, return_ids
 
 if TYPE_CHECKING:
@@ -27,10 +27,11 @@ def fail(state: State, task: Task, code: str, message: str, table: dict[int, int
     state.failed += 1
 
 
-def again(state: State, task: Task) -> None:
-    """A call that was lost will be run once more: it has one retry less, and is ready."""
+def again(state: State, task: Task, had_ended: bool = False) -> None:
+    """A call that was lost will be run once more, and is ready. It has one retry less, unless it `had_ended`."""
     advance(task, RETRY)
-    task.retries -= task.retries > 0
+    if not had_ended and task.retries > 0:
+        task.retries -= 1
     task.executor = None
     task.call.attempt += 1
     state.retried += 1
@@ -38,7 +39,7 @@ def again(state: State, task: Task) -> None:
 
 def cancelled(state: State, task: Task) -> None:
     """The call will not run, or not run on, because somebody cancelled it."""
-    fail(state, task, "TaskCancelledError", f"{task.function.spec.name} was cancelled by cancel().", CANCEL)
+    fail(state, task, "TaskCancelledError", CANCELLED_TEXT.format(task.function.spec.name), CANCEL)
 
 
 def forget_child(state: State, task: Task) -> None:

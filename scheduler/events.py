@@ -9,6 +9,8 @@ are 10 000 to one. Payloads are opaque: nothing here looks inside them.
 
 from msgspec import Struct
 
+from mpi_runtime.gpu.device import Device, Link
+
 TASK, ACTOR, METHOD = 0, 1, 2
 STREAMING, DYNAMIC = -1, -2
 """For `num_returns`: items are given one by one while the call runs; or their references, when it has ended."""
@@ -92,6 +94,8 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     """For ACTOR: a call whose arguments are there need not wait for earlier ones of the same caller."""
     where: Where | None = None
     """None: on any node."""
+    gpu_memory: int = 0
+    """Bytes of each of its GPUs, or without `gpu` of one."""
 
 
 class Call(Struct, array_like=True, tag=2, gc=False):
@@ -117,6 +121,8 @@ class Done(Struct, array_like=True, tag=3, gc=False):
     id: bytes
     data: bytes
     duration_us: int
+    start_us: int = 0
+    """When it began, by the monotonic clock of its host."""
 
 
 class Stored(Struct, array_like=True, gc=False):
@@ -147,6 +153,8 @@ class Returned(Struct, array_like=True, tag=4, gc=False):
     """Whether user code raised."""
     may_retry: bool = True
     """Whether it raised what it may be run again for."""
+    start_us: int = 0
+    """As of `Done`."""
 
 
 class Put(Struct, array_like=True, tag=5, gc=False):
@@ -193,6 +201,10 @@ class Killed(Struct, array_like=True, tag=11, gc=False):
     no_restart: bool = True
 
 
+CANCELLED_TEXT = "{} was cancelled by cancel()."
+"""What is said of a call: by the scheduler if it did not run, else by its executor."""
+
+
 class Cancelled(Struct, array_like=True, tag=15, gc=False):
     """A client wants the call that makes an object not to run, or not to run on."""
 
@@ -225,6 +237,12 @@ class Left(Struct, array_like=True, tag=14, gc=False):
     """An actor ends itself: its process runs no further call."""
 
     actor: bytes
+
+
+class Titled(Struct, array_like=True, tag=24, gc=False):
+    """An actor that has just been made says what it calls itself: its own `repr`."""
+
+    title: str
 
 
 class Query(Struct, array_like=True, tag=12, gc=False):
@@ -287,6 +305,7 @@ ClientEvent = (
     | Consumed
     | Cancelled
     | Left
+    | Titled
     | Spec
     | Call
     | Done
@@ -314,6 +333,7 @@ class RankJoined(Struct, array_like=True, tag=40, gc=False):
     cpu: int
     """CPU units that it adds to the node: ranks of one host that may use the same processors add them once."""
     gpu: int
+    """GPU units that it was told to believe in: nothing was found. Together with `devices` for one host it is void."""
     memory: int
     custom: dict[str, int]
     arena: int
@@ -321,6 +341,16 @@ class RankJoined(Struct, array_like=True, tag=40, gc=False):
     pid: int = 0
     labels: dict[str, str] = {}
     """Of its node."""
+    wall_us: int = 0
+    """The time since 1970 less the monotonic clock of its host."""
+    devices: list[Device] = []
+    """GPUs that it can use. Ranks of one host may name the same."""
+    links: list[Link] = []
+    """How they are connected."""
+    gpu_problems: list[str] = []
+    """What is wrong with GPUs of this host, in words."""
+    gpu_error: str = ""
+    """Why it could not find out whether there are GPUs, in words."""
 
 
 class TakenBack(Struct, array_like=True, tag=41, gc=False):

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.scheduler import listing, names, objects, strategies, tasks
+from mpi_runtime.scheduler import devices, history, listing, names, objects, strategies, tasks
 from mpi_runtime.scheduler.effects import Answer
 from mpi_runtime.scheduler.events import Query, Where
 from mpi_runtime.scheduler.groups import Group
 from mpi_runtime.scheduler.limits import EXPLAINED_MAX, UNIT
 from mpi_runtime.scheduler.nodes import Bundle, Source, node_of
-from mpi_runtime.scheduler.resources import Pool, amount, pool_for
+from mpi_runtime.scheduler.resources import Pool, amount
 from mpi_runtime.scheduler.state import State
 from mpi_runtime.scheduler.tasks import Task
 
@@ -31,7 +31,8 @@ def _resources(pools: list[Pool]) -> dict[str, float]:
         named = {"CPU": pool.cpu, "GPU": sum(pool.devices), **pool.custom}
         for name, units in named.items():
             total[name] = total.get(name, 0) + units
-        total["memory"] = total.get("memory", 0) + pool.memory * UNIT
+        for name, amount_of in (("memory", pool.memory), ("gpu_memory", sum(pool.device_memory))):
+            total[name] = total.get(name, 0) + amount_of * UNIT
     return {name: units / UNIT for name, units in total.items() if units > 0}
 
 
@@ -47,8 +48,8 @@ def available_resources(state: State, _: bytes) -> dict[str, float]:
     return _resources([node.free for node in state.nodes.values()])
 
 
-def nodes(state: State, _: bytes) -> list[dict[str, Any]]:
-    """One entry for each node."""
+def nodes(state: State, id: bytes) -> list[dict[str, Any]]:
+    """One entry for each node, or for the one with this id."""
     return [
         {
             "NodeID": node.id,
@@ -60,9 +61,11 @@ def nodes(state: State, _: bytes) -> list[dict[str, Any]]:
             "Labels": node.labels,
             "ranks": [rank.number for rank in node.ranks],
             "cpus": node.cpus,
+            "gpus": devices.table(node),
+            "gpu_problems": node.gpu_problems,
             "executors": sum(len(rank.executors) for rank in node.ranks),
         }
-        for node in state.nodes.values()
+        for node in listing.chosen(state.nodes, listing.number(id))
     ]
 
 
@@ -93,7 +96,7 @@ def group(state: State, id: bytes) -> bytes | None:
 
 def group_table(state: State, id: bytes) -> list[dict[str, Any]]:
     """One entry for each placement group, or for the one with this id."""
-    return [_group_entry(state, group) for group in state.groups.values() if id in (b"", group.id)]
+    return [_group_entry(state, group) for group in listing.chosen(state.groups, id)]
 
 
 def _group_entry(state: State, group: Group) -> dict[str, Any]:
@@ -101,7 +104,7 @@ def _group_entry(state: State, group: Group) -> dict[str, Any]:
     return {
         "placement_group_id": group.id.hex(),
         "name": group.name[1] if group.name is not None else "",
-        "bundles": [_resources([pool_for(request)]) for request in group.requests],
+        "bundles": [listing.required(request) for request in group.requests],
         "nodes": [bundle.node.id for bundle in group.bundles],
         "strategy": group.strategy,
         "state": "CREATED" if group.bundles else "PENDING",
@@ -222,5 +225,6 @@ QUERIES: dict[str, Callable[[State, bytes], Any]] = {
     "actors": listing.actors,
     "objects": listing.objects,
     "workers": listing.workers,
+    "history": history.history,
     "explain": explain,
 }

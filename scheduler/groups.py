@@ -131,7 +131,7 @@ def place(state: State, group: Group, spots: packing.Spots) -> None:
     for index, host in spots:
         node = state.nodes[host]
         grant = take(group.requests[index], node.free)
-        total = pool_of(grant, len(node.total.devices))
+        total = pool_of(grant, node.total)
         bundle = Bundle(total=total, free=copy_of(total), group=group.id, index=index, node=node, grant=grant)
         placed[index] = bundle
         node.bundles.append(bundle)

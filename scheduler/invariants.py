@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from mpi_runtime.scheduler import devices
 from mpi_runtime.scheduler.actors import ALIVE, CREATING, DEAD, RESTARTING, out_of_order, room_for
 from mpi_runtime.scheduler.events import STRICT_PACK, STRICT_SPREAD
 from mpi_runtime.scheduler.groups import find_spots
@@ -110,7 +111,7 @@ def check_bundle(state: State, bundle: Bundle) -> None:
     name = f"bundle {bundle.index} of group {bundle.group.hex()}"
     grants = grants_of(bundle, bundle.node)
     check_source(bundle, name, grants)
-    granted = pool_of(bundle.grant, len(bundle.node.total.devices))
+    granted = pool_of(bundle.grant, bundle.node.total)
     holds(bundle.total == granted, f"{name} has {bundle.total}, and was granted {bundle.grant}")
     group = state.groups.get(bundle.group)
     holds((group is None) == bundle.removed, f"{name} was removed and its group was not, or the reverse")
@@ -135,19 +136,23 @@ def grants_of(source: Source, node: Node) -> list[tuple[Grant, bool]]:
 def check_source(source: Source, name: str, grants: list[tuple[Grant, bool]]) -> None:
     """Free and granted add up to the total, for every resource; blocked calls have lent their CPU."""
     free, total = source.free, source.total
-    granted = Pool(0, 0, dict.fromkeys(total.custom, 0), [0] * len(total.devices))
+    granted = Pool(0, 0, dict.fromkeys(total.custom, 0), [0] * len(total.devices), [0] * len(total.devices))
     for grant, is_lent in grants:
         granted.cpu += 0 if is_lent else grant.cpu
         granted.memory += grant.memory
         for resource, units in grant.custom:
             granted.custom[resource] += units
-        for device, units in grant.devices:
+        for device, units, memory in grant.devices:
             granted.devices[device] += units
+            granted.device_memory[device] += memory
     holds(free.cpu + granted.cpu == total.cpu, f"{name}: CPU {free.cpu} free, {granted.cpu} granted of {total.cpu}")
     holds(free.memory + granted.memory == total.memory and free.memory >= 0, f"{name}: memory does not add up")
     for device, units in enumerate(total.devices):
         holds(free.devices[device] + granted.devices[device] == units, f"{name}: GPU {device} does not add up")
         holds(free.devices[device] >= 0, f"{name}: GPU {device} is oversold")
+    for device, memory in enumerate(total.device_memory):
+        adds_up = free.device_memory[device] + granted.device_memory[device] == memory
+        holds(adds_up and free.device_memory[device] >= 0, f"{name}: memory of GPU {device} does not add up")
     for resource, units in total.custom.items():
         holds(free.custom[resource] + granted.custom[resource] == units, f"{name}: {resource} does not add up")
         holds(free.custom[resource] >= 0, f"{name}: {resource} is oversold")
@@ -196,7 +201,9 @@ def check_executor(state: State, executor: Executor) -> None:
         holds(sum(places) == 1, f"{name} is in {sum(places)} places")
     is_killed = isinstance(executor.source, Bundle) and executor.source.removed
     has_use = executor.actor is not None or bool(executor.in_hand) or is_killed
-    holds((executor.grant is not None) == has_use, f"{name} has a grant and nothing to do, or the reverse")
+    keeps_devices = executor.state == STOPPING and bool(executor.key.devices)  # others wait for them
+    has_grant = executor.grant is not None
+    holds(has_grant == has_use or keeps_devices, f"{name} has a grant and nothing to do, or the reverse")
     holds(executor.grant is not None or executor.source is node, f"{name} has no grant, but a source")
     holds(node_of(executor.source) is node, f"{name} has a grant of another node")
     holds(executor.queue is None or allows(executor.queue.where, executor.source), f"{name} is not where it may be")
@@ -238,7 +245,7 @@ def check_queue(state: State, queue: Queue) -> None:
     if queue.loaded:
         holds(queue in state.alarms, "nobody will look for stuck executors of a queue")
     holds(all(one.reserved_for is queue for one in queue.reserved), "a queue's reservation is not known to the node")
-    if queue.ready and not queue.executors:
+    if queue.ready and not queue.executors and not devices.still_awaited(state, queue):
         waits = any(has_room(source, queue) for source in sources(state, queue.where))
         holds(not waits, f"{len(queue.ready)} call(s) wait for {queue.request} although a node or bundle has room")
 

@@ -2,7 +2,9 @@
 
 from typing import Final
 
-UNIT: Final = 10_000
+from mpi_runtime.gpu import ledger
+
+UNIT: Final = ledger.UNIT
 """One CPU, one GPU, or 1.0 of a custom resource: amounts are integers, so that shares add up exactly."""
 
 PUSH_BYTES_MAX: Final = 4096
@@ -40,6 +42,9 @@ RESERVATION_US_MAX: Final = 10_000_000
 
 DEPTH_MAX: Final = 255
 """Nesting of calls that is told apart: deeper calls are served first; beyond this all count alike."""
+
+HISTORY_CALLS_MAX: Final = 100_000
+"""Calls that have ended and are remembered for `timeline()`: as many as Ray remembers; about 30 MB in the head."""
 
 EXPLAINED_MAX: Final = 20
 """Entries of a list in an explanation."""

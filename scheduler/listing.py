@@ -1,8 +1,12 @@
-"""Lists of what there is, for programs and people that look: one dictionary for each call, actor, object or process."""
+"""Lists of what there is, for programs and people that look: one dictionary for each call, actor, object or process.
+
+Each takes an id: empty for all, or that of the one to be told of, which costs no more than that one.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from mpi_runtime.scheduler import actors as actor_states
 from mpi_runtime.scheduler import objects as object_states
@@ -18,6 +22,8 @@ if TYPE_CHECKING:
     from mpi_runtime.scheduler.state import State
     from mpi_runtime.scheduler.tasks import Task
 
+K = TypeVar("K")
+T = TypeVar("T")
 KINDS = {TASK: "NORMAL_TASK", ACTOR: "ACTOR_CREATION_TASK", METHOD: "ACTOR_TASK"}
 WAITS = {
     WAITING: "PENDING_ARGS_AVAIL", READY: "PENDING_NODE_ASSIGNMENT", LOST: "PENDING_NODE_ASSIGNMENT",
@@ -30,9 +36,24 @@ LIVES = {
 }  # fmt: skip
 
 
-def tasks(state: State, _: bytes) -> list[dict[str, Any]]:
-    """Every call that has not ended."""
-    live = {found.task.id: found.task for found in state.objects.values() if found.task is not None}
+def chosen(table: Mapping[K, T], key: K | Literal[b""]) -> Iterable[T]:
+    """What a table has under this key, if anything; all of it for an empty one."""
+    if key == b"":
+        return table.values()
+    found = table.get(key)
+    return () if found is None else (found,)
+
+
+def number(id: bytes) -> int | Literal[b""]:
+    """The number for which an id stands: of an executor, or of a node."""
+    return int.from_bytes(id, "big") if id else b""
+
+
+def tasks(state: State, id: bytes) -> list[dict[str, Any]]:
+    """Every call that has not ended, or the one with this id."""
+    live = {found.task.id: found.task for found in chosen(state.objects, id) if found.task is not None}
+    if id:
+        return [_task(live[id])] if id in live else []  # it may be the id of a call's second value
     return [_task(task) for task in sorted(live.values(), key=lambda task: task.order)]
 
 
@@ -48,7 +69,7 @@ def _task(task: Task) -> dict[str, Any]:
         "node_id": executor.rank.node.id if executor is not None else None,
         "worker_id": f"{executor.id:032x}" if executor is not None else None,
         "worker_pid": executor.pid if executor is not None else None,
-        "required_resources": _required(task.function.request),
+        "required_resources": required(task.function.request),
     }
 
 
@@ -65,24 +86,29 @@ def _state(task: Task) -> str:
     return WAITS[task.state]
 
 
-def _required(request: Request) -> dict[str, float]:
+def required(request: Request) -> dict[str, float]:
+    """Amounts by name."""
     named = {"CPU": request.cpu, "GPU": request.gpu, **dict(request.custom)}
     needs = {name: units / UNIT for name, units in named.items() if units}
-    return needs | ({"memory": float(request.memory)} if request.memory else {})
+    bytes_needed = {"memory": request.memory, "gpu_memory": request.gpu_memory}
+    return needs | {name: float(amount) for name, amount in bytes_needed.items() if amount}
 
 
 def _held(grant: Grant) -> dict[str, float]:
-    return _required(Request(grant.cpu, sum(units for _, units in grant.devices), grant.memory, grant.custom))
+    gpu = sum(units for _, units, _ in grant.devices)
+    gpu_memory = sum(memory for _, _, memory in grant.devices)
+    return required(Request(grant.cpu, gpu, grant.memory, grant.custom, gpu_memory))
 
 
-def actors(state: State, _: bytes) -> list[dict[str, Any]]:
-    """Every actor that lives, or of which somebody has a handle."""
+def actors(state: State, id: bytes) -> list[dict[str, Any]]:
+    """Every actor that lives, or of which somebody has a handle; or the one with this id."""
     return [
         {
             "actor_id": actor.id.hex(),
             "class_name": actor.creation.function.spec.name,
             "state": LIVES[actor.state],
             "name": actor.name[1] if actor.name is not None else "",
+            "repr_name": actor.title,
             "ray_namespace": actor.name[0] if actor.name is not None else "",
             "node_id": actor.executor.rank.node.id if actor.executor is not None else None,
             "pid": actor.executor.pid if actor.executor is not None else None,
@@ -90,12 +116,12 @@ def actors(state: State, _: bytes) -> list[dict[str, Any]]:
             "death_cause": actor.cause or None,
             "pending_calls": sum(len(queue) for queue in actor.callers.values()),
         }
-        for actor in state.actors.values()
+        for actor in chosen(state.actors, id)
     ]
 
 
-def objects(state: State, _: bytes) -> list[dict[str, Any]]:
-    """Every object of the store."""
+def objects(state: State, id: bytes) -> list[dict[str, Any]]:
+    """Every object of the store, or the one with this id."""
     return [
         {
             "object_id": found.id.hex(),
@@ -104,14 +130,14 @@ def objects(state: State, _: bytes) -> list[dict[str, Any]]:
             "node_ids": [state.nodes[host].id for host in found.copies or ()],
             "reference_count": found.references,
         }
-        for found in state.objects.values()
+        for found in chosen(state.objects, id)
         if found.actor is None
     ]
 
 
-def workers(state: State, _: bytes) -> list[dict[str, Any]]:
-    """Every process that runs user code for the job, besides the driver."""
-    return [_worker(executor) for executor in state.executors.values()]
+def workers(state: State, id: bytes) -> list[dict[str, Any]]:
+    """Every process that runs user code for the job, besides the driver; or the one with this id, its number."""
+    return [_worker(executor) for executor in chosen(state.executors, number(id))]
 
 
 def _worker(executor: Executor) -> dict[str, Any]:

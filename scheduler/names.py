@@ -1,7 +1,8 @@
 """Names of actors: who has which, from the claim before its creation until it is told to end.
 
 A name is claimed before the call that creates the actor is submitted, so that of two clients that want it at the same
-time exactly one gets it, and the other hears of the first one's actor.
+time exactly one gets it, and the other hears of the first one's actor: when its creation has been submitted, since the
+other's calls must not come before that.
 """
 
 from __future__ import annotations
@@ -30,33 +31,59 @@ class Name(Struct, eq=False, gc=False):
     """Who claimed it."""
     detached: bool
     """Whether the actor lives until it is killed or the job ends, whoever has handles."""
+    waiting: list[tuple[int, Named]] = []
+    """Claims of other clients before the creation; each is answered after it."""
 
 
 def claim(state: State, client: Client, event: Named) -> None:
     """A client wants a name for an actor that it is about to create. It is told who has the name then."""
     key = (event.namespace, event.name)
-    found = look_up(state, key)
-    if found is None or (found.client == client.id and found.actor not in state.actors):
-        found = state.names[key] = Name(event.actor, event.handle, client.id, event.detached)
+    found = state.names.get(key)
+    if found is not None and found.actor not in state.actors and found.client != client.id:
+        found.waiting.append((client.id, event))
+        return
+    if found is None or found.actor not in state.actors:  # Ctrl-C may have come between its claim and the creation
+        waiting = [] if found is None else found.waiting
+        found = state.names[key] = Name(event.actor, event.handle, client.id, event.detached, waiting)
         client.claims[event.actor] = key
-    state.to_client(client.id, Answer(event.request, msgspec.msgpack.encode([found.actor, found.handle])))
+    answer(state, client.id, event, found)
+
+
+def answer(state: State, client: int, event: Named, name: Name) -> None:
+    """Tell a client who has the name that it wanted."""
+    state.to_client(client, Answer(event.request, msgspec.msgpack.encode([name.actor, name.handle])))
 
 
 def look_up(state: State, key: tuple[str, str]) -> Name | None:
-    """Who has a name. A claim whose client died before it had created the actor counts for nothing."""
+    """Who has a name, if the actor was created."""
     found = state.names.get(key)
-    if found is not None and found.actor not in state.actors and found.client not in state.clients:
-        del state.names[key]
-        return None
-    return found
+    return found if found is not None and found.actor in state.actors else None
 
 
 def created(state: State, actor: Actor) -> None:
     """The creation of an actor was submitted: if it is to be detached, nobody's handle counts."""
     client = state.clients[actor.creation.client]
     actor.name = client.claims.pop(actor.id, None)
-    if actor.name is not None and state.names[actor.name].detached:
+    if actor.name is None:
+        return
+    name = state.names[actor.name]
+    if name.detached:
         objects.hold(state, actor.id)
+    for other, event in name.waiting:
+        if other in state.clients:
+            answer(state, other, event, name)
+    name.waiting = []
+
+
+def client_died(state: State, client: Client) -> None:
+    """What a client had claimed and not created is claimed by those who wait for it."""
+    for actor, key in client.claims.items():
+        name = state.names.get(key)
+        if name is not None and name.actor == actor:
+            del state.names[key]
+            for other, event in name.waiting:
+                if other in state.clients:
+                    claim(state, state.clients[other], event)
 
 
 def ended(state: State, actor: Actor) -> None:

@@ -59,6 +59,18 @@ class Source(Struct, eq=False, gc=False):
     reserved_until_us: int = 0
 
 
+class Process(Struct, eq=False, gc=False):
+    """What is remembered of an executor's process when it is gone."""
+
+    executor: int
+    rank: int
+    node: Node
+    pid: int = 0
+    actor: bytes = b""
+    name: str = ""
+    """Of an actor: what it calls itself, or its class."""
+
+
 class Executor(Struct, eq=False, gc=False):
     """A process that runs user code. It holds a grant exactly while it has calls in hand or is an actor."""
 
@@ -67,8 +79,8 @@ class Executor(Struct, eq=False, gc=False):
     key: Key
     source: Source
     """What its grant was taken from; its node while it has none."""
+    process: Process
     state: int = STARTING
-    pid: int = 0
     queue: Queue | None = None
     """The queue that it serves, while it has a grant for calls of that queue."""
     grant: Grant | None = None
@@ -96,6 +108,11 @@ class Executor(Struct, eq=False, gc=False):
     idle_since_us: int = 0
     expected_death: str = ""
     """Why it was told to stop."""
+
+    @property
+    def pid(self) -> int:
+        """Its process number; 0: not known yet."""
+        return self.process.pid
 
     def running(self) -> Task | None:
         """The call that it runs, or will run first."""
@@ -130,7 +147,13 @@ class Node(Source, kw_only=True, eq=False, gc=False):
     """CPU units that the user stated; -1: as many as processors."""
     idle: dict[Key, dict[int, Executor]] = {}
     """Executors without a grant, by key; in each the last to become idle is the last entry."""
+    clock_ahead_us: int = NOTHING
+    """How much the head's clock is ahead of this host's, at most: see `history.py`."""
     arena: int = 0
+    gpu_problems: list[str] = []
+    """What is wrong with its GPUs, in words."""
+    gpu_error: str = ""
+    """Why a rank of it could not find out whether there are any."""
 
     @property
     def id(self) -> str:
@@ -228,6 +251,6 @@ def rarest(request: Request) -> tuple[str, int]:
     """The requested resource that fewest nodes will have, and how much of it."""
     if request.custom:
         return request.custom[0]
-    if request.gpu:
+    if request.needs_device:
         return "GPU", request.gpu
     return "CPU", request.cpu if request.cpu else -(1 << 62)

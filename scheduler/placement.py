@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
-from mpi_runtime.scheduler import objects, strategies
+from mpi_runtime.scheduler import devices, objects, strategies
 from mpi_runtime.scheduler.effects import StartExecutor, TakeBack
 from mpi_runtime.scheduler.limits import (
     FORK_WORTH_US,
@@ -24,10 +24,10 @@ from mpi_runtime.scheduler.limits import (
     UNIT,
     VICTIMS_MAX,
 )
-from mpi_runtime.scheduler.nodes import Executor, Key, Node, Source, node_of
+from mpi_runtime.scheduler.nodes import STOPPING, Executor, Key, Node, Process, Source, node_of
 from mpi_runtime.scheduler.queues import Queue, mark_dirty, requeue
-from mpi_runtime.scheduler.reservations import end_reservation, reserve
-from mpi_runtime.scheduler.resources import Pool, copy_of, fits, give_back, take
+from mpi_runtime.scheduler.reservations import end_reservation, reserve, stop_idle
+from mpi_runtime.scheduler.resources import Grant, Pool, copy_of, fits, give_back, take, take_devices
 from mpi_runtime.scheduler.tasks import SEND, STAGED, STAGING, TAKE_BACK, Function, Task, advance
 
 if TYPE_CHECKING:
@@ -88,35 +88,58 @@ def reuse(state: State, queue: Queue, better: Queue | None, now: int) -> bool:
 
 def acquire(state: State, queue: Queue, now: int) -> Executor | None:
     """One more executor for the queue, with a grant; None if there is no room or it is not worth it."""
-    source = find_source(state, queue)
-    if source is None:
-        return None
     is_spread = queue.where is not None and queue.where.spread  # then it is always worth it
-    work_us = backlog_us(queue)
-    if queue.executors and work_us < STEAL_WORTH_US // 2 and not is_spread:
-        return None
+    while (source := find_source(state, queue)) is not None:
+        work_us = backlog_us(queue)
+        if queue.executors and work_us < STEAL_WORTH_US // 2 and not is_spread:
+            return None
+        node = node_of(source)
+        chosen = devices.pick(node, queue, source.free) if queue.request.needs_device else None
+        grant = take_devices(queue.request, source.free, chosen) if chosen else take(queue.request, source.free)
+        key = Key(queue.environment, queue.threads, tuple(device for device, _, _ in grant.devices))
+        idle = node.idle.get(key)
+        if idle:
+            executor = idle.popitem()[1]
+        elif queue.executors and work_us < FORK_WORTH_US and not is_spread:
+            give_back(grant, source.free)
+            return None
+        elif key.devices and (others := devices.in_the_way(node, source, key)):
+            give_back(grant, source.free)
+            if len(devices.still_awaited(state, queue)) >= len(queue.ready):
+                return None
+            make_way(state, source, others)
+            queue.awaited.append(others)
+            continue
+        else:
+            executor = start_executor(state, node, key)
+        hire(state, queue, executor, source, grant, now)
+        return executor
+    return None
+
+
+def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: Grant, now: int) -> None:
+    """The executor serves the queue with this grant."""
     node = node_of(source)
-    grant = take(queue.request, source.free)
-    key = Key(queue.environment, queue.threads, tuple(device for device, _ in grant.devices))
-    idle = node.idle.get(key)
-    if idle:
-        executor = idle.popitem()[1]
-    elif queue.executors and work_us < FORK_WORTH_US and not is_spread:
-        give_back(grant, source.free)
-        return None
-    else:
-        executor = start_executor(state, node, key)
     state.index.update(node)
     if queue.reserved:
         end_reservation(state, queue)
-    if is_spread:
+    if queue.where is not None and queue.where.spread:
         state.last_spread = node.host
     executor.grant = grant
     executor.source = source
     executor.queue = queue
     executor.progress_us = now
     queue.executors[executor.id] = executor
-    return executor
+
+
+def make_way(state: State, source: Source, others: list[Executor]) -> None:
+    """End executors that idle with devices another one is to have. Until they are gone these are theirs."""
+    for executor in others:
+        if executor.state != STOPPING:
+            stop_idle(state, executor)
+        executor.source = source
+        executor.grant = devices.take_rest(executor, source.free)
+    state.index.update(node_of(source))
 
 
 def find_source(state: State, queue: Queue) -> Source | None:
@@ -138,15 +161,18 @@ def backlog_us(queue: Queue) -> int:
 
 
 def start_executor(state: State, node: Node, key: Key) -> Executor:
-    """Fork an executor on the rank of the node that has fewest."""
-    ranks = [rank for rank in node.ranks if rank.hosts_executors]
+    """Fork an executor on the rank of the node that has fewest, among those that can use its devices."""
+    ranks = devices.ranks_for(node, key.devices)
     rank = min(ranks, key=lambda rank: (len(rank.executors), rank.number))
-    executor = Executor(state.next_executor, rank, key, node)
+    executor = Executor(state.next_executor, rank, key, node, Process(state.next_executor, rank.number, node))
     state.next_executor += 1
     rank.executors[executor.id] = executor
     state.executors[executor.id] = executor
     state.add_client(executor.id, node, executor)
-    effect = StartExecutor(executor.id, dict(key.environment), list(key.devices), key.threads, node.cpus)
+    effect = StartExecutor(
+        executor.id, dict(key.environment), list(key.devices), key.threads, node.cpus,
+        devices=devices.uuids(node, key.devices),
+    )  # fmt: skip
     state.to_rank(rank.number, effect)
     return executor
 
@@ -252,6 +278,7 @@ def dedicate(executor: Executor) -> None:
     task = next(iter(executor.in_hand.values()))
     assert task.actor is not None
     executor.actor = task.actor
+    executor.process.actor, executor.process.name = task.id, task.function.spec.name
     task.actor.executor = executor
 
 

@@ -43,6 +43,8 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
     loaded: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
     """Those with calls behind the one they run, and not blocked; those without news for longest come first."""
     dirty: bool = False
+    awaited: list[list[Executor]] = field(default_factory=list)
+    """Executors that were told to end so that calls of the queue can have their devices: for each call some."""
 
     def position(self) -> int:
         """Of its first call."""

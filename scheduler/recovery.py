@@ -3,8 +3,9 @@
 An executor's death, in steps, each closing a race:
 1. Its agent has read everything that it sent before it died, so results that had been sent have been handled.
 2. Calls that it had not started go back to the front of their queues; this is not a retry.
-3. The call that it ran, and those that it had run before and not told the results of, are run again while they have
-   retries left, else they fail with the cause of death.
+3. The call that it ran is run again while it has retries left, else it fails with the cause of death. Those that it
+   had run before and not told the results of are run again at no cost, if they may be at all: the death is not theirs,
+   and calls that are queued before one that kills its process would else be lost with it.
 4. If it was an actor which is not created again, the calls in hand and those pending get the cause. If it is, calls
    that it had not started and those that have retries left are run again, before those pending.
 5. Arena extents that it was given and that no object lies in are freed, by an effect that names the executor: a `Free`
@@ -15,9 +16,12 @@ An executor's death, in steps, each closing a race:
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import actors, calls, endings, groups, objects
+from itertools import islice
+
+from mpi_runtime.scheduler import actors, calls, endings, groups, history, names, objects
 from mpi_runtime.scheduler.effects import Free
 from mpi_runtime.scheduler.events import ExecutorDied, Fetched, TakenBack
+from mpi_runtime.scheduler.limits import STUCK_US
 from mpi_runtime.scheduler.nodes import Bundle, Executor
 from mpi_runtime.scheduler.placement import ask_for_the_rest, leave, note_load, offer, settle, staged
 from mpi_runtime.scheduler.queues import mark_dirty, requeue
@@ -61,12 +65,15 @@ def unblocked(state: State, executor: Executor, now: int) -> None:
     if running is not None:
         advance(running, UNBLOCK)
     queue = executor.queue
-    if queue is not None:
-        if executor.stuck:
-            note_load(queue, executor)
-            return
+    if queue is None:
+        return
+    if executor.stuck:
+        note_load(queue, executor)
+    else:
         queue.executors[executor.id] = executor
         offer(state, executor, now)
+    if queue.loaded:  # calls stand behind it again that were being taken back
+        state.alarms.set(queue, now + STUCK_US)
 
 
 def taken_back(state: State, event: TakenBack, now: int) -> None:
@@ -84,14 +91,14 @@ def taken_back(state: State, event: TakenBack, now: int) -> None:
         return
     if executor.blocked or (executor.stuck and executor.in_hand):
         note_load(queue, executor)
-        if (
-            tasks or executor.blocked
-        ):  # it may have blocked while fewer were being taken back, or more were on their way
-            ask_for_the_rest(state, executor)
+        wants_rest = bool(tasks) or executor.blocked
     else:
         executor.stuck = False
         queue.executors[executor.id] = executor
         offer(state, executor, now)
+        wants_rest = bool(tasks) and any(task.is_cancelled for task in islice(executor.in_hand.values(), 1, None))
+    if wants_rest:  # it blocked, or a call was cancelled, while fewer were being taken back or more were on their way
+        ask_for_the_rest(state, executor)
 
 
 def give_elsewhere(state: State, tasks: list[Task]) -> None:
@@ -105,11 +112,14 @@ def give_elsewhere(state: State, tasks: list[Task]) -> None:
     requeue(state, [task for task in tasks if task.state == READY])
 
 
-def executor_died(state: State, event: ExecutorDied) -> None:
+def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     """An executor's process is gone. The steps are at the head of this file."""
     executor = state.executors.pop(event.executor, None)
     if executor is None:
         return
+    running = executor.in_hand.get(event.running)
+    if running is not None:
+        history.record_death(state, executor, running, now)
     in_hand = list(executor.in_hand.values())
     executor.in_hand.clear()
     if executor.actor is not None:
@@ -123,6 +133,7 @@ def executor_died(state: State, event: ExecutorDied) -> None:
         state.to_rank(rank, Free(free, executor.id))
     client = state.clients.pop(executor.id)
     state.effects.clients.pop(executor.id, None)
+    names.client_died(state, client)
     for id in client.held:
         objects.release(state, id)
     forget(state, executor)
@@ -139,8 +150,9 @@ def redo(state: State, executor: Executor, in_hand: list[Task], event: ExecutorD
             endings.cancelled(state, task)
             continue
         advance(task, LOSE)
-        if task.retries:
-            calls.retry(state, task)
+        had_ended = task.id != event.running and task.function.spec.max_retries != 0
+        if task.retries or had_ended:
+            calls.retry(state, task, had_ended)
         else:
             code = "OutOfMemoryError" if event.out_of_memory else "WorkerCrashedError"
             endings.fail(state, task, code, crash_message(task, executor, event))

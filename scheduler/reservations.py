@@ -9,8 +9,8 @@ from mpi_runtime.scheduler.effects import StopExecutor
 from mpi_runtime.scheduler.limits import IDLE_US_MAX, RESERVATION_US_MAX, UNIT
 from mpi_runtime.scheduler.nodes import NOTHING, STOPPING, Claimant, Executor, Node, Source
 from mpi_runtime.scheduler.queues import Queue
-from mpi_runtime.scheduler.resources import fits
-from mpi_runtime.scheduler.strategies import reachable, sources
+from mpi_runtime.scheduler.resources import TYPE, fits
+from mpi_runtime.scheduler.strategies import allows, reachable, sources
 
 if TYPE_CHECKING:
     from mpi_runtime.scheduler.state import State
@@ -19,18 +19,32 @@ if TYPE_CHECKING:
 def reserve(state: State, queue: Queue, now: int) -> None:
     """A large request could wait for ever while small ones take what comes free: keep one source for it, for a time."""
     request = queue.request
-    small = request.cpu <= UNIT and request.gpu <= UNIT and not request.memory and not request.custom
+    custom = any(not name.startswith(TYPE) for name, _ in request.custom)
+    small = request.cpu <= UNIT and request.gpu <= UNIT and not request.memory and not custom
     if queue.reserved or now < queue.no_reservation_until_us or (small and queue.priority <= 0):
         return
     for source in sources(state, queue.where):
         other = source.reserved_for
         if (other is None or other.priority < queue.priority) and fits(request, reachable(source)):
+            if is_outranked(state, queue, source):
+                continue
             if other is not None:
                 end_reservation(state, other)
                 other.no_reservation_until_us = now + RESERVATION_US_MAX
             if not small:
                 claim(state, queue, [source], now)
             return
+
+
+def is_outranked(state: State, queue: Queue, source: Source) -> bool:
+    """Whether deeper calls, or such of a higher priority, wait for the same source. They may not claim it just now."""
+    return any(
+        rival.ready
+        and rival.precedence()[:2] < queue.precedence()[:2]
+        and allows(rival.where, source)
+        and fits(rival.request, reachable(source))
+        for rival in state.waiting
+    )
 
 
 def claim(state: State, claimant: Claimant, chosen: Sequence[Source], now: int) -> None:

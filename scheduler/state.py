@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from mpi_runtime.scheduler.actors import Actor
 from mpi_runtime.scheduler.effects import Free, RankEffect
+from mpi_runtime.scheduler.history import Run
+from mpi_runtime.scheduler.limits import HISTORY_CALLS_MAX
 from mpi_runtime.scheduler.names import Name
 from mpi_runtime.scheduler.nodes import Executor, Index, Node, Rank
 from mpi_runtime.scheduler.objects import Object, Waiter
@@ -62,6 +65,8 @@ class State:
         self.ranks: dict[int, Rank] = {}
         self.executors: dict[int, Executor] = {}
         self.index = Index()
+        self.device_nodes: dict[str, int] = {}
+        """The node to which each GPU is counted, by its UUID: containers may show one GPU on two hosts."""
         self.queues: dict[tuple[object, ...], Queue] = {}
         self.dirty: list[Queue] = []
         """Queues with new calls or with executors that have room: to be served by the next decision."""
@@ -88,6 +93,12 @@ class State:
         """The node that was last given a call that is to be spread."""
         self.fetching: dict[tuple[bytes, int], list[Waiter]] = {}
         """Copies under way, by object and node, with those that wait for them."""
+        self.history: deque[Run] = deque(maxlen=HISTORY_CALLS_MAX)
+        """What has run last."""
+        self.ran = 0
+        """How many attempts of calls have ended."""
+        self.wall_us = 0
+        """The time since 1970 less the head's clock."""
         self.finished = 0
         self.failed = 0
         self.retried = 0

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from mpi_runtime.scheduler import devices
 from mpi_runtime.scheduler.events import EXISTS, IN, NOT_IN, Label, Where
 from mpi_runtime.scheduler.limits import EXPLAINED_MAX
 from mpi_runtime.scheduler.nodes import Bundle, Node, Source
@@ -99,14 +100,18 @@ def reachable(source: Source) -> Pool:
     """What may come free of a source by waiting: not what actors and placement groups have."""
     pool = copy_of(source.total)
     pool.cpu -= source.actor_cpu
+    held = devices.held_by_actors(source) if pool.devices else []
     if isinstance(source, Node):
         for bundle in source.bundles:
             pool.cpu -= bundle.grant.cpu
             pool.memory -= bundle.grant.memory
             for name, units in bundle.grant.custom:
                 pool.custom[name] -= units
-            for device, units in bundle.grant.devices:
-                pool.devices[device] -= units
+            held.extend(bundle.grant.devices)
+    for device, units, memory in held:
+        pool.devices[device] -= units
+        if memory:
+            pool.device_memory[device] -= memory
     return pool
 
 
@@ -190,8 +195,8 @@ def why_nowhere(state: State, function: Function, where: Where) -> str:
         )
     there = ", ".join(node.hostname for node in nodes[:EXPLAINED_MAX])
     return (
-        f"{name} asks for {request} on a node with {wanted}, and none of these ({there}) owns that much. "
-        "Ask for less, or for another node."
+        f"{name} asks for {request} on a node with {wanted}, and none of these ({there}) owns that much."
+        f"{devices.why_not(nodes, request)} Ask for less, or for another node."
     )
 
 
@@ -202,8 +207,10 @@ def _why_no_bundle(state: State, name: str, request: Request, where: Where) -> s
     here = f"placement group {where.group.hex()}"
     if where.bundle >= len(group.requests):
         return f"{name} is to run in bundle {where.bundle} of {here}, which has {len(group.requests)} bundle(s)."
-    asked = group.requests if where.bundle < 0 else group.requests[where.bundle : where.bundle + 1]
-    if any(fits(request, pool_for(bundle)) for bundle in asked):
+    chosen = slice(None) if where.bundle < 0 else slice(where.bundle, where.bundle + 1)
+    asked = group.requests[chosen]
+    pools = [bundle.total for bundle in group.bundles[chosen]] or [pool_for(bundle) for bundle in asked]
+    if any(fits(request, pool) for pool in pools):
         return ""
     which = f"any bundle of {here}" if where.bundle < 0 else f"bundle {where.bundle} of {here}"
     have = "; ".join(str(bundle) for bundle in asked[:EXPLAINED_MAX])

@@ -23,14 +23,18 @@ def yielded(state: State, executor: Executor, event: Yielded) -> None:
     task = executor.in_hand.get(event.call)
     client = None if task is None else state.clients.get(task.client)
     is_known = task is None or event.index < task.yielded
-    if task is not None and not is_known:
-        task.yielded += 1
-    if is_known or client is None or event.call not in client.held:
+    is_wanted = not is_known and client is not None and event.call in client.held
+    if task is not None:
+        task.yielded += not is_known
+        if not is_wanted:
+            task.consumed = max(task.consumed, event.index + 1)  # nobody will take it
+        if task.function.spec.backpressure and task.consumed > event.index:
+            state.to_client(executor.id, Demand(event.call, task.consumed))
+    if not is_wanted:
         if event.value.stored is not None:
             objects.free_extent(state, event.value.stored)
-        if task is not None and task.function.spec.backpressure:
-            state.to_client(executor.id, Demand(event.call, event.index + 1))  # nobody will take it
         return
+    assert client is not None
     state.objects[event.id] = found = Object(event.id, client.id, 1)
     client.held[event.id] = None
     state.to_client(client.id, Item(event.call, event.id))
@@ -38,8 +42,14 @@ def yielded(state: State, executor: Executor, event: Yielded) -> None:
 
 
 def consumed(state: State, event: Consumed) -> None:
-    """The client of a call has taken so many of its values: the call may yield more."""
+    """The client of a call has taken so many of its values: the call may yield more.
+
+    It may not be running, or about to run elsewhere. So the count is kept, and is told with the next values too.
+    """
     found = state.objects.get(event.call)
     task = found.task if found is not None else None
-    if task is not None and task.executor is not None:
-        state.to_client(task.executor.id, Demand(event.call, event.count))
+    if task is None:
+        return
+    task.consumed = max(task.consumed, event.count)
+    if task.executor is not None:
+        state.to_client(task.executor.id, Demand(event.call, task.consumed))

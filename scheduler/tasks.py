@@ -100,6 +100,8 @@ class Task(Struct, eq=False, gc=False):
     """Position among all calls ever submitted."""
     retries: int
     """How often it may still be run again; -1: without limit."""
+    submitted_us: int
+    """When the head heard of it."""
     state: int = WAITING
     missing: int = 0
     """WAITING: arguments without a value. STAGING: arguments not yet on the executor's host."""
@@ -111,6 +113,8 @@ class Task(Struct, eq=False, gc=False):
     """For creations and methods."""
     yielded: int = 0
     """With STREAMING: how many values."""
+    consumed: int = 0
+    """With STREAMING: how many of them its client has taken, or need not be waited for because nobody will."""
     is_cancelled: bool = False
     """It is to end as soon as its executor lets it."""
 

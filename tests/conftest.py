@@ -46,6 +46,7 @@ _said: set[str] = set()
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ[helpers.MARK] = f"{os.getpid()}-{time.time_ns():x}"
+    os.environ["MPI_RUNTIME_FIND_GPUS"] = "never"  # but where a test says so: the same tests wherever they run
     # Standard error before pytest replaces it, for the stacks of a run that is ended.
     config.stash[_stderr] = os.dup(2)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -32,6 +33,10 @@ HANG_S = 60.0
 AFTERLIFE_S = 3.0
 """How long descendants may live after the process that was started."""
 STACKS_MAX = 12
+SETTLE_S = 2.0
+"""How long after its last work a job is taken to be idle."""
+IDLE_S = 3.0
+"""How long idle jobs are observed."""
 
 OPENMPI_ENVIRONMENT = {
     # Tests start more ranks than there are cores, often as root in a container, and pin nothing.
@@ -54,6 +59,11 @@ def wait_until(condition: Callable[[], Answer], timeout: float = 10.0, what: str
             pytest.fail(f"waited {timeout} s in vain for {what or condition}; the last answer was {answer!r}")
         time.sleep(0.01)
     return answer
+
+
+def stable_id(value: object) -> str:
+    """Return a parameter's name for a test id, the same in every process: no addresses."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value))
 
 
 # Processes.
@@ -368,6 +378,26 @@ def run_program(
     started = start_program(program, *args, ranks=ranks, mpi=mpi, options=options, env=env, cwd=cwd, python=python)
     with started:
         return started.finish(timeout)
+
+
+def cpu_seconds(pids: Sequence[int]) -> float:
+    """Return how much time of processors these processes have taken."""
+    ticks = 0
+    for pid in pids:
+        with open(f"/proc/{pid}/stat") as file:
+            words = file.read().rpartition(")")[2].split()
+        ticks += int(words[11]) + int(words[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def idle_cpu(programs: Mapping[str, Program]) -> dict[str, float]:
+    """Wait, and return how much of a core all processes of each program take while they do nothing."""
+    time.sleep(SETTLE_S)
+    # The launchers are not ours.
+    pids = {name: [pid for pid in program.processes() if pid != program.pid] for name, program in programs.items()}
+    before = {name: cpu_seconds(pids[name]) for name in programs}
+    time.sleep(IDLE_S)
+    return {name: (cpu_seconds(pids[name]) - before[name]) / IDLE_S for name in programs}
 
 
 def mpi_python(mpi: str) -> Path:

@@ -13,6 +13,7 @@ VERBS = {
     "submit": ("mpi_runtime.cli.slurm:submit", "submit a program to Slurm"),
     "status": ("mpi_runtime.cli.slurm:status", "say how a job of Slurm stands"),
     "template": ("mpi_runtime.cli.slurm:template", "print a batch script for Slurm to begin with"),
+    "gpus": ("mpi_runtime.cli.gpus:gpus", "show the GPUs that tasks on this host would use"),
     "version": ("mpi_runtime.cli.main:version", "say which versions and which MPI there are"),
 }
 

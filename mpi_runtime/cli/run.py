@@ -22,6 +22,7 @@ import sys
 import sysconfig
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TextIO
 
 from mpi_runtime.config import child_environment, environment
 from mpi_runtime.errors import LaunchError
@@ -33,6 +34,8 @@ _NAMES = {
     "mpich": ("mpiexec", "mpirun", "mpiexec.hydra", "mpiexec.mpich"),
 }
 _WITH_VALUE = ("-n", "-np", "--ranks", "--mpi", "--hosts")
+ARGUMENT_BYTES_MAX = (32 << 12) - 1
+"""Linux: MAX_ARG_STRLEN, 32 pages with the zero at the end."""
 _PROGRAM_BEGINS = ("-m", "-c", "-", "--")
 
 _INSTALL = """Install one of the two, in an environment of its own:
@@ -65,12 +68,30 @@ def run(words: Sequence[str]) -> int:
         launcher = find_launcher(options.mpi)
         if launcher is None:
             raise LaunchError(_missing(options.mpi))
+        if program[0] == "-" and not options.dry_run:
+            arguments = python_command(["-m", "mpi_runtime", "-c", read_program(sys.stdin), *program[1:]])
         arguments = launch_command(launcher, arguments, options.ranks, options.hosts, options.fault_tolerant, env)
     if not options.dry_run:
         # What is left of a launcher around us would mislead the one that we start.
         os.execve(arguments[0], arguments, child_environment(env))
     print(shlex.join(arguments))
     return 0
+
+
+def read_program(file: TextIO) -> str:
+    """Return the program that is written to the standard input, to be passed on as an argument.
+
+    Ranks could read it themselves if they were told where it ends: the mpirun of Open MPI 5.0.11 was seen not to tell.
+
+    LaunchError: it is too long for an argument.
+    """
+    source = file.read()
+    if len(os.fsencode(source)) > ARGUMENT_BYTES_MAX:
+        raise LaunchError(
+            f"the program on the standard input has more than {ARGUMENT_BYTES_MAX} bytes, the most that a command can "
+            "have as one argument. Write it into a file, and name that."
+        )
+    return source
 
 
 def split(words: Sequence[str], with_value: Collection[str] = _WITH_VALUE) -> tuple[list[str], list[str]]:

@@ -1,9 +1,8 @@
-"""The client: what driver and executors have in common. Submits calls, puts and gets values, counts references.
+"""The client: what driver and executors have in common. Submits calls, puts values, counts references, reads.
 
-Values that this process knows are in `values`, by id, as the messages that brought them. A value that this client
-made or asked to be made is announced by the scheduler without being asked for; others are subscribed to. Any thread
-may use the client: one of those that wait reads the socket for all (the leader), the others sleep until it has read
-something.
+Values that this process knows are in `values`, by id, as the messages that brought them; `waiting.py` waits for them,
+`streams.py` for the items of calls that yield. Any thread may use the client: one of those that wait reads the socket
+for all (the leader), the others sleep until it has read something.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,19 +29,20 @@ from mpi_runtime.processes.inbox import Inbox
 from mpi_runtime.processes.outbox import LOST, Outbox
 from mpi_runtime.processes.scope import Scope, beside
 from mpi_runtime.processes.streams import Streams
+from mpi_runtime.processes.waiting import Entry, Waiting
 from mpi_runtime.refs import ActorRef, ObjectRef
 from mpi_runtime.scheduler.effects import (
     Answer,
     Demand,
     Item,
     Ready,
-    ReadyElsewhere,
     ReadyError,
     ReadyFailed,
     ReadyStored,
 )
 from mpi_runtime.scheduler.events import (
     DYNAMIC,
+    STREAMING,
     Blocked,
     BundleSpec,
     Call,
@@ -53,7 +53,6 @@ from mpi_runtime.scheduler.events import (
     Query,
     Spec,
     Stored,
-    Subscribed,
     Unblocked,
     Value,
     Where,
@@ -69,21 +68,6 @@ SHUT_DOWN = "mpi_runtime was shut down"
 
 DROPPED_MAX = 1000
 """References to small values that may be gone without being told while nothing else is said."""
-
-SUBSCRIBED_MAX = 100
-"""How many objects that are ready elsewhere are asked for at a time, while one waits for many."""
-
-_Entry = Ready | ReadyStored | ReadyError | ReadyFailed | ReadyElsewhere
-
-
-class _Watch:
-    """What a thread waits for in `get`, and what of that has turned out to be an error."""
-
-    __slots__ = ("failed", "wanted")
-
-    def __init__(self, wanted: set[bytes]) -> None:
-        self.wanted = wanted
-        self.failed: list[bytes] = []
 
 
 class Client:
@@ -107,23 +91,16 @@ class Client:
         self._dropped: list[bytes] = []
         """References and views that are gone and not yet taken off. Appended to by `__del__`, which takes no lock."""
         self.outbox = Outbox(end, self._settle, self._dropped)
-        self.values: dict[bytes, _Entry] = {}
-        self._borrowed: dict[bytes, bool] = {}
-        """Objects that others made: whether they have been subscribed to."""
-        self._watches: list[_Watch] = []
-        """One for each thread in `get`."""
+        self.values: dict[bytes, Entry] = {}
+        self.waiting = Waiting(self)
         self.futures = Futures(self)
-        self._expected: set[bytes] = set()
-        """Objects that futures wait for."""
-        self._come: deque[bytes] = deque()
-        """Those of them that have come and were not looked at."""
         self._registered: set[int] = set()
         self._replies: dict[int, Allocated | Answer] = {}
         self._requests = itertools.count(1)
         self._last_call = b""
         """The call that was submitted last."""
         self._inbox = Inbox(end)
-        self._taken = 0
+        self.taken = 0
         """How many messages have come."""
         self._changed = threading.Condition()
         self._leading = 0
@@ -131,10 +108,12 @@ class Client:
         self._closed = ""
         self.has_ended = False
         """Whether the job was shut down: its references are worth nothing any more."""
+        self.naming = threading.Lock()
+        """Held from the claim of an actor's name to its creation: of two threads that want it one is the first."""
         self._scope = Scope(b"driver")
         self.streams = Streams(self)
         self._kept: list[ObjectRef[Any]] = []
-        self.calls: deque[tuple[Call, list[_Entry]]] = deque()
+        self.calls: deque[tuple[Call, list[Entry]]] = deque()
         """For executors: calls to run, each with the values of its arguments."""
         self.received_calls = 0
         self.specs: dict[int, Spec] = {}
@@ -143,6 +122,13 @@ class Client:
         """Whether this is an executor that gives up its CPU while its call waits."""
         self.namespace = ""
         """Where names of actors are looked up unless another namespace is given."""
+        self.environment: dict[str, str] = {}
+        """What calls made here find in their environment unless they say otherwise: in an executor its own, in the
+        driver that of the job. It names archives besides variables: see `scratch.py`."""
+        self.archives: dict[str, ObjectRef[Any]] = {}
+        """Archives that are named by calls made here, by their hashes: kept for as long as they may be."""
+        self.packed: dict[tuple[str, tuple[str, ...], str], str] = {}
+        """The hash of what was packed here: by path, what was left out, and how."""
         self.host = min(regions)
         """The lowest rank of this host."""
         self.executor: Any = None
@@ -174,7 +160,7 @@ class Client:
 
     def next_ids(self, count: int) -> bytes:
         """The first of `count` consecutive new ids."""
-        return self.scope().next_ids(count)
+        return (beside.get() or self._scope).next_ids(count)
 
     def drop(self, id: bytes, urgent: bool = False) -> None:
         """A reference or a view is gone. Runs in `__del__`: takes no lock, raises nothing."""
@@ -201,9 +187,9 @@ class Client:
             del counts[id]
             self.values.pop(id, None)
             gone.append(id)
-        if self._borrowed:
+        if self.waiting.borrowed:
             for id in gone:
-                self._borrowed.pop(id, None)
+                self.waiting.borrowed.pop(id, None)
         return gone
 
     def adopt(self, id: bytes) -> Client:
@@ -212,7 +198,7 @@ class Client:
             count = self.counts.get(id, 0)
             self.counts[id] = count + 1
             if not count:
-                self._borrowed[id] = False
+                self.waiting.borrowed[id] = False
                 self.outbox.post_after_releases(Held([id]))
         return self
 
@@ -230,35 +216,31 @@ class Client:
             self._registered.add(spec.id)
             self.outbox.post(spec)
 
-    def submit(self, call: Call, num_returns: int) -> list[ObjectRef[Any]]:
-        """Send a call whose spec is registered; references to its return values."""
-        counts = self.counts
-        self._last_call = call.id
-        if num_returns == 1:
-            counts[call.id] = 1
+    def submit(self, call: Call, spec: Spec) -> Any:
+        """Send a call whose spec is registered.
+
+        Returns:
+            What the caller gets: a reference, a list of them for several return values, None for none, or a generator.
+        """
+        id = self._last_call = call.id
+        self.counts[id] = 1
+        count = spec.num_returns
+        if count in (1, DYNAMIC):
             self.outbox.post(call)
-            return [ObjectRef(call.id, self)]
-        if num_returns == DYNAMIC:
-            return self.submit(call, 1)
-        if num_returns == 0:
-            counts[call.id] = 1
+            return ObjectRef(id, self)
+        if count == STREAMING:
+            self.streams.begin(id, bool(spec.backpressure))
             self.outbox.post(call)
-            self.drop(call.id)
-            return []
-        start = int.from_bytes(call.id, "big")
-        ids = [(start + index).to_bytes(16, "big") for index in range(num_returns)]
-        for id in ids:
-            counts[id] = 1
+            return ObjectRefGenerator(ObjectRef(id, self), self, bool(spec.backpressure))
+        if count == 0:
+            self.outbox.post(call)
+            self.drop(id)
+            return None
+        start = int.from_bytes(id, "big")
+        ids = [(start + index).to_bytes(16, "big") for index in range(count)]
+        self.counts.update(dict.fromkeys(ids, 1))
         self.outbox.post(call)
         return [ObjectRef(id, self) for id in ids]
-
-    def submit_stream(self, call: Call, counts: bool) -> ObjectRefGenerator[Any]:
-        """Send a call that streams its items; with `counts` its executor wants to hear how many are taken."""
-        self._last_call = call.id
-        self.counts[call.id] = 1
-        self.streams.begin(call.id, counts)
-        self.outbox.post(call)
-        return ObjectRefGenerator(ObjectRef(call.id, self), self, counts)
 
     def submit_creation(self, call: Call) -> ActorRef:
         """Send the creation of an actor; handles count as references to the call's id."""
@@ -359,7 +341,7 @@ class Client:
             raise
         return values
 
-    def load(self, entry: _Entry) -> Any:
+    def load(self, entry: Entry) -> Any:
         """The value that a message brought.
 
         Raises:
@@ -382,128 +364,6 @@ class Client:
         self.adopt(id)
         return self._arena.read(self._regions[entry.rank], entry.offset, entry.size, lambda: self.drop(id))
 
-    def get(self, ids: Sequence[bytes], timeout_s: float | None) -> list[Any]:
-        """The values, in order; waits for them.
-
-        Raises:
-            GetTimeoutError: not all were there in time.
-            MpiRuntimeError: one of them is an error, even if others are still missing.
-        """
-        values = self.values
-        missing = [id for id in ids if (entry := values.get(id)) is None or type(entry) is ReadyElsewhere]
-        if missing:
-            watch = _Watch(set(ids))
-            self._watches.append(watch)
-            try:
-                watch.failed += [id for id in ids if _is_error(values.get(id))]
-                self._wait_for_values(missing, watch, timeout_s)
-            finally:
-                self._watches.remove(watch)
-        return [self.load(values[id]) for id in ids]
-
-    def _wait_for_values(self, missing: list[bytes], watch: _Watch, timeout_s: float | None) -> None:
-        at = 0
-
-        def complete() -> bool:
-            nonlocal at
-            values = self.values
-            while at < len(missing):
-                entry = values.get(missing[at])
-                if entry is None:
-                    break
-                if type(entry) is ReadyElsewhere:
-                    self._subscribe_elsewhere(missing[at : at + SUBSCRIBED_MAX])
-                    break
-                at += 1
-            for id in watch.failed:
-                if _is_error(values.get(id)):
-                    self.load(values[id])
-            return at == len(missing)
-
-        self._subscribe_elsewhere(missing)
-        self._subscribe_borrowed(missing, fetch=True)
-        if not self.wait_until(complete, timeout_s, missing):
-            raise errors.GetTimeoutError(
-                f"get() waited {timeout_s:g} s, and {len(missing) - at} of {len(missing)} values are not there yet. "
-                f"mpi_runtime.explain(ref) tells why; the first is {missing[at].hex()}."
-            )
-
-    def _subscribe_elsewhere(self, ids: list[bytes]) -> None:
-        """Ask for those of the objects that are ready elsewhere."""
-        ids = [id for id in ids if type(self.values.get(id)) is ReadyElsewhere]
-        for id in ids:
-            self.values.pop(id, None)
-        if ids:
-            self.outbox.post(Subscribed(ids, True))
-
-    def _subscribe_borrowed(self, ids: Sequence[bytes], fetch: bool) -> None:
-        borrowed = [id for id in ids if self._borrowed.get(id) is False and id not in self.values]
-        for id in borrowed:
-            self._borrowed[id] = True
-        if borrowed:
-            self.outbox.post(Subscribed(borrowed, fetch))
-
-    def wait(self, ids: Sequence[bytes], count: int, timeout_s: float | None) -> list[bool]:
-        """Wait until `count` of the objects are ready or failed; for each whether it is."""
-        values = self.values
-        missing = [id for id in ids if id not in values]
-        if len(ids) - len(missing) < count or timeout_s == 0:
-            self._subscribe_borrowed(missing, fetch=False)
-            least = 0
-
-            def complete() -> bool:
-                nonlocal least
-                if self._taken >= least:  # else too little has come for a count to be worth it
-                    least = self._taken + count - sum(id in values for id in ids)
-                return least <= self._taken
-
-            self.wait_until(complete, timeout_s, missing)
-        return [id in values for id in ids]
-
-    def is_error(self, id: bytes) -> bool:
-        """Whether an object that has come is an error."""
-        return _is_error(self.values.get(id))
-
-    def expect(self, id: bytes) -> bool:
-        """Have `wait_for_expected` tell when this object has a value here, after `ask_for`; or whether it has one now.
-
-        It does not tell of one that there is now: it may be asleep, and nothing more comes that would wake it.
-        """
-        self._expected.add(id)
-        entry = self.values.get(id)  # looked at after it is expected: who reads does it in the other order
-        if entry is None or type(entry) is ReadyElsewhere:
-            return False
-        self._expected.discard(id)
-        return True
-
-    def ask_for(self, id: bytes) -> None:
-        """Have the value of an object brought here."""
-        self._subscribe_elsewhere([id])
-        self._subscribe_borrowed([id], fetch=True)
-        self.outbox.flush_or(self._lost)
-
-    def wait_for_expected(self) -> list[bytes]:
-        """Wait until some of the expected objects have a value here; which.
-
-        Raises:
-            HeadDiedError: none will come any more.
-        """
-        arrived: list[bytes] = []
-
-        def complete() -> bool:
-            while self._come:
-                id = self._come.popleft()
-                entry = self.values.get(id)
-                if type(entry) is ReadyElsewhere:
-                    self._subscribe_elsewhere([id])
-                elif entry is not None:
-                    self._expected.discard(id)
-                    arrived.append(id)
-            return bool(arrived)
-
-        self.wait_until(complete, None, None)
-        return arrived
-
     def query(self, what: str, id: bytes = b"") -> Any:
         """Ask the scheduler about its state."""
         request = next(self._requests)
@@ -520,7 +380,7 @@ class Client:
 
     def wait_until(self, complete: Callable[[], bool], timeout_s: float | None, ids: list[bytes] | None) -> bool:
         """Read until `complete()` says so, or the time is over. With `ids`, an executor's CPU is given up meanwhile."""
-        self.outbox.flush_or(self._lost)
+        self.outbox.flush_or(self.lost)
         # An executor sleeps at once: others have work for its processor.
         self._inbox.patience.is_granted = not self.executor and ids == [self._last_call]
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -543,7 +403,7 @@ class Client:
                         continue
                     self._leading = threading.get_ident()
                 try:
-                    self.outbox.flush_or(self._lost)
+                    self.outbox.flush_or(self.lost)
                     self._inbox.read(left)
                 finally:
                     with self.outbox.interrupts:
@@ -569,7 +429,7 @@ class Client:
         with self._changed:
             self._say_blocked(scope, [])
         try:
-            self.outbox.flush_or(self._lost)
+            self.outbox.flush_or(self.lost)
             yield
         finally:
             self._waits_no_more(scope)
@@ -596,7 +456,8 @@ class Client:
         if self._closed:
             raise errors.HeadDiedError(self._closed)
 
-    def _lost(self) -> None:
+    def lost(self) -> None:
+        """The other end of the connection is gone."""
         self._closed = self._closed or LOST
 
     def _take_in(self) -> bool:
@@ -605,7 +466,7 @@ class Client:
         if frames is None:
             return False
         if self._inbox.is_closed:
-            self._lost()
+            self.lost()
         for count, frame in frames:
             if count == LOCAL:
                 self._closed = self._closed or SHUT_DOWN
@@ -619,15 +480,15 @@ class Client:
 
     def _take(self, messages: list[Any]) -> None:
         """Take in one frame. The values of a call's arguments come before it in the same frame."""
-        arguments: dict[bytes, _Entry] = {}
-        values, counts, expected = self.values, self.counts, self._expected
+        arguments: dict[bytes, Entry] = {}
+        values, counts, waiting = self.values, self.counts, self.waiting
         for message in messages:
             kind = type(message)
             if kind is Ready:
                 if message.id in counts:
                     values[message.id] = message
-                    if expected and message.id in expected:
-                        self._come.append(message.id)
+                    if waiting.expected:
+                        waiting.came(message)
                 else:
                     arguments[message.id] = message
             elif kind is Call:
@@ -646,26 +507,21 @@ class Client:
                 self.streams.demands[message.call] = message.count
             elif message.id in counts:
                 values[message.id] = message
-                if message.id in expected:
-                    self._come.append(message.id)
-                if self._watches and _is_error(message):
-                    for watch in tuple(self._watches):
-                        if message.id in watch.wanted:
-                            watch.failed.append(message.id)
+                waiting.came(message)
             else:
                 arguments[message.id] = message
-        self._taken += len(messages)  # not before: whoever waits counts on it
+        self.taken += len(messages)  # not before: whoever waits counts on it
 
-    def _argument(self, id: bytes, arguments: dict[bytes, _Entry]) -> _Entry:
+    def _argument(self, id: bytes, arguments: dict[bytes, Entry]) -> Entry:
         found = arguments.get(id)
         return found if found is not None else self.values[id]
 
     def read_to_end(self, silence_s: float) -> None:
         """Read what still comes, until the head says that the job is over, or says nothing for this long."""
         seen = -1
-        while not self._closed and seen != self._taken:
-            seen = self._taken
-            self.wait_until(lambda seen=seen: bool(self._closed) or self._taken != seen, silence_s, None)  # type: ignore[misc]
+        while not self._closed and seen != self.taken:
+            seen = self.taken
+            self.wait_until(lambda seen=seen: bool(self._closed) or self.taken != seen, silence_s, None)  # type: ignore[misc]
 
     def close(self) -> None:
         """Use the connection no more; the socket itself is its owner's."""
@@ -675,12 +531,6 @@ class Client:
         self._arena.close()
         with self._changed:
             self._changed.notify_all()
-
-
-def _is_error(entry: object) -> bool:
-    if isinstance(entry, ReadyStored):
-        return entry.is_error
-    return isinstance(entry, (ReadyError, ReadyFailed))
 
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()

@@ -9,12 +9,14 @@ A call is cancelled by its id in a pipe and a signal, which interrupts user code
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import inspect
 import os
 import pickle
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -28,6 +30,7 @@ from mpi_runtime.processes.interrupts import CANCEL_SIGNAL, Interrupts
 from mpi_runtime.processes.scope import Scope
 from mpi_runtime.scheduler.events import (
     ACTOR,
+    CANCELLED_TEXT,
     DYNAMIC,
     METHOD,
     STREAMING,
@@ -37,6 +40,7 @@ from mpi_runtime.scheduler.events import (
     Left,
     Returned,
     Spec,
+    Titled,
     Value,
     Where,
     Yielded,
@@ -50,8 +54,12 @@ if TYPE_CHECKING:
 
 _SLOW_US = 1000
 """A result that follows a call of this length is sent at once."""
+_TITLE_CHARACTERS_MAX = 100
+"""It stands before each line of an actor's output."""
 _DEMAND_PAUSE_S = 0.002
 """How often an asynchronous generator looks whether more is wanted of it."""
+_IGNORED_PAUSE_S = 0.01
+"""How long after an interrupt that Python had to ignore the next one comes."""
 
 
 class ActorExit(BaseException):
@@ -74,13 +82,18 @@ class Executor:
         self.rank = setup.rank
         self.hostname = setup.hostname
         self.gpus = request.gpus
+        self.devices = request.devices
         self._functions: dict[int, Callable[..., Any]] = {}
         self.actor: Any = None
         self.actor_id = b""
+        self.title = ""
+        """What the actor calls itself, if its class says how."""
         self.actor_attempt = 0
         """How often the actor had been created before."""
         self._calls_made: dict[int, int] = {}
         """How many calls of a function, where that is limited."""
+        self.problem = ""
+        """Why the files that its calls are to find are not there: it runs none."""
         self._lanes: Lanes | None = None
         """In an actor that takes several calls at a time."""
         self.where: Where | None = None
@@ -126,7 +139,7 @@ class Executor:
             self.where = where = spec.where
             client.inherited = where if where is not None and where.captures else None
         client.enter(Scope(call.id, call.attempt, call, spec.name))
-        start_s = time.perf_counter()
+        start_s = time.monotonic()
         try:
             try:
                 if spec.kind == TASK:
@@ -157,6 +170,10 @@ class Executor:
             return result if spec.num_returns >= 0 else self._given(spec, call, result)
         function = self._functions.get(spec.id)
         if function is None:
+            if self.problem:
+                self._client.calls.clear()  # without their tokens: another executor will try again
+                self._client.exiting = True
+                raise errors.RuntimeEnvSetupError(f"The runtime_env of {spec.name} cannot be set up: {self.problem}")
             function = self._functions[spec.id] = pickle.loads(spec.function)
         if spec.kind == ACTOR:
             self._become_actor(spec, call, function, positional, named)
@@ -170,6 +187,9 @@ class Executor:
         self.actor_id = call.id
         self.actor_attempt = call.attempt
         self.actor = cls(*positional, **named)
+        self.title = title_of(self.actor)
+        if self.title:
+            self._client.outbox.add(Titled(self.title))
         if spec.concurrency:
             from mpi_runtime.processes.lanes import Lanes  # not at the top: most actors take one call at a time
 
@@ -260,26 +280,27 @@ class Executor:
 
     def ended(self, spec: Spec, call: Call, start_s: float, result: Any) -> None:
         """User code has returned; a result that cannot be stored is an error like any other."""
-        duration_us = int((time.perf_counter() - start_s) * 1e6)
+        duration_us = int((time.monotonic() - start_s) * 1e6)
         try:
             message = self._result(call, spec, result, duration_us)
         except BaseException as error:
             self.failed(spec, call, start_s, error)
         else:
-            self._post(spec, message)
+            self._post(spec, message, start_s)
 
     def failed(self, spec: Spec, call: Call, start_s: float, error: BaseException) -> None:
         """User code has raised."""
-        duration_us = int((time.perf_counter() - start_s) * 1e6)
+        duration_us = int((time.monotonic() - start_s) * 1e6)
         if isinstance(error, ActorExit) or (isinstance(error, SystemExit) and self.actor_id and not error.code):
             self._end_actor()
         elif isinstance(error, SystemExit):
             self._exit(error)
         else:
-            self._post(spec, self._raised(call, spec, error, duration_us))
+            self._post(spec, self._raised(call, spec, error, duration_us), start_s)
 
-    def _post(self, spec: Spec, message: Done | Returned) -> None:
+    def _post(self, spec: Spec, message: Done | Returned, start_s: float) -> None:
         client = self._client
+        message.start_us = int(start_s * 1e6)
         client.say_unblocked()
         at_once = message.duration_us > _SLOW_US or not client.calls or not spec.max_retries
         if at_once and self._lanes is None:
@@ -330,9 +351,9 @@ class Executor:
         described: errors.MpiRuntimeError
         if self.is_cancelled(call):
             self._cancelled.discard(call.id)
-            described = errors.TaskCancelledError(f"{spec.name} was cancelled by cancel().")
+            described = errors.TaskCancelledError(CANCELLED_TEXT.format(spec.name))
         else:
-            described = errors.make_task_error(error, spec.name, os.getpid(), self.rank, self.hostname)
+            described = errors.make_task_error(error, spec.name, os.getpid(), self.rank, self.hostname, self.title)
         if spec.kind == ACTOR:
             described = errors.ActorDiedError(f"The constructor of actor {spec.name} raised:\n{described}")
         try:
@@ -352,8 +373,19 @@ class Executor:
         self._cancelled.update(ids)
         if self._lanes is not None:
             self._lanes.cancel(ids)
-        if self._interruptible in self._cancelled:
-            raise KeyboardInterrupt
+        if self._interruptible not in self._cancelled:
+            return
+        if frame is not None and frame.f_code is Executor.on_ignored.__code__:
+            _thread.start_new_thread(_interrupt_again, ())
+            return
+        raise KeyboardInterrupt
+
+    def on_ignored(self, ignored: sys.UnraisableHookArgs) -> None:
+        """Python has to ignore what is raised in destructors and callbacks: an interrupt comes again afterwards."""
+        if isinstance(ignored.exc_value, KeyboardInterrupt) and self._interruptible in self._cancelled:
+            _thread.start_new_thread(_interrupt_again, ())
+        else:
+            sys.__unraisablehook__(ignored)
 
     def is_cancelled(self, call: Call) -> bool:
         """Whether a call is to end."""
@@ -375,6 +407,24 @@ def _may_retry(spec: Spec, error: BaseException) -> bool:
         return isinstance(error, pickle.loads(spec.retry_only))
     except Exception:
         return False
+
+
+def _interrupt_again() -> None:
+    time.sleep(_IGNORED_PAUSE_S)
+    signal.pthread_kill(threading.main_thread().ident or 0, CANCEL_SIGNAL)
+
+
+def title_of(actor: object) -> str:
+    """What an actor calls itself, in one line: its `repr`, if its class defines one; else nothing."""
+    if type(actor).__repr__ is object.__repr__:
+        return ""
+    try:
+        line = " ".join(repr(actor).split())
+    except Exception as error:  # it is asked for before the first call, by us: no reason for the actor to die
+        print(f"{type(actor).__name__}.__repr__ raised {error!r}: its output has the class's name.", file=sys.stderr)
+        return ""
+    line = line.encode(errors="replace").decode()
+    return line if len(line) <= _TITLE_CHARACTERS_MAX else f"{line[: _TITLE_CHARACTERS_MAX - 3]}..."
 
 
 def _terminate() -> NoReturn:
@@ -404,13 +454,16 @@ def limit_threads(count: int) -> None:
         threadpoolctl.threadpool_limits(count)
 
 
-def main(client: Client, tokens: int, cancels: int, setup: Setup, request: Fork) -> None:
-    """Be an executor until told to exit."""
+def main(client: Client, tokens: int, cancels: int, setup: Setup, request: Fork, problem: str) -> None:
+    """Be an executor until told to exit; `problem`: why the files that its calls are to find are not there."""
     client.lends_cpu = True
     client.namespace = setup.namespace
+    client.environment = request.environment
     client.executor = executor = Executor(client, tokens, cancels, setup, request)
+    executor.problem = problem
     client.outbox.interrupts = Interrupts(CANCEL_SIGNAL, second_at_once=False)
     current.set_client(client)
     signal.signal(CANCEL_SIGNAL, executor.on_interrupt)
+    sys.unraisablehook = executor.on_ignored
     executor.on_interrupt(CANCEL_SIGNAL, None)  # one may have come before, and was ignored
     executor.run()

@@ -30,6 +30,8 @@ import msgspec
 from msgspec import Struct
 
 from mpi_runtime import config as configuration
+from mpi_runtime.gpu.device import Device
+from mpi_runtime.processes import scratch
 from mpi_runtime.processes.interrupts import CANCEL_SIGNAL
 from mpi_runtime.processes.spawn import name_process, start_python
 
@@ -56,6 +58,8 @@ class Setup(Struct, array_like=True, tag=1):
     descriptors: int
     preload: list[str]
     namespace: str
+    scratch: str
+    """Where the job may have files on this host."""
 
 
 class Fork(Struct, array_like=True, tag=2):
@@ -70,6 +74,8 @@ class Fork(Struct, array_like=True, tag=2):
     gpus: list[int]
     threads: int
     cpus: list[int]
+    devices: list[Device] = []
+    """What is known of the GPUs."""
 
 
 class Kill(Struct, array_like=True, tag=3):
@@ -105,6 +111,8 @@ class Forkserver:
         self._setup: Setup | None = None
         self._arena = -1
         self._shadowed: list[str] = []
+        self._scratch_lock = -1
+        """While executors may have files: keeps others from removing them."""
         self._executors: dict[int, int] = {}
         """Executor number by process number."""
         self._pids: dict[int, int] = {}
@@ -136,6 +144,9 @@ class Forkserver:
                 kill_group(pid)
             self._reap()
             time.sleep(1e-3)
+        if self._scratch_lock >= 0:
+            assert self._setup is not None
+            scratch.leave(self._setup.scratch, self._scratch_lock)
 
     def _serve(self) -> bool:
         """Read one request; whether there may be more."""
@@ -153,6 +164,7 @@ class Forkserver:
             self._arena = descriptors[0]
             _load(request.preload)
             self._shadowed = shadowed(request.path[0], self._at_start) if request.path else []
+            scratch.clean(request.scratch)
         elif isinstance(request, Fork):
             self._fork(request, descriptors)
         elif request.executor in self._pids:
@@ -163,11 +175,22 @@ class Forkserver:
                 kill_group(pid)
         return True
 
+    def _enter_scratch(self) -> str:
+        """Make the directory for files, once; why it cannot be made, or nothing."""
+        assert self._setup is not None
+        if self._scratch_lock < 0:
+            try:
+                self._scratch_lock = scratch.enter(self._setup.scratch)
+            except OSError as error:
+                return str(error)
+        return ""
+
     def _fork(self, request: Fork, descriptors: list[int]) -> None:
+        problem = self._enter_scratch() if scratch.needs_files(request.environment) else ""
         pid = os.fork()
         if not pid:
             try:
-                self._become_executor(request, descriptors)
+                self._become_executor(request, descriptors, problem)
             finally:
                 os._exit(1)
         for descriptor in descriptors:
@@ -176,8 +199,11 @@ class Forkserver:
         self._pids[request.executor] = pid
         self._send(Forked(request.executor, pid))
 
-    def _become_executor(self, request: Fork, descriptors: list[int]) -> NoReturn:
-        """In the child: leave everything of the forkserver behind, then run user code."""
+    def _become_executor(self, request: Fork, descriptors: list[int], problem: str) -> NoReturn:
+        """In the child: leave everything of the forkserver behind, then run user code.
+
+        `problem`: why there can be no files for it.
+        """
         setup = self._setup
         assert setup is not None
         name_process("mpi-rt-executor")
@@ -194,6 +220,8 @@ class Forkserver:
         signal.signal(signal.SIGUSR1, lambda *_: None)
         for one in (self._end, self._wake, self._wake_end):
             one.close()
+        if self._scratch_lock >= 0:
+            os.close(self._scratch_lock)
         channel, tokens, cancels, output, error = descriptors
         os.dup2(output, 1)
         os.dup2(error, 2)
@@ -208,8 +236,12 @@ class Forkserver:
 
         end = socket.socket(fileno=channel)
         client = Client(end, ClientArena(self._arena), setup.regions, setup.inline_bytes_max)
+        if not problem and scratch.needs_files(request.environment):
+            problem = scratch.settle_in(
+                client, setup.scratch, request.environment, lambda path: shadowed(path, self._at_start)
+            )
         executor.limit_threads(request.threads)
-        executor.main(client, tokens, cancels, setup, request)
+        executor.main(client, tokens, cancels, setup, request, problem)
         leave()
 
     def _reap(self) -> None:
@@ -236,10 +268,8 @@ class Forkserver:
 
 def prepare(setup: Setup, request: Fork) -> None:
     """Give the process the environment that user code is to find."""
-    os.environ.update(request.environment)
+    os.environ.update({name: text for name, text in request.environment.items() if "=" not in name})
     os.environ["OMP_NUM_THREADS"] = str(request.threads)
-    if request.gpus:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, request.gpus))
     if request.cpus:
         with contextlib.suppress(OSError):  # processors that this rank was not given: it stays on its own
             os.sched_setaffinity(0, request.cpus)

@@ -46,14 +46,14 @@ class Futures:
         id = ref.binary()
         with self._lock:
             self._waiting.setdefault(id, []).append((ref, future))
-            is_here = self._client.expect(id)
+            is_here = self._client.waiting.expect(id)
             waiting = self._waiting.pop(id) if is_here else []
             is_served = self._is_served
             self._is_served = is_served or not is_here
         if is_here:
             self._start(partial(self._settle_all, waiting, id))
             return future
-        self._client.ask_for(id)
+        self._client.waiting.ask_for(id)
         if not is_served:
             self._start(self._serve)
         return future
@@ -64,7 +64,7 @@ class Futures:
     def _serve(self) -> None:
         while True:
             try:
-                arrived = self._client.wait_for_expected()
+                arrived = self._client.waiting.wait_for_expected()
             except MpiRuntimeError as error:
                 self._fail(error)
                 return

@@ -26,6 +26,7 @@ import time
 import msgspec
 
 from mpi_runtime import config as configuration
+from mpi_runtime.processes.devices import Finder
 from mpi_runtime.processes.forkserver import Handle
 from mpi_runtime.processes.node_agent import AgentError, NodeAgent
 from mpi_runtime.processes.poller import Poller
@@ -33,6 +34,7 @@ from mpi_runtime.processes.printer import Printer
 from mpi_runtime.processes.rank import Host, Rank, end_process, join, now_us, raise_descriptor_limit
 from mpi_runtime.processes.spawn import library_path, name_process, read_start
 from mpi_runtime.processes.worker import new_agent, shorter
+from mpi_runtime.scheduler import devices
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.effects import Answer, RankEffect
 from mpi_runtime.scheduler.events import Call, RankJoined
@@ -81,6 +83,8 @@ class Head:
         self._shows_output = True
         self._agent: NodeAgent
         self._host: Host
+        self._num_gpus: float | None = None
+        """What `init()` was told."""
 
     def report(self, message: WorkerToHead) -> None:
         """Something happened on a rank; the own agent's reports come here directly."""
@@ -96,18 +100,28 @@ class Head:
             if isinstance(message, RankJoined):
                 self._joined(message.rank)
 
-    def begin(self, host: Host, agent: NodeAgent, job: Job) -> None:
-        """Have all ranks join the job; when they have, the driver is told."""
+    def begin(self, host: Host, agent: NodeAgent, job: Job, finder: Finder | None, launcher: str) -> None:
+        """Have all ranks join the job; when they have, the driver is told. The last two are for `Rank`."""
         self._host, self._agent = host, agent
-        self._shows_output = configuration.from_bytes(job.config).log_to_driver
-        self.report(Rank(self._transport, host, agent, job).joined)
+        config = configuration.from_bytes(job.config)
+        self._shows_output, self._num_gpus = config.log_to_driver, config.num_gpus
+        self.report(Rank(self._transport, host, agent, job, finder, launcher).joined)
 
     def _joined(self, rank: int) -> None:
         self._joining.discard(rank)
         self._working.add(rank)
-        if not self._joining:
+        if self._joining:
+            return
+        problem = devices.limit(self._scheduler.state, self._num_gpus)
+        for node in self._scheduler.state.nodes.values():
+            for trouble in () if problem else node.gpu_problems:
+                print(f"mpi_runtime: host {node.hostname}: {trouble}.", file=sys.stderr, flush=True)
+        self._poller.add(self._driver, self._on_driver)
+        if problem:
+            self._ending = True
+            send_welcome(self._driver, Welcome(problem, is_about_gpus=True), None)
+        else:
             send_welcome(self._driver, Welcome("", self._host.regions, self._transport.size), self._host.arena)
-            self._poller.add(self._driver, self._on_driver)
 
     def _on_driver(self) -> None:
         try:
@@ -213,7 +227,8 @@ class Head:
         where = ""
         if executor is not None and self._transport.size > 1:
             where = f", rank {executor.rank.number}, {executor.rank.node.hostname}"
-        name = self._names.get(log.executor, "executor").partition(".")[0]
+        title = executor.actor.title if executor is not None and executor.actor is not None else ""
+        name = title or self._names.get(log.executor, "executor").partition(".")[0]
         self._printer.print(log.stream, f"({name} pid={pid}{where}) ".encode(), log.data)
 
     def _pause_logs(self, paused: bool) -> None:
@@ -316,7 +331,8 @@ def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None)
         head = Head(driver, transport, poller)
         agent = agent or new_agent(poller, report, path)
         agent.connect(transport)
-        head.begin(host, agent, start.job)
+        finder = Finder(path) if transport.size == 1 else None  # else no calls run here
+        head.begin(host, agent, start.job, finder, start.launch.kind)
         head.run()
         head.end()
         os.close(host.arena)

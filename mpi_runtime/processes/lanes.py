@@ -43,7 +43,7 @@ class Lanes:
             return
         known = ", ".join(repr(name) for name in self._groups if name) or "none"
         error = ValueError(f"{self._creation.name} has no concurrency group {spec.group!r}; it has: {known}")
-        self._executor.failed(spec, call, time.perf_counter(), error)
+        self._executor.failed(spec, call, time.monotonic(), error)
 
     def cancel(self, ids: Sequence[bytes]) -> None:
         """Interrupt those of the calls that are coroutines under way."""
@@ -75,7 +75,7 @@ class _Threads:
         while True:
             spec, call, arguments = self._waiting.get()
             scope.beside.set(Scope(call.id, call.attempt, call, spec.name))
-            start_s = time.perf_counter()
+            start_s = time.monotonic()
             try:
                 result = self._executor.perform(spec, call, arguments)
             except BaseException as error:
@@ -124,9 +124,10 @@ class _Coroutines:
         assert task is not None
         self._tasks[call.id] = task
         scope.beside.set(Scope(call.id, call.attempt, call, spec.name))
-        start_s = time.perf_counter()
+        start_s = time.monotonic()
         try:
             async with self._room:
+                start_s = time.monotonic()
                 result = self._executor.perform(spec, call, arguments)
                 result = await self._executor.given_async(spec, call, result)
         except BaseException as error:

@@ -21,7 +21,8 @@ import msgspec
 
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
-from mpi_runtime.processes import forkserver
+from mpi_runtime.processes import forkserver, scratch
+from mpi_runtime.processes.devices import Gpus
 from mpi_runtime.processes.forkserver import Fork, Handle, Kill, Setup, kill_group
 from mpi_runtime.processes.lines import Lines
 from mpi_runtime.processes.poller import Poller
@@ -114,6 +115,8 @@ class NodeAgent:
         self._forkserver: Handle | None = None
         self._forked = forked
         self._logs_paused = False
+        self.gpus: Gpus
+        """Those of this rank, when it has taken up a job."""
 
     def connect(self, transport: Transport) -> None:
         """Use this transport to the other ranks."""
@@ -154,6 +157,8 @@ class NodeAgent:
             return
         if isinstance(message, forkserver.Forked):
             hand.pid = message.pid
+            for lines in hand.outputs:
+                lines.pause(self._logs_paused)
             self._report(ExecutorStarted(hand.number, message.pid))
         else:
             self._on_exited(hand, message.status)
@@ -170,6 +175,7 @@ class NodeAgent:
             if hand.pid:
                 kill_group(hand.pid)
         code = self._forkserver.wait()
+        self._leave_scratch()
         how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}; what it said is above"
         raise AgentError(f"the forkserver {how}, and all executors of this rank with it: the job cannot go on")
 
@@ -203,11 +209,14 @@ class NodeAgent:
             read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             os.set_blocking(write_end, True)
             lines = Lines(read_end, hand.number, stream, self._report, self._poller)
-            lines.pause(self._logs_paused)
+            lines.pause(True)  # until its process number is known, which is part of where the lines come from
             hand.outputs.append(lines)
             written.append(write_end)
         self.start_forkserver()
-        request = Fork(effect.executor, effect.environment, effect.gpus, effect.threads, effect.cpus)
+        # What the user states for a task is his own word, and goes before ours.
+        environment = {**self.gpus.variables(effect.devices), **effect.environment}
+        devices = self.gpus.devices(effect.devices)
+        request = Fork(effect.executor, environment, effect.gpus, effect.threads, effect.cpus, devices)
         self._ask_forkserver(request, [theirs.fileno(), tokens, cancelled, *written])
         theirs.close()
         for descriptor in (cancelled, *written):
@@ -304,7 +313,7 @@ class NodeAgent:
         self._logs_paused = paused
         for hand in self._hands.values():
             for lines in hand.outputs:
-                lines.pause(paused)
+                lines.pause(paused or not hand.pid)
 
     def pull(self, rank: int, pull: Pull) -> None:
         """Send an object to a rank that asks for it."""
@@ -420,9 +429,15 @@ class NodeAgent:
             self._forkserver.socket.close()
             self._forkserver.wait()
             self._forkserver = None
+            self._leave_scratch()
         for hand in list(self._hands.values()):
             self._forget(hand)
         self._waiting.clear()
+
+    def _leave_scratch(self) -> None:
+        """The forkserver has removed the files of the job, unless it was killed."""
+        if self._setup is not None:
+            scratch.leave(self._setup[0].scratch)
 
     @property
     def is_transferring(self) -> bool:

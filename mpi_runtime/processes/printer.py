@@ -18,8 +18,8 @@ from mpi_runtime.processes import status
 
 LAG_BYTES_MAX = 4 << 20
 LAG_BYTES_RESUME = 1 << 20
-WRITE_BYTES = 1 << 14
-"""A part of what a pipe holds: so it is seen soon whether its reader takes anything."""
+WRITE_BYTES = select.PIPE_BUF
+"""What a pipe takes as a whole, so that lines stay whole: the driver writes to the same pipe."""
 STALL_S = 5.0
 """How long nothing may be taken, at the end of a job, before the rest is given up."""
 
@@ -103,12 +103,13 @@ class Printer:
 
 
 def _write(stream: int, data: bytes) -> Iterator[int]:
-    """Write all of it; how much, after each part."""
-    rest = memoryview(data)
-    while rest:
+    """Write all of it, in parts that end where lines do; how much, after each part."""
+    at = 0
+    while at < len(data):
+        end = data.rfind(b"\n", at, at + WRITE_BYTES) + 1 or at + WRITE_BYTES
         try:
-            written = os.write(stream, rest[:WRITE_BYTES])
+            written = os.write(stream, data[at:end])
         except OSError:
-            written = len(rest)  # nobody reads any more
-        rest = rest[written:]
+            written = len(data) - at  # nobody reads any more
+        at += written
         yield written

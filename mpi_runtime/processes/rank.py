@@ -12,9 +12,11 @@ from mpi_runtime import config as configuration
 from mpi_runtime.config import Config
 from mpi_runtime.objects import arena
 from mpi_runtime.objects.arena import AgentArena
+from mpi_runtime.processes.devices import PART_OF_START, Finder, Gpus
 from mpi_runtime.processes.forkserver import Setup
 from mpi_runtime.processes.launch import Launch, is_of_other_family, singleton_message
 from mpi_runtime.processes.node_agent import NodeAgent
+from mpi_runtime.processes.scratch import directory_of
 from mpi_runtime.scheduler.events import RankJoined
 from mpi_runtime.scheduler.limits import UNIT
 from mpi_runtime.transport.base import Transport, TransportError
@@ -58,7 +60,10 @@ class Host:
 class Rank:
     """What a rank is in one job: it has told its agent what executors need, and what it may use."""
 
-    def __init__(self, transport: Transport, host: Host, agent: NodeAgent, job: Job) -> None:
+    def __init__(
+        self, transport: Transport, host: Host, agent: NodeAgent, job: Job, finder: Finder | None, launcher: str
+    ) -> None:
+        """Take up a job. `finder` has been looking for GPUs; None where no calls run. `launcher`: its kind."""
         self.config = configuration.from_bytes(job.config)
         self.local_ranks = host.ranks
         me = transport.rank
@@ -74,15 +79,17 @@ class Rank:
             job.descriptors,
             job.preload,
             self.config.namespace,
+            directory_of(configuration.scratch_directory(), job.token, transport.hostnames[me]),
         )
         agent.set_up(own, setup, host.arena)
         self._working = [rank for rank in host.ranks if rank or transport.size == 1]
         """The ranks of this host that run calls."""
         if self._working and me == self._working[0]:
             agent.start_forkserver()  # the first call of this host will run here
-        self.joined = self._joined(transport, own.layout.capacity)
+        gpus = agent.gpus = Gpus(finder, self.config.start_timeout_s / PART_OF_START, self.config.num_gpus, launcher)
+        self.joined = self._joined(transport, own.layout.capacity, gpus)
 
-    def _joined(self, transport: Transport, capacity: int) -> RankJoined:
+    def _joined(self, transport: Transport, capacity: int, gpus: Gpus) -> RankJoined:
         """What this rank may use. What was stated for the node is told by the first of its ranks that runs calls."""
         config, me = self.config, transport.rank
         tells = bool(self._working) and me == self._working[0]
@@ -99,12 +106,17 @@ class Rank:
             hostname=transport.hostnames[me],
             cpus=cpus,
             cpu=cpu,
-            gpu=_gpu_units(config) if tells else 0,
+            gpu=gpus.stated * UNIT if tells else 0,
             memory=(config.memory or configuration.memory_limit()) if tells else 0,
             custom=_custom_units(config, transport.hostnames[me]) if tells else {},
             arena=capacity,
             pid=os.getpid(),
             labels=configuration.labels(config) if tells else {},
+            wall_us=time.time_ns() // 1000 - now_us(),
+            devices=gpus.report.devices,
+            links=gpus.report.links,
+            gpu_problems=gpus.report.problems,
+            gpu_error=gpus.report.error,
         )
 
 
@@ -112,10 +124,6 @@ def _custom_units(config: Config, hostname: str) -> dict[str, int]:
     """What the node has by name. It has itself: whoever asks for a little of `node:<hostname>` is placed there."""
     stated = {name: round(units * UNIT) for name, units in config.resources.items()}
     return {f"node:{hostname}": UNIT, **stated}
-
-
-def _gpu_units(config: Config) -> int:
-    return int(config.num_gpus or 0) * UNIT
 
 
 def raise_descriptor_limit() -> None:

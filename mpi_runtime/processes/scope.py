@@ -15,12 +15,14 @@ from mpi_runtime.scheduler.ids import ID_BYTES, PREFIX_BYTES, prefix_of
 
 beside: ContextVar[Scope | None] = ContextVar("mpi_runtime scope", default=None)
 """The scope of a call that runs beside others."""
+_lock = threading.Lock()
+"""For the counts of calls with several return values: rare enough that all scopes share it."""
 
 
 class Scope:
     """One call, or the driver."""
 
-    __slots__ = ("_attempt", "_lock", "_parent", "_prefix", "_several", "_single", "call", "name", "waiting")
+    __slots__ = ("_attempt", "_parent", "_prefix", "_several", "_single", "call", "name", "waiting")
 
     def __init__(self, parent: bytes, attempt: int = 0, call: Call | None = None, name: str = "") -> None:
         """Make ids that derive from a parent and the number of the attempt."""
@@ -30,7 +32,6 @@ class Scope:
         self._single = itertools.count(1)
         self._several = 1 << 47
         """Next index for calls with several return values, whose ids are consecutive: counted apart, under a lock."""
-        self._lock = threading.Lock()
         self.call = call
         """None in the driver."""
         self.name = name
@@ -45,6 +46,6 @@ class Scope:
         if count <= 1:
             index = next(self._single)
         else:
-            with self._lock:
+            with _lock:
                 index, self._several = self._several, self._several + count
         return self._prefix + index.to_bytes(ID_BYTES - PREFIX_BYTES, "big")

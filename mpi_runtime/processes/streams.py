@@ -56,6 +56,11 @@ class Streams:
             self._client.outbox.post(Consumed(call, count))
         return items.popleft()
 
+    def is_ready(self, call: bytes) -> bool:
+        """Whether `next` on a stream would not wait: for an item has come, it has ended, or nobody wants more."""
+        items = self._items.get(call)
+        return items is None or bool(items) or call in self._client.values
+
     def is_drained(self, call: bytes) -> bool:
         """Whether a stream has ended and everything was taken."""
         return not self._items.get(call) and call in self._client.values

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from mpi_runtime import config as configuration
+from mpi_runtime.processes.devices import Finder
 from mpi_runtime.processes.forkserver import Handle
 from mpi_runtime.processes.launch import Launch
 from mpi_runtime.processes.node_agent import AgentError, NodeAgent
@@ -38,8 +39,10 @@ FIRST_WORKER = 1
 class Worker:
     """Passes on what the head says to executors, and what they say to the head, in one job after another."""
 
-    def __init__(self, transport: Transport, poller: Poller, agent: NodeAgent) -> None:
-        """Use a transport, and an agent for the first job."""
+    def __init__(self, transport: Transport, poller: Poller, agent: NodeAgent, finder: Finder, launcher: str) -> None:
+        """Use a transport, and for the first job this agent and what looks for GPUs. `launcher` is its kind."""
+        self._finder: Finder | None = finder
+        self._launcher = launcher
         self._transport = transport
         self._poller = poller
         self._agent = agent
@@ -118,7 +121,8 @@ class Worker:
         self._has_worked = True
         self._host = Host(self._transport, configuration.from_bytes(job.config))
         self._agent.connect(self._transport)
-        self.report(Rank(self._transport, self._host, self._agent, job).joined)
+        finder, self._finder = self._finder or Finder(sys.path), None
+        self.report(Rank(self._transport, self._host, self._agent, job, finder, self._launcher).joined)
 
 
 def new_agent(
@@ -165,6 +169,7 @@ def _work(launch: Launch, start_timeout_s: float | None) -> None:
     raise_descriptor_limit()
     poller = Poller()
     agent = new_agent(poller, lambda message: worker.report(message), sys.path)
+    finder = Finder(sys.path)
     if launch.rank == FIRST_WORKER:
         agent.start_forkserver()  # the first call will run here; it comes up while MPI does
     if start_timeout_s is not None:
@@ -177,5 +182,5 @@ def _work(launch: Launch, start_timeout_s: float | None) -> None:
         time.sleep(BLAME_S)  # where all ranks have the same problem, rank 0 says it, and its end is that of all
         raise
     faulthandler.cancel_dump_traceback_later()
-    worker = Worker(transport, poller, agent)
+    worker = Worker(transport, poller, agent, finder, launch.kind)
     worker.run()

@@ -61,6 +61,8 @@ class Welcome(Struct):
     """For each rank of the driver's host the index of its region in the arena."""
     size: int = 1
     """Number of ranks."""
+    is_about_gpus: bool = False
+    """Whether the problem is that GPUs which were asked for are not there."""
 
 
 # Worker to head.
@@ -128,6 +130,8 @@ class Job(Struct, array_like=True, tag=93, gc=False):
     """How many descriptors it may have open."""
     preload: list[str]
     """Modules that executors are to find loaded."""
+    token: str
+    """Names its files on hosts; no other job has the same."""
 
 
 # Worker to worker.

@@ -83,6 +83,10 @@ def _unlink_shared_files(local: MPI.Comm) -> None:
     for request in requests:
         request.Wait()
     local.Barrier()
+    _unlink_mapped_files()
+
+
+def _unlink_mapped_files() -> None:
     with open("/proc/self/maps") as maps:
         for line in maps:
             _, found, name = line.strip().partition("/dev/shm/")
@@ -100,6 +104,7 @@ def mpi_is_initialised() -> bool:
 def abort_job(code: int) -> None:
     """End all ranks at once, with this exit code, if MPI is up in this process."""
     if mpi_is_initialised():
+        _unlink_mapped_files()  # MPICH does so when its last rank has started, which may be killed before
         sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(code)
 
 

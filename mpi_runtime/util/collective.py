@@ -16,7 +16,10 @@ mpi_runtime.get([worker.total.remote() for worker in workers])
 
 Each process of a group has a rank and calls the same operations in the same order. Arrays are those of numpy, and are
 changed in place; those of cupy are taken through the memory of the host. All ranks give arrays of the same shape and
-dtype. A group is used by one thread of a process at a time.
+dtype. A group, which operations know by its `group_name`, is used by one thread of a process at a time.
+
+All operations raise ValueError if the ranks do not agree about operation, shape or dtype, TimeoutError, which names the
+ranks that have not come, and RuntimeError if this process is not in the group.
 
 What it costs: an array that a rank gives is written once to the object store. Whoever needs it reads it from there, on
 another host after one transfer to it. So each rank reads what all have given, also in `allreduce`: for groups of some
@@ -149,8 +152,7 @@ def get_collective_group_size(group_name: str = "default") -> int:
     return -1 if group is None else group.world_size
 
 
-# Operations. All raise ValueError if the ranks do not agree about operation, shape or dtype, and TimeoutError, which
-# names the ranks that have not come.
+# Operations
 
 
 def allreduce(tensor: Any, group_name: str = "default", op: ReduceOp = ReduceOp.SUM) -> None:

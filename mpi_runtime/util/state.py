@@ -11,14 +11,16 @@ have ended. Each entry is a dictionary whose items can be read as attributes too
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mpi_runtime import nodes, running
+from mpi_runtime import running
 
 Filter = tuple[str, str, Any]
 LIMIT = 100
+_ID = re.compile("[0-9a-f]{32}")
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": lambda found, wanted: bool(found == wanted),
     "!=": lambda found, wanted: bool(found != wanted),
@@ -70,33 +72,29 @@ def list_placement_groups(filters: Sequence[Filter] = (), limit: int = LIMIT) ->
 
 def list_nodes(filters: Sequence[Filter] = (), limit: int = LIMIT) -> list[Entry]:
     """Nodes of the job. For the arguments see `list_tasks`."""
-    entries = [
-        Entry(
-            node_id=node["NodeID"],
-            node_name=node["NodeName"],
-            is_head_node=0 in node["ranks"],
-            state="ALIVE" if node["Alive"] else "DEAD",
-            resources_total=node["Resources"],
-            labels=node["Labels"],
-        )
-        for node in nodes()
-    ]
-    return _filtered(entries, filters, limit)
+    return _list("nodes", filters, limit)
 
 
 def get_task(id: str) -> Entry | None:
-    """The call with this id, while it has not ended."""
-    return _one("tasks", "task_id", id)
+    """The call with this id, while it has not ended; else None.
+
+    Args:
+        id: as in `task_id`, or what `ref.hex()` of its first return value gives.
+
+    Raises:
+        ValueError: it is no id.
+    """
+    return _one("tasks", id)
 
 
 def get_actor(id: str) -> Entry | None:
-    """The actor with this id."""
-    return _one("actors", "actor_id", id)
+    """The actor with this id (`actor_id`), or None. ValueError: it is no id."""
+    return _one("actors", id)
 
 
 def get_node(id: str) -> Entry | None:
-    """The node with this id."""
-    return next((one for one in list_nodes(limit=1 << 31) if one.node_id == id), None)
+    """The node with this id (`node_id`), or None. ValueError: it is no id."""
+    return _one("nodes", id)
 
 
 def summarize_tasks() -> dict[str, Any]:
@@ -123,12 +121,30 @@ def summarize_objects() -> dict[str, int]:
     return {"total_objects": len(sizes), "total_size_bytes": sum(sizes)}
 
 
+def _node(node: dict[str, Any]) -> Entry:
+    return Entry(
+        node_id=node["NodeID"],
+        node_name=node["NodeName"],
+        is_head_node=0 in node["ranks"],
+        state="ALIVE" if node["Alive"] else "DEAD",
+        resources_total=node["Resources"],
+        labels=node["Labels"],
+    )
+
+
+def _entries(what: str, id: bytes = b"") -> list[Entry]:
+    entry = _node if what == "nodes" else Entry
+    return [entry(one) for one in running.client().query(what, id)]
+
+
 def _list(what: str, filters: Sequence[Filter], limit: int) -> list[Entry]:
-    return _filtered([Entry(one) for one in running.client().query(what)], filters, limit)
+    return _filtered(_entries(what), filters, limit)
 
 
-def _one(what: str, key: str, id: str) -> Entry | None:
-    return next((Entry(one) for one in running.client().query(what) if one[key] == id), None)
+def _one(what: str, id: str) -> Entry | None:
+    if not isinstance(id, str) or not _ID.fullmatch(id):
+        raise ValueError(f"an id is a string of 32 hexadecimal digits, as the lists have it, not {id!r}")
+    return next(iter(_entries(what, bytes.fromhex(id))), None)
 
 
 def _filtered(entries: list[Entry], filters: Sequence[Filter], limit: int) -> list[Entry]:

@@ -1,4 +1,4 @@
-"""A job in the test process itself, for tests of the API.
+"""A job in the test process itself, for tests of the API; and what else several modules are given.
 
 A module asks for one with `pytestmark = pytest.mark.usefixtures("job")`, and may say with INIT how it is to be started.
 After each of its tests nothing may be left in it: no object, no actor, no call, and all resources free.
@@ -7,6 +7,7 @@ After each of its tests nothing may be left in it: no object, no actor, no call,
 import gc
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -15,6 +16,8 @@ import pytest
 
 import mpi_runtime
 from mpi_runtime import current
+from tests.e2e import shared
+from tests.hosts.lab import Lab, lab, missing
 
 SETTLE_S = 30.0
 """How long what was released may take to be gone: actors' processes have to end."""
@@ -50,13 +53,15 @@ def wait_until_at_rest() -> None:
 
 @pytest.fixture(scope="module")
 def _job(request: pytest.FixtureRequest) -> Iterator[None]:
-    # By value, as functions of a program's main module travel: executors need not import the test module.
-    cloudpickle.register_pickle_by_value(request.module)
+    # By value, as functions of a program's main module travel: executors need not import modules of tests.
+    for module in (request.module, shared):
+        cloudpickle.register_pickle_by_value(module)
     with mpi_runtime.init(**getattr(request.module, "INIT", {"num_cpus": 4})):
         # The arena is mapped with the first large object, which opens descriptors.
         assert mpi_runtime.get(mpi_runtime.put(numpy.ones(100_000))).sum() == 100_000
         yield
-    cloudpickle.unregister_pickle_by_value(request.module)
+    for module in (request.module, shared):
+        cloudpickle.unregister_pickle_by_value(module)
 
 
 @pytest.fixture
@@ -76,3 +81,20 @@ def at_rest() -> Callable[[], None]:
 def counts() -> Callable[[], dict[str, int]]:
     """A function that tells what there is in the job."""
     return statistics
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Path]:
+    """A file for which `shared.is_open` waits: made with `touch`, and at the end in any case."""
+    path = tmp_path / "gate"
+    yield path
+    path.touch()
+
+
+@pytest.fixture(scope="module")
+def two_hosts() -> Iterator[Lab]:
+    """Two hosts, for all tests of a module."""
+    if reason := missing():
+        pytest.skip(reason)
+    with lab(2) as found:
+        yield found

@@ -12,6 +12,7 @@ import pytest
 import mpi_runtime
 from mpi_runtime import ActorHandle, get, kill, put, remote, wait
 from mpi_runtime.errors import ActorDiedError, TaskError
+from tests.helpers import wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -77,10 +78,7 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_until_gone(pid: int) -> None:
-    end = time.monotonic() + 10
-    while is_alive(pid):
-        assert time.monotonic() < end, f"process {pid} lives"
-        time.sleep(0.01)
+    wait_until(lambda: not is_alive(pid), what=f"the end of process {pid}")
 
 
 # State and order

@@ -225,6 +225,23 @@ def test_from_a_task() -> None:
     assert is_cancelled(ref)
 
 
+def test_where_python_ignores_the_interrupt(gate: Path) -> None:
+    class SlowToGo:
+        def __del__(self) -> None:
+            gate.touch()
+            time.sleep(1)
+
+    @remote
+    def runs() -> None:
+        SlowToGo()
+        time.sleep(LONG_S)
+
+    ref = runs.remote()
+    wait_until(gate.exists)
+    cancel(ref)
+    assert is_cancelled(ref)
+
+
 def test_at_any_moment() -> None:
     """Cancelling meets calls in every state; each ends one way or the other, and the executors live on."""
 

@@ -20,6 +20,7 @@ from mpi_runtime.errors import (
     TaskError,
     WorkerCrashedError,
 )
+from tests.helpers import wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -375,10 +376,25 @@ def test_a_crash_of_a_parent_lets_its_children_end(tmp_path: Path) -> None:
 
     with pytest.raises(WorkerCrashedError):
         get(parent.remote(str(tmp_path / "file")))
-    end = time.monotonic() + 20
-    while not (tmp_path / "file").exists():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until((tmp_path / "file").exists, timeout=20)
+
+
+def test_calls_before_one_that_kills_its_process() -> None:
+    """Their results may be lost with it, as often as it is run: they do not pay for it."""
+
+    @remote(max_retries=2)
+    def fragile(number: int) -> int:
+        if number % 7 == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return number
+
+    fragile_refs = [fragile.remote(number) for number in range(40)]
+    for number, ref in enumerate(fragile_refs):
+        if number % 7 == 3:
+            with pytest.raises(WorkerCrashedError, match=r"It was run 3 time\(s\)"):
+                get(ref)
+        else:
+            assert get(ref) == number
 
 
 def test_a_crash_while_it_waits(tmp_path: Path) -> None:
@@ -395,10 +411,7 @@ def test_a_crash_while_it_waits(tmp_path: Path) -> None:
 
     path = tmp_path / "file"
     ref = parent.remote(str(path))
-    end = time.monotonic() + 20
-    while not path.exists() or not path.read_text().endswith("\n"):
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    wait_until(lambda: path.exists() and path.read_text().endswith("\n"), timeout=20)
     time.sleep(0.1)
     os.kill(int(path.read_text()), 9)
     assert get(ref, timeout=40) == 1

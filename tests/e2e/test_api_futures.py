@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import mpi_runtime
-from tests.helpers import run_program
+from tests.e2e.shared import is_open
+from tests.helpers import run_program, wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -58,16 +59,8 @@ def test_two_futures_of_one_reference() -> None:
     assert (first.result(timeout=30), second.result(timeout=30)) == (1, 1)
 
 
-def test_a_value_that_is_here_is_not_waited_for_behind_one_that_is_not(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-
-    @mpi_runtime.remote
-    def wait_for_gate() -> bool:
-        while not gate.exists():
-            time.sleep(0.01)
-        return True
-
-    closed, ready = wait_for_gate.remote().future(), same.remote(5)
+def test_a_value_that_is_here_is_not_waited_for_behind_one_that_is_not(gate: Path) -> None:
+    closed, ready = mpi_runtime.remote(is_open).remote(gate).future(), same.remote(5)
     mpi_runtime.get(ready)
     assert ready.future().result(timeout=30) == 5
     assert not closed.done()
@@ -124,10 +117,7 @@ def test_futures_beside_get_in_other_threads() -> None:
 
 def test_the_thread_ends_when_nothing_is_waited_for() -> None:
     assert same.remote(1).future().result(timeout=30) == 1
-    end = time.monotonic() + 10
-    while any(thread.name == "mpi_runtime futures" for thread in threading.enumerate()):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: all(thread.name != "mpi_runtime futures" for thread in threading.enumerate()))
 
 
 def test_await() -> None:

@@ -14,8 +14,9 @@ import numpy
 import pytest
 
 import mpi_runtime
-from mpi_runtime import DynamicObjectRefGenerator, ObjectRef, ObjectRefGenerator, get, method, remote
+from mpi_runtime import DynamicObjectRefGenerator, ObjectRef, ObjectRefGenerator, get, method, remote, wait
 from mpi_runtime.errors import GetTimeoutError, TaskCancelledError, TaskError
+from tests.e2e.shared import is_open
 from tests.helpers import run_program, wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -51,8 +52,7 @@ def test_an_item_is_there_before_the_call_has_ended(tmp_path: Path) -> None:
     @remote
     def waits() -> Iterator[str]:
         yield "first"
-        while not (tmp_path / "go").exists():
-            time.sleep(0.01)
+        is_open(tmp_path / "go")
         yield "second"
 
     generator = waits.remote()
@@ -171,6 +171,82 @@ def test_cancelled() -> None:
     refs = list(generator)
     with pytest.raises(TaskCancelledError):
         get(refs[-1])
+
+
+def test_wait_for_what_can_be_taken(tmp_path: Path) -> None:
+    @remote(_generator_backpressure_num_objects=1)
+    def stepwise(name: str) -> Iterator[int]:
+        for number in range(2):
+            while not (tmp_path / f"{name}{number}").exists():
+                time.sleep(0.005)
+            yield number
+
+    def go(name: str) -> None:
+        (tmp_path / name).touch()
+
+    one, other, value = stepwise.remote("a"), stepwise.remote("b"), mpi_runtime.put(1)
+    assert wait([one, other], timeout=0.05) == ([], [one, other])
+    assert wait([one, value, other], timeout=0) == ([value], [one, other])
+    go("b0")
+    assert wait([one, other]) == ([other], [one])
+    assert wait([other, one, value], num_returns=2) == ([other, value], [one])
+    assert wait([other], timeout=0)[0], "looking takes nothing"
+    assert get(next(other)) == 0
+    assert wait([other, other.completed()], timeout=0.05) == ([], [other, other.completed()])
+    go("a0")
+    go("b1")
+    assert wait([one, other], num_returns=2) == ([one, other], [])
+    assert wait([other.completed(), other], timeout=0) == ([other], [other.completed()])
+    assert get(next(other)) == 1
+    assert wait([other.completed(), other], num_returns=2) == ([other.completed(), other], [])
+    assert list(other) == []
+    assert wait([other]) == ([other], []), "next says at once that there is nothing more"
+    assert get(next(one)) == 0
+    one.close()
+    assert wait([one]) == ([one], [])
+
+
+def test_wait_for_generators_that_end_otherwise(tmp_path: Path) -> None:
+    @remote
+    def quiet() -> Iterator[int]:
+        while not tmp_path.exists():
+            yield 1
+        time.sleep(60)
+
+    failing, empty = fails_after.remote(0), count.remote(0)
+    assert wait([failing, empty], num_returns=2)[1] == []
+    with pytest.raises(ZeroDivisionError):
+        get(next(failing))
+    assert list(empty) == []
+    pending = quiet.remote()
+    assert wait([pending, failing], num_returns=1) == ([failing], [pending])
+    mpi_runtime.cancel(pending)
+    assert wait([pending], timeout=20) == ([pending], [])
+    with pytest.raises(TaskCancelledError, match="quiet was cancelled by cancel"):
+        get(next(pending))
+
+
+def test_wait_refuses_what_cannot_be_waited_for() -> None:
+    generator = count.remote(1)
+    with pytest.raises(TypeError, match="a single ObjectRefGenerator"):
+        wait(generator)
+    with pytest.raises(ValueError, match="unique"):
+        wait([generator, generator])
+    with pytest.raises(TypeError, match="contains <class 'int'>"):
+        wait([generator, 1])  # type: ignore[type-var]
+    assert taken(generator) == [0]
+
+
+def test_all_items_of_several_generators_by_wait() -> None:
+    pending, found = [count.remote(20) for _ in range(4)], 0
+    while pending:
+        ready, pending = wait(pending, num_returns=len(pending), timeout=0.1)
+        for generator in ready:
+            ref = next(generator, None)
+            if ref is not None:
+                found += get(ref)
+                pending.append(generator)
+    assert found == 4 * sum(range(20))
 
 
 @pytest.mark.parametrize("most", [1, 3])
@@ -369,13 +445,24 @@ def total(array):
 def outer(number):
     return sum(mpi_runtime.get([total.remote(ref) for ref in arrays.remote(number)]))
 
+@mpi_runtime.remote
+def waits(number):
+    pending, found = [arrays.remote(number) for _ in range(3)], 0
+    while pending:
+        (generator,), pending = mpi_runtime.wait(pending)
+        for ref in generator:
+            found += int(mpi_runtime.get(ref)[0])
+            pending.append(generator)
+            break
+    return found
+
 mpi_runtime.init(num_cpus=2)
 sums = [sum(int(mpi_runtime.get(ref)[0]) for ref in arrays.remote(5)) for _ in range(3)]
-print(sums, mpi_runtime.get(outer.remote(4)))
+print(sums, mpi_runtime.get(outer.remote(4)), mpi_runtime.get(waits.remote(4)), waits._function(3))
 """
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
 def test_on_several_ranks(mpi: str) -> None:
-    assert run_program(PROGRAM, ranks=3, mpi=mpi).expect().stdout == "[10, 10, 10] 1200000\n"
+    assert run_program(PROGRAM, ranks=3, mpi=mpi).expect().stdout == "[10, 10, 10] 1200000 18 9\n"

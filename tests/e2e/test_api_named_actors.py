@@ -9,26 +9,11 @@ import mpi_runtime
 from mpi_runtime import get, get_actor, kill, remote
 from mpi_runtime.errors import ActorDiedError
 from mpi_runtime.util import list_named_actors
+from tests.e2e.shared import Counter
 from tests.helpers import run_program, wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
 INIT = {"num_cpus": 4, "namespace": "ours"}
-
-
-@remote
-class Counter:
-    """Counts."""
-
-    def __init__(self, start: int = 0) -> None:
-        self.value = start
-
-    def add(self, number: int = 1) -> int:
-        self.value += number
-        return self.value
-
-    @mpi_runtime.method(num_returns=2)
-    def two(self) -> tuple[int, int]:
-        return 1, 2
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +28,7 @@ def test_an_actor_is_found_by_its_name() -> None:
     assert found == counter
     assert get(found.add.remote()) == 6
     assert get(counter.add.remote()) == 7
-    assert get(found.two.remote()) == [1, 2]  # its options come with it
+    assert get(found.both.remote()) == [7, -7]  # its options come with it
     with pytest.raises(AttributeError, match="no method 'nonsense'"):
         found.nonsense  # noqa: B018
 

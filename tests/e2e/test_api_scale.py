@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mpi_runtime import ActorHandle, current, get, put, remote, session, wait
+from tests.e2e.shared import Counter, hold
 
 pytestmark = [pytest.mark.usefixtures("job"), pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -110,14 +111,7 @@ def test_chain_of_5_000_nested_refs() -> None:
     assert get(ref) == "end"
 
 
-def test_100_000_queued_tasks(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-
-    @remote
-    def hold(path: Path) -> None:
-        while not path.exists():
-            time.sleep(0.01)
-
+def test_100_000_queued_tasks(gate: Path) -> None:
     held = [hold.remote(gate) for _ in range(4)]
     refs = [add.remote(n, 1) for n in range(100_000)]
     assert wait(held, timeout=0)[0] == []
@@ -170,15 +164,6 @@ def test_200_actors() -> None:
 
 
 def test_actor_calls_of_10_000() -> None:
-    @remote
-    class Counter:
-        def __init__(self) -> None:
-            self.value = 0
-
-        def add(self) -> int:
-            self.value += 1
-            return self.value
-
     counter = Counter.remote()
     assert get([counter.add.remote() for _ in range(10_000)]) == list(range(1, 10_001))
 

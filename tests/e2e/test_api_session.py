@@ -24,6 +24,7 @@ from mpi_runtime import (
     wait,
 )
 from mpi_runtime.errors import ActorDiedError, ObjectLostError, ObjectStoreFullError, RuntimeNotInitializedError
+from tests.e2e.shared import Counter
 
 
 @pytest.fixture(autouse=True)
@@ -35,16 +36,6 @@ def _ended() -> Iterator[None]:
 @remote
 def add(a: Any, b: Any) -> Any:
     return a + b
-
-
-@remote
-class Counter:
-    def __init__(self) -> None:
-        self.value = 0
-
-    def add(self) -> int:
-        self.value += 1
-        return self.value
 
 
 # Starting and ending

@@ -1,7 +1,6 @@
 """Strategies: where tasks and actors run, on one host and on two."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,8 +15,8 @@ from mpi_runtime.util.scheduling_strategies import (
     NodeLabelSchedulingStrategy,
     NotIn,
 )
-from tests.helpers import run_program
-from tests.hosts.lab import Lab, lab, missing
+from tests.helpers import run_program, stable_id
+from tests.hosts.lab import Lab
 
 pytestmark = pytest.mark.usefixtures("job")
 INIT = {"num_cpus": 2, "labels": {"zone": "a", "disk": "ssd"}}
@@ -60,7 +59,7 @@ def good() -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("options", good(), ids=str)
+@pytest.mark.parametrize("options", good(), ids=stable_id)
 def test_strategies_that_this_node_meets(options: dict[str, Any]) -> None:
     assert get(where.options(**options).remote()) == this_node()
     assert get(Actor.options(**options).remote().where.remote()) == this_node()
@@ -172,14 +171,6 @@ print(labels["zone"], labels["rack"], labels["disk"])
 
 
 # Two hosts
-
-
-@pytest.fixture(scope="module")
-def two_hosts() -> Iterator[Lab]:
-    if reason := missing():
-        pytest.skip(reason)
-    with lab(2) as found:
-        yield found
 
 
 @pytest.mark.mpi

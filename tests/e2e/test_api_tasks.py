@@ -14,6 +14,8 @@ import pytest
 import mpi_runtime
 from mpi_runtime import ObjectRef, get, get_runtime_context, put, remote, wait
 from mpi_runtime.errors import GetTimeoutError
+from tests.e2e.shared import hold, note
+from tests.helpers import wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -277,10 +279,8 @@ def test_no_returns(tmp_path: Any) -> None:
             file.write("done")
 
     assert nothing.remote(str(tmp_path / "file")) is None
-    end = time.monotonic() + 20
-    while not (tmp_path / "file").exists() or not (tmp_path / "file").read_text():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until((tmp_path / "file").exists)
+    wait_until((tmp_path / "file").read_text)
 
 
 @pytest.mark.parametrize("result", [(1, 2), (1, 2, 3, 4), [], 5, None])
@@ -329,7 +329,7 @@ def test_a_result_that_cannot_be_serialised() -> None:
         ({"resources": {"a": -1}}, ValueError, "resources"),
         ({"resources": ["a"]}, TypeError, "resources"),
         ({"memory": -1}, ValueError, "memory"),
-        ({"runtime_env": {"pip": []}}, ValueError, "env_vars"),
+        ({"runtime_env": {"pip": []}}, ValueError, "install it"),
     ],
     ids=str,
 )
@@ -467,8 +467,9 @@ def test_a_thread_that_waits_after_its_task_has_ended() -> None:
 @pytest.mark.parametrize("delay", [0.0, 0.02, 0.1])
 def test_a_thread_that_begins_to_wait_after_its_task_has_ended(delay: float) -> None:
     @remote(num_cpus=0)
-    def slow() -> None:
+    def slow() -> bytes:
         time.sleep(0.5)
+        return bytes(1_000_000)  # of small ones an idle process does not tell that they are gone, until it ends
 
     @remote
     def leave_a_thread() -> None:
@@ -539,21 +540,15 @@ def test_a_process_ends_after_so_many_calls() -> None:
     assert all(many.count(one) <= 2 for one in many)
 
 
-def test_calls_with_a_higher_priority_go_first(tmp_path: Path) -> None:
+def test_calls_with_a_higher_priority_go_first(tmp_path: Path, gate: Path) -> None:
     @remote(num_cpus=4)
-    def note(name: str) -> None:
-        with (tmp_path / "order").open("a") as file:
-            file.write(name)
+    def write(name: str) -> None:
+        note(tmp_path / "order", name)
 
-    @remote(num_cpus=4)
-    def hold() -> None:
-        while not (tmp_path / "go").exists():
-            time.sleep(0.005)
-
-    held = hold.remote()
-    refs = [note.options(priority=priority).remote(name) for name, priority in (("c", -1), ("b", 0), ("a", 7))]
-    (tmp_path / "go").touch()
+    held = hold.options(num_cpus=4).remote(gate)
+    refs = [write.options(priority=priority).remote(name) for name, priority in (("c", -1), ("b", 0), ("a", 7))]
+    gate.touch()
     get([held, *refs])
-    assert (tmp_path / "order").read_text() == "abc"
+    assert (tmp_path / "order").read_text().split() == ["a", "b", "c"]
     with pytest.raises(TypeError, match="priority must be a whole number"):
-        note.options(priority="high")
+        write.options(priority="high")

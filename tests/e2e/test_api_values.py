@@ -291,7 +291,7 @@ def test_wait_refuses_what_makes_no_sense() -> None:
     with pytest.raises(TypeError, match="expected a list"):
         wait({ref})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="contains"):
-        wait([ref, 1])  # type: ignore[arg-type]
+        wait([ref, 1])  # type: ignore[type-var]
     with pytest.raises(ValueError, match="unique"):
         wait([ref, ref])
     with pytest.raises(ValueError, match="Invalid number"):

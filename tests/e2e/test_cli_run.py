@@ -1,5 +1,6 @@
 """`mpi-runtime run` and `python -m mpi_runtime`: the command that is made, and what really starts."""
 
+import io
 import os
 import shlex
 import signal
@@ -326,6 +327,22 @@ def test_program_sees_what_plain_python_shows_it(form: str, tmp_path: Path) -> N
         outputs.append(done.stdout)
     assert outputs[0] == outputs[1]
     assert outputs[0].startswith("__main__ [")
+
+
+@pytest.mark.mpi
+def test_a_program_from_the_standard_input_runs_on_rank_0(tmp_path: Path) -> None:
+    source = "import sys, mpi_runtime as ray\nray.init()\nprint(ray.get(ray.put(7)), sys.argv[1:], 'a \"b\" $c')\n"
+    words = [sys.executable, "-m", "mpi_runtime", "run", "-n", "2", "-", "-x", "y z"]
+    env = os.environ | {"PYTHONPATH": str(helpers.ROOT)}
+    done = subprocess.run(words, cwd=tmp_path, env=env, input=source, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "7 ['-x', 'y z'] a \"b\" $c\n"), done.stderr
+
+
+def test_a_program_that_is_too_long_for_an_argument() -> None:
+    most = run_verb.ARGUMENT_BYTES_MAX
+    assert len(run_verb.read_program(io.StringIO("#" * most))) == most
+    with pytest.raises(LaunchError, match="Write it into a file"):
+        run_verb.read_program(io.StringIO("é" * (most // 2 + 1)))
 
 
 def test_a_file_comes_before_a_verb_of_its_name(tmp_path: Path) -> None:

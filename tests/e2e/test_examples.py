@@ -62,6 +62,12 @@ LINES = {
         r"a task with three whole GPUs had \[\d, \d, \d\]",
         r"128 GPUs: .*",
     ],
+    "gpu_matmul": [
+        r"\d GPU\(s\) of types \[.*\]; tasks compute with numpy",
+        r"1024 x 1024 in 16 tiles: [\d.]+ TFLOP/s, the copies included",
+        r"40 small products on shares, sum of all 26352\d\d",
+        r"actor 1 with GPU \[\d?\]: 5 batches",
+    ],
     "demo": [
         r"started in [\d.]+ s",
         r"^ +\.{3}.* \d+$",

@@ -6,14 +6,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.helpers import Program, process_ids, wait_until
-from tests.hosts.lab import Lab, lab, missing
+from tests.helpers import Program, idle_cpu, process_ids, wait_until
+from tests.hosts.lab import Lab
 
 pytestmark = [pytest.mark.mpi, pytest.mark.hosts]
 MPIS = ["openmpi", "mpich"]
@@ -46,14 +45,6 @@ def where():
 """
 
 
-@pytest.fixture(scope="module")
-def two_hosts() -> Iterator[Lab]:
-    if reason := missing():
-        pytest.skip(reason)
-    with lab(2) as found:
-        yield found
-
-
 def arenas(program: Program) -> dict[str, tuple[int, int]]:
     """For each memory file of the program's arenas: bytes that are allocated, and number of regions."""
     found = {}
@@ -83,6 +74,15 @@ def meet(seconds):
 hosts = ray.get([meet.remote(0.5) for _ in range(16)])
 print({host: hosts.count(host) for host in sorted(set(hosts))})
 print([ray.get(where.options(**on(host)).remote()) for host in ("host1", "host2", "host1")], flush=True)
+os.mkdir("project")
+with open("project/data", "wb") as file:
+    file.write(bytes(200_000))
+@ray.remote(runtime_env={"working_dir": "project"})
+def find():
+    return os.getcwd(), os.path.getsize("data"), os.uname().nodename
+found = ray.get([find.options(**on(host)).remote() for host in ("host1", "host2", "host1", "host2")])
+assert found[:2] == found[2:] and [one[1:] for one in found[:2]] == [(200_000, "host1"), (200_000, "host2")], found
+assert found[0][0] != found[1][0], found  # each host has its own copy
 """
     )
     with two_hosts.mpirun(source, ranks=TWO, mpi=mpi) as program:
@@ -246,8 +246,6 @@ time.sleep(1000)
 
 @pytest.mark.parametrize("mpi", MPIS[:1])
 def test_an_idle_job_on_two_hosts(mpi: str, two_hosts: Lab) -> None:
-    from tests.e2e.test_launch_again import idle_cpu
-
     source = (
         BEGIN
         + """
@@ -258,8 +256,7 @@ input()
     )
     with two_hosts.mpirun(source, ranks=TWO, mpi=mpi) as program:
         program.wait_for_line("idle")
-        time.sleep(2)
-        used = idle_cpu(program)
+        used = idle_cpu({mpi: program})[mpi]
         print(f"{mpi}: 4 idle ranks on two hosts, with their launcher: {100 * used:.2f} % of a core")
         assert used < IDLE_CPU_MAX
         program.write("\n")

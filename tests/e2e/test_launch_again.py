@@ -1,14 +1,12 @@
 """`shutdown()` and `init()` again: without a launcher everything ends, under MPI the ranks stay, asleep."""
 
-import os
-import time
+from contextlib import ExitStack
 
 import pytest
 
-from tests.helpers import Program, run_program, start_program
+from tests.helpers import idle_cpu, run_program, start_program
 
 MPIS = ["openmpi", "mpich"]
-IDLE_S = 4.0
 IDLE_CPU_MAX = 0.10
 """Of one core, for all processes together; two percent are promised, on a machine that does nothing else."""
 
@@ -95,26 +93,9 @@ print(ray.get([size.remote(slow.remote(0)) for _ in range(5)]), flush=True)
 # Idleness.
 
 
-def cpu_seconds(pids: list[int]) -> float:
-    ticks = 0
-    for pid in pids:
-        with open(f"/proc/{pid}/stat") as file:
-            words = file.read().rpartition(")")[2].split()
-        ticks += int(words[11]) + int(words[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def idle_cpu(program: Program) -> float:
-    """How much of a core all its processes take while it does nothing."""
-    pids = [pid for pid in program.processes() if pid != program.pid]  # the launcher is not ours
-    before = cpu_seconds(pids)
-    time.sleep(IDLE_S)
-    return (cpu_seconds(pids) - before) / IDLE_S
-
-
-@pytest.mark.parametrize("mpi", [None, pytest.param("openmpi", marks=pytest.mark.mpi),
-                                 pytest.param("mpich", marks=pytest.mark.mpi)])  # fmt: skip
-def test_an_idle_job_sleeps(mpi: str | None) -> None:
+@pytest.mark.mpi
+def test_idle_jobs_sleep() -> None:
+    """Three jobs at a time, since most of this is waiting."""
     source = """
 import mpi_runtime as ray
 ray.init()
@@ -129,12 +110,16 @@ input()
 ray.init()
 print("still there", ray.get(f.remote(5)))
 """
-    with start_program(source, ranks=8 if mpi else None, mpi=mpi) as program:
-        for state in ("after work", "after more work", "after shutdown"):
-            program.wait_for_line(f"idle {('after work', 'after more work', 'after shutdown').index(state)}")
-            time.sleep(2)
-            used = idle_cpu(program)
-            print(f"{mpi or 'plain'}, {state}: {100 * used:.2f} % of a core")
-            assert used < IDLE_CPU_MAX
-            program.write("\n")
-        assert "still there 5" in program.finish().expect().stdout
+    with ExitStack() as stack:
+        programs = {"plain": stack.enter_context(start_program(source))}
+        programs |= {mpi: stack.enter_context(start_program(source, ranks=8, mpi=mpi)) for mpi in MPIS}
+        for number, state in enumerate(("after work", "after more work", "after shutdown")):
+            for program in programs.values():
+                program.wait_for_line(f"idle {number}")
+            used = idle_cpu(programs)
+            print(f"{state}: " + ", ".join(f"{name} {100 * part:.2f} % of a core" for name, part in used.items()))
+            assert max(used.values()) < IDLE_CPU_MAX, used
+            for program in programs.values():
+                program.write("\n")
+        for program in programs.values():
+            assert "still there 5" in program.finish().expect().stdout

@@ -13,7 +13,7 @@ from tests.helpers import ROOT, run_program, start_program
 
 WAYS = [None, pytest.param(3, marks=pytest.mark.mpi)]
 """Numbers of ranks."""
-ORIGIN = re.compile(r"^\((?P<name>\w+) pid=(?P<pid>\d+)(?:, rank (?P<rank>\d+), (?P<host>\S+))?\) (?P<text>.*)$")
+ORIGIN = re.compile(r"^\((?P<name>.+?) pid=(?P<pid>\d+)(?:, rank (?P<rank>\d+), (?P<host>\S+))?\) (?P<text>.*)$")
 
 
 def parse(stream: str) -> list[re.Match[str]]:
@@ -42,10 +42,29 @@ class Talker:
     def talk(self):
         print("from an actor")
 
+@ray.remote
+class Called(Talker.__wrapped__):
+    def __init__(self, number):
+        self.number = number
+
+    def __repr__(self):
+        return f"Called(\\n number={self.number})"
+
+    def fail(self):
+        raise KeyError("of its own")
+
 ray.init(num_cpus=2)
 pids = ray.get([talk.remote(i) for i in range(8)])
 actor = Talker.remote()
 ray.get(actor.talk.remote())
+called = [Called.remote(number) for number in range(2)]
+ray.get([one.talk.remote() for one in called])
+try:
+    ray.get(called[1].fail.remote())
+except KeyError as error:
+    assert ", repr=Called( number=1)\\n" in str(error), error
+else:
+    raise AssertionError
 open(sys.argv[1], "w").write(" ".join(map(str, pids)))
 """
     with start_program(source, "pids", ranks=ranks) as program:
@@ -56,7 +75,7 @@ open(sys.argv[1], "w").write(" ".join(map(str, pids)))
     out, error = parse(completed.stdout), parse(completed.stderr)
     assert {match["pid"] for match in error} == pids
     assert {match["name"] for match in error} == {"talk"}
-    assert {match["name"] for match in out} == {"talk", "Talker"}
+    assert {match["name"] for match in out} == {"talk", "Talker", "Called( number=0)", "Called( number=1)"}
     assert all((match["rank"] is None) == (ranks is None) for match in out)
     expected = [f"{number} {'x' * 200} {step}" for number in range(8) for step in range(50)]
     assert sorted(match["text"] for match in out if match["name"] == "talk") == sorted(expected)

@@ -1,7 +1,6 @@
 """The pool of actors: who works on what, in which order results come, and what happens to calls that fail."""
 
 import os
-import time
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -12,6 +11,7 @@ import mpi_runtime
 from mpi_runtime import ActorHandle, get, kill, put, remote
 from mpi_runtime.errors import ActorDiedError, TaskError
 from mpi_runtime.util import ActorPool, actor_pool
+from tests.e2e.shared import is_open
 from tests.helpers import run_program, wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -23,8 +23,7 @@ class Worker:
         return value
 
     def same_after(self, value: Any, gate: Path) -> Any:
-        while not gate.exists():
-            time.sleep(0.01)
+        is_open(gate)
         return value
 
     def fail(self, value: Any) -> Any:

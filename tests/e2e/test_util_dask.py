@@ -18,21 +18,12 @@ from dask._task_spec import Alias, DataNode, List, Task, TaskRef
 import mpi_runtime
 from mpi_runtime.errors import MpiRuntimeError, WorkerCrashedError
 from mpi_runtime.util.dask import enable_dask_on_mpi_runtime, mpi_runtime_dask_get
+from tests.e2e.shared import OwnError, fail
 from tests.helpers import run_program
 
 pytestmark = pytest.mark.usefixtures("job")
 
 compute: Any = dask.compute  # which has no types
-
-
-class OwnError(Exception):
-    def __init__(self, text: str, *, code: int) -> None:
-        super().__init__(text)
-        self.code = code
-
-
-def fail(code: int) -> None:
-    raise OwnError("mine", code=code)
 
 
 def add(first: int, second: int) -> int:

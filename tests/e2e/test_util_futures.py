@@ -7,7 +7,7 @@ import operator
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, as_completed, wait
 from pathlib import Path
 from typing import Any
@@ -18,26 +18,15 @@ import mpi_runtime
 from mpi_runtime.errors import MpiRuntimeError, RuntimeNotInitializedError, WorkerCrashedError
 from mpi_runtime.util.dispatch import Dispatcher
 from mpi_runtime.util.futures import Executor
+from tests.e2e.shared import LONG_S, OwnError, fail, is_open
 from tests.helpers import run_program, wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
 
-LONG_S = 30.0
-"""More than anything here takes, unless it hangs."""
 BOTH = pytest.mark.parametrize(
     "make", [pytest.param(lambda: concurrent.futures.ThreadPoolExecutor(2), id="standard"), pytest.param(Executor)]
 )
 Make = Callable[[], concurrent.futures.Executor]
-
-
-class OwnError(Exception):
-    def __init__(self, text: str, *, code: int) -> None:
-        super().__init__(text)
-        self.code = code
-
-
-def fail(code: int) -> None:
-    raise OwnError("mine", code=code)
 
 
 def later(value: int) -> int:
@@ -45,24 +34,8 @@ def later(value: int) -> int:
     return value
 
 
-def is_open(path: str) -> bool:
-    end = time.monotonic() + LONG_S
-    while not os.path.exists(path):
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    return True
-
-
 def threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "mpi_runtime futures"]
-
-
-@pytest.fixture
-def gate(tmp_path: Path) -> Iterator[Path]:
-    """A file for which `is_open` waits: made with `touch`, and at the end in any case."""
-    path = tmp_path / "gate"
-    yield path
-    path.touch()
 
 
 # As in the standard library

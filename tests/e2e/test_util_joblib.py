@@ -16,17 +16,12 @@ from joblib import Parallel, delayed, parallel_backend, parallel_config
 import mpi_runtime
 from mpi_runtime.errors import MpiRuntimeError
 from mpi_runtime.util.joblib import register_mpi_runtime
+from tests.e2e.shared import OwnError, fail, is_open
 from tests.helpers import run_program
 
 pytestmark = pytest.mark.usefixtures("job")
 
 register_mpi_runtime()
-
-
-class OwnError(Exception):
-    def __init__(self, text: str, *, code: int) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 def square(n: int) -> int:
@@ -35,7 +30,7 @@ def square(n: int) -> int:
 
 def fail_at(n: int, bad: int) -> int:
     if n == bad:
-        raise OwnError("mine", code=n)
+        fail(n)
     return n
 
 
@@ -122,14 +117,9 @@ def test_results_one_by_one() -> None:
         assert sorted(unordered) == [n * n for n in range(50)]
 
 
-def test_a_time_limit(tmp_path: Path) -> None:
-    def wait() -> None:
-        while not (tmp_path / "gate").exists():
-            time.sleep(0.01)
-
+def test_a_time_limit(gate: Path) -> None:
     with parallel_config(backend="mpi_runtime"), pytest.raises(multiprocessing.TimeoutError):
-        Parallel(timeout=0.1)(delayed(wait)() for _ in range(3))
-    (tmp_path / "gate").touch()
+        Parallel(timeout=0.1)(delayed(is_open)(gate) for _ in range(3))
 
 
 def nested(n: int) -> list[Any]:

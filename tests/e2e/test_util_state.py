@@ -1,7 +1,6 @@
 """What there is in a job, as lists; and what a call can ask about itself."""
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,11 @@ import pytest
 import mpi_runtime
 from mpi_runtime import get, get_runtime_context, kill, remote
 from mpi_runtime.util import state
+from tests.e2e.shared import hold
 from tests.helpers import run_program, wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
 INIT = {"num_cpus": 2, "num_gpus": 2, "resources": {"disk": 4}, "labels": {"zone": "a"}}
-
-
-@remote
-def hold(path: Path) -> None:
-    """Runs until the file is there."""
-    while not path.exists():
-        time.sleep(0.005)
 
 
 @remote
@@ -30,14 +23,7 @@ def add(first: Any, second: Any = 0) -> Any:
 
 
 @remote
-class Counter:
-    def __init__(self) -> None:
-        self.value = 0
-
-    def add(self) -> int:
-        self.value += 1
-        return self.value
-
+class Member:
     def about(self) -> dict[str, Any]:
         context = get_runtime_context()
         return {
@@ -73,13 +59,13 @@ def test_calls(tmp_path: Path) -> None:
 
 
 def test_actors() -> None:
-    counter = Counter.options(name="counter", num_gpus=1).remote()
-    get(counter.add.remote())
+    member = Member.options(name="member", num_gpus=1).remote()
+    get(member.about.remote())
     (found,) = state.list_actors(filters=[("state", "=", "ALIVE")])
-    assert (found.class_name, found.name, found.num_restarts) == ("Counter", "counter", 0)
-    assert found.actor_id == get(counter.about.remote())["id"]
-    assert state.summarize_actors() == {"Counter": {"ALIVE": 1}}
-    kill(counter)
+    assert (found.class_name, found.name, found.num_restarts) == ("Member", "member", 0)
+    assert found.actor_id == get(member.about.remote())["id"]
+    assert state.summarize_actors() == {"Member": {"ALIVE": 1}}
+    kill(member)
     wait_until(lambda: state.get_actor(found.actor_id).state == "DEAD")  # type: ignore[union-attr]
     assert "kill" in state.get_actor(found.actor_id).death_cause  # type: ignore[union-attr]
 
@@ -116,18 +102,22 @@ def test_filters_that_are_wrong() -> None:
     (found,) = state.list_objects(filters=[("state", "!=", "stored")])
     with pytest.raises(AttributeError, match="there is no 'colour'"):
         found.colour  # noqa: B018
+    for id in ("", "01000000", b"\0" * 16, "x" * 32):
+        with pytest.raises(ValueError, match="an id is a string of 32"):
+            state.get_actor(id)  # type: ignore[arg-type]
+    assert state.get_actor("f" * 32) is state.get_node("f" * 32) is None
     del mpi_runtime_ref
 
 
 def test_what_an_actor_knows_of_itself(tmp_path: Path) -> None:
-    counter = Counter.options(name="me", max_restarts=1, resources={"disk": 0.5}, num_cpus=1).remote()
-    about = get(counter.about.remote())
-    assert (about["name"], about["task"], about["restarted"]) == ("me", "Counter.about", False)
+    member = Member.options(name="me", max_restarts=1, resources={"disk": 0.5}, num_cpus=1).remote()
+    about = get(member.about.remote())
+    assert (about["name"], about["task"], about["restarted"]) == ("me", "Member.about", False)
     assert about["held"] == {"CPU": 1.0, "disk": 0.5}
-    assert get(about["self"].add.remote()) == 1
-    kill(counter, no_restart=False)
-    assert get(counter.about.remote())["restarted"] is True
-    assert get(Counter.remote().about.remote())["name"] == ""
+    assert get(about["self"].about.remote())["id"] == about["id"]
+    kill(member, no_restart=False)
+    assert get(member.about.remote())["restarted"] is True
+    assert get(Member.remote().about.remote())["name"] == ""
 
 
 def test_what_a_task_and_the_driver_know() -> None:

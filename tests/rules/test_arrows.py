@@ -17,7 +17,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("api",),
     (
         *("remote_function", "mapping", "chunks", "actors", "placement", "strategies", "context"),
-        *("arguments", "options", "running"),
+        *("arguments", "options", "running", "runtime_env", "tracing"),
     ),
     ("session",),
     ("processes",),
@@ -32,6 +32,8 @@ TYPES_FROM_ABOVE = {
     (f"{PACKAGE}.current", f"{PACKAGE}.processes.client"),
     (f"{PACKAGE}.refs", f"{PACKAGE}.processes.client"),
     (f"{PACKAGE}.generators", f"{PACKAGE}.processes.client"),
+    # The package offers it as a name, loaded on first use.
+    (PACKAGE, f"{PACKAGE}.util"),
 }
 PURE_GPU = {f"{PACKAGE}.gpu.{name}" for name in ("device", "topology", "ledger", "request")}
 CLOSED: dict[str, Callable[[str], bool]] = {

@@ -64,3 +64,13 @@ def test_a_name_that_is_not_there_is_refused() -> None:
     name = "no_such_name"
     with pytest.raises(AttributeError, match=name):
         getattr(mpi_runtime, name)
+
+
+def test_modules_of_util_need_no_import_of_their_own() -> None:
+    """As `ray.util.queue.Queue()` after `import ray`; and only these names, so that `hasattr` tells the truth."""
+    program = (
+        f"import {PACKAGE} as ray; print(ray.util.queue.Queue.__name__, ray.util.ActorPool.__name__, "
+        "ray.util.multiprocessing.Pool.__name__, hasattr(ray.util, 'nothing'), hasattr(ray.util, '__wrapped__'))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["Queue", "ActorPool", "Pool", "False", "False"]

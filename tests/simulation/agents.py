@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from dataclasses import dataclass, field
 
-from mpi_runtime.scheduler.effects import Fetch, Free, StartExecutor, StopExecutor, TakeBack
+from mpi_runtime.scheduler.effects import Cancel, Fetch, Free, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.events import ExecutorDied, ExecutorStarted, Fetched, TakenBack
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import Drained, FromExecutor, ToExecutor
@@ -52,6 +53,8 @@ class Hand:
     ids: deque[bytes] = field(default_factory=deque)
     sent: int = 0
     draining: bool = False
+    is_doomed: bool = False
+    """It is being killed for a call that it may end before: nothing else may start."""
     held_back: deque[tuple[list[bytes], int, bytes]] = field(default_factory=deque)
     extents: dict[int, None] = field(default_factory=dict)
 
@@ -87,6 +90,8 @@ class Agent:
                 self._stop(message)
             elif isinstance(message, TakeBack):
                 self.take_back(message)
+            elif isinstance(message, Cancel):
+                self._cancel(message)
             elif isinstance(message, Free):
                 self._free(message)
             else:
@@ -117,10 +122,28 @@ class Agent:
             return
         self.world.counters["stops"] += 1
         if effect.force:
-            kill_us = self.world.between(self.world.options.kill_us)
-            self.world.at(kill_us, lambda: hand.executor.die("was killed by signal 9"))
+            self._kill(hand)
         else:
             hand.line.send("exit")
+
+    def _kill(self, hand: Hand) -> None:
+        kill_us = self.world.between(self.world.options.kill_us)
+        self.world.at(kill_us, lambda: hand.executor.die("was killed by signal 9"))
+
+    def _cancel(self, effect: Cancel) -> None:
+        """Interrupt a call, wherever its executor is with it. By force: kill the executor if the call runs."""
+        hand = self.hands.get(effect.executor)
+        if hand is None:
+            return
+        if effect.force:
+            self.take_back(TakeBack(hand.number, sys.maxsize))
+            if hand.ids and hand.ids[-1] == effect.id:
+                hand.draining = hand.is_doomed = True
+                self.world.counters["kills of cancelled calls"] += 1
+                self._kill(hand)
+                return
+        hand.executor.pipe.append(effect.id)
+        self.world.at(self.world.between(self.world.options.socket_us), hand.executor.interrupt)
 
     def _to_executor(self, number: int, ids: list[bytes], frame: bytes) -> None:
         hand = self.hands.get(number)
@@ -168,7 +191,7 @@ class Agent:
                 hand.ids.popleft()
             self.report(FromExecutor(number, frame))
         elif isinstance(message, Drained):
-            if message.received == hand.sent:
+            if message.received == hand.sent and not hand.is_doomed:
                 hand.draining = False
                 while hand.held_back and not hand.draining:
                     self._give(hand, *hand.held_back.popleft())

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from mpi_runtime.scheduler.events import Call, Done, GroupCreated, GroupRemoved, RankJoined, Returned, Spec, Where
+from mpi_runtime.scheduler.events import (
+    Call,
+    Cancelled,
+    Done,
+    GroupCreated,
+    GroupRemoved,
+    RankJoined,
+    Returned,
+    Spec,
+    Where,
+    Yielded,
+)
 from tests.simulation import oracle
+from tests.simulation.cancels import Cancels
+from tests.simulation.items import Items
 from tests.simulation.options import UNIT
 from tests.simulation.oracle import Oracle
 from tests.simulation.places import NOWHERE, Place, Places
-from tests.simulation.processes import TAINT, spec_of
-from tests.simulation.workload import ACTOR, METHOD, TASK, MakeGroup, Workload
+from tests.simulation.processes import CANCELLED, TAINT, Scope, spec_of
+from tests.simulation.require import require
+from tests.simulation.steps import ACTOR, METHOD, STREAMING, TASK, Function, MakeGroup, Workload
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -24,16 +38,6 @@ if TYPE_CHECKING:
 
 HEARD_US = 200_000
 """By then the head has heard from an executor, even over a line that stalls."""
-
-
-class WrongError(AssertionError):
-    """The scheduler did what it must not."""
-
-
-def require(condition: object, message: str) -> None:
-    """Raise unless the condition is true."""
-    if not condition:
-        raise WrongError(message)
 
 
 @dataclass
@@ -75,6 +79,8 @@ class Checker:
         self.specs = [spec_of(function) for function in work.functions]
         self.grouped_specs: dict[tuple[int, Place], Spec] = {}
         self.places = Places()
+        self.cancels = Cancels(self)
+        self.items = Items(self)
         self.hosts: dict[int, Host] = {}
         for event in joined:
             host = self.hosts.setdefault(event.host, Host())
@@ -91,21 +97,39 @@ class Checker:
         self.calls: dict[bytes, Call] = {}
         self.runs: Counter[bytes] = Counter()
         self.lost_runs: Counter[bytes] = Counter()
+        self.unsaid: Counter[bytes] = Counter()
+        """How often a call had ended and its executor died later, before it had told: that costs no retry."""
         self.raised: Counter[bytes] = Counter()
         """How often the head was told that a call had raised."""
         self.ends: Counter[bytes] = Counter()
         """How often the head was told the value or the last error of a call."""
-        self.running: dict[int, bytes] = {}
+        self.running: dict[bytes, int] = {}
+        """The executor of each call that runs."""
         self.alive: dict[bytes, int] = {}
         """The executor of each actor that lives."""
-        self.last_order: dict[tuple[bytes, int], int] = {}
+        self.last_order: dict[tuple[bytes, int, str], int] = {}
+        """Of each actor, client and concurrency group."""
 
     # What clients say and see
 
-    def named(self, id: bytes, job: int, index: int) -> None:
-        """A client submitted a job."""
+    def named(self, id: bytes, job: int, index: int, client: int, scope: Scope) -> None:
+        """A client submits a job."""
         require(id not in self.names, f"two calls have the id {id.hex()}")
         self.names[id] = (job, index)
+        if index == 0:
+            self.cancels.made(id, scope)
+            if self.function_of(id).num_returns == STREAMING:
+                self.items.made(id, client)
+
+    def call_of(self, id: bytes) -> bytes:
+        """The call that makes an object; empty if none does."""
+        if id not in self.names:
+            return b""
+        return (int.from_bytes(id, "big") - self.names[id][1]).to_bytes(16, "big")
+
+    def function_of(self, call: bytes) -> Function:
+        """The function of a call."""
+        return self.work.functions[self.work.jobs[self.names[call][0]].function]
 
     def spec(self, number: int, place: Place) -> Spec:
         """The spec of a function, for calls in a placement group or outside."""
@@ -125,16 +149,23 @@ class Checker:
         """A client made an object."""
         self.puts[id] = key
 
-    def submitted(self, client: int, events: Sequence[object]) -> None:
+    def heard(self, client: int, events: Sequence[object]) -> None:
         """The head hears these from a client."""
         for event in events:
+            if isinstance(event, Done | Returned):
+                self.cancels.ended(event.id)
             if isinstance(event, Call):
                 self.calls[event.id] = event
+                self.cancels.submitted(event.id)
             elif isinstance(event, Done) or (isinstance(event, Returned) and not event.raised):
                 self.ends[event.id] += 1
                 require(self.ends[event.id] == 1, f"call {event.id.hex()} ended twice")
             elif isinstance(event, Returned):
                 self.raised[event.id] += 1
+            elif isinstance(event, Yielded):
+                self.items.heard(event)
+            elif isinstance(event, Cancelled):
+                self.cancels.cancelled(event, self.world.now)
             elif isinstance(event, GroupCreated):
                 self.places.alive[event.id] = None
             elif isinstance(event, GroupRemoved):
@@ -149,19 +180,25 @@ class Checker:
             thing = self.oracle.puts[self.puts[id]]
         elif id in self.places.groups:
             thing = self.oracle.groups[self.places.groups[id].key]
+        elif (item := self.items.thing(id)) is not None:
+            thing = item
         else:
             job, index = self.names[id]
             thing = self.oracle.returns[job][index]
         if (thing.kind, thing.digest) == (kind, name):
             return True
         must_be = f"{thing.kind} {thing.digest!r}"
+        if (kind == oracle.ERROR or name == CANCELLED) and self._was(id, self._was_cancelled):
+            self.world.counters["cancelled"] += 1
+            return False
         require(kind == oracle.FAILED, f"object {id.hex()} is {kind} {name!r} and must be {must_be}")
         code = name[len(TAINT) :] if name.startswith(TAINT) else name
         while code.startswith(TAINT):
             code = code[len(TAINT) :]
         happened = self.world.counters
         reasons = {
-            b"WorkerCrashedError": happened["deaths"],
+            b"WorkerCrashedError": happened["deaths"] + happened["kills of cancelled calls"],
+            CANCELLED: name != CANCELLED and happened["cancels"],
             b"OutOfMemoryError": happened["deaths"],
             b"ActorDiedError": happened["deaths"] + happened["kills"] + happened["refused"] + happened["removals"],
             b"ActorUnavailableError": happened["deaths"] + happened["kills"],
@@ -170,45 +207,58 @@ class Checker:
         }
         require(reasons.get(code), f"object {id.hex()} failed with {name!r} and nothing has happened that explains it")
         if not name.startswith(TAINT) and code in (b"WorkerCrashedError", b"OutOfMemoryError"):
-            require(self._was_lost(id), f"object {id.hex()} failed with {name!r}, but its retries were not used up")
+            used_up = self._was(id, self._was_lost)
+            require(used_up, f"object {id.hex()} failed with {name!r}, but its retries were not used up")
         self.world.counters["spoilt"] += 1
         return False
 
-    def _was_lost(self, id: bytes) -> bool:
-        """Whether a call, or one that its arguments come from, died as often as it may."""
-        if id not in self.names:
-            return False
-        job, index = self.names[id]
-        call = self.calls[(int.from_bytes(id, "big") - index).to_bytes(16, "big")]
-        retries = self.work.functions[self.work.jobs[job].function].max_retries
-        if 0 <= retries < self.lost_runs[call.id] + self.raised[call.id]:
-            return True
-        return any(self._was_lost(argument) for argument in call.arguments)
+    def _was(self, id: bytes, happened: Callable[[bytes], bool]) -> bool:
+        """Whether this happened to a call, or to one that its arguments come from."""
+        call = self.call_of(id)
+        return bool(call) and (happened(call) or any(self._was(one, happened) for one in self.calls[call].arguments))
+
+    def _was_lost(self, call: bytes) -> bool:
+        """Whether it died as often as it may."""
+        return 0 <= self.function_of(call).max_retries < self.lost_runs[call] + self.raised[call]
+
+    def _was_cancelled(self, call: bytes) -> bool:
+        return self.cancels.explains(call)
 
     # What executors do
 
     def started(self, executor: Executor, call: Call, caller: int, order: int) -> None:
         """An executor runs a call."""
-        job = self.work.jobs[self.names[call.id][0]]
-        function = self.work.functions[job.function]
+        function = self.function_of(call.id)
         name = f"call {call.id.hex()} on executor {executor.number}"
         most = function.max_retries
         if function.kind == ACTOR:
             most = function.max_restarts
             self.ends[call.id] = 0
-        require(self.lost_runs[call.id] + self.raised[call.id] == self.runs[call.id], f"{name} runs twice")
+        gone = self.lost_runs[call.id] + self.unsaid[call.id] + self.raised[call.id]
+        require(gone == self.runs[call.id], f"{name} runs twice")
         require(not self.ends[call.id], f"{name} runs after it has ended")
-        self.running[executor.number] = call.id
+        self.running[call.id] = executor.number
         self.runs[call.id] += 1
         runs = self.runs[call.id]
-        require(most < 0 or runs <= most + 1, f"{name} runs {runs} times")
-        require(call.attempt == runs - 1, f"{name} is run {runs}, but says attempt {call.attempt}")
+        unpaid = self.unsaid[call.id]
+        require(most < 0 or runs <= most + 1 + unpaid, f"{name} runs {runs} times")
+        require(most or not unpaid, f"{name} had ended, and must not run again")
+        # Nobody knows which calls an actor had started that takes several at a time: each attempt may have been a run.
+        least = runs - 1
+        may_be = call.attempt >= least if executor.lanes else call.attempt == least
+        require(may_be, f"{name} is run {runs}, but says attempt {call.attempt}")
+        require(most < 0 or call.attempt <= most + unpaid, f"{name} is attempt {call.attempt} of {most + 1}")
+        self.cancels.started(call.id)
+        if function.num_returns == STREAMING:
+            self.items.started(call.id)
         self.world.counters["runs"] += 1
         if function.kind == METHOD:
             require(self.alive.get(call.actor) == executor.number, f"{name} is of another actor")
-            last = self.last_order.get((call.actor, caller), 0)
-            require(order > last or call.attempt, f"{name}: call {order} of client {caller} after call {last}")
-            self.last_order[call.actor, caller] = max(order, last)
+            key = call.actor, caller, function.group if executor.lanes else ""
+            last = self.last_order.get(key, 0)
+            any_order = call.attempt or self.function_of(call.actor).out_of_order
+            require(order > last or any_order, f"{name}: call {order} of client {caller} after call {last}")
+            self.last_order[key] = max(order, last)
             return
         host = self.hosts[executor.agent.host]
         devices = self._devices(executor, function.gpu)
@@ -271,9 +321,11 @@ class Checker:
 
     def ended(self, executor: Executor, call: Call, message: Done | Returned) -> None:
         """A call ended: a task uses nothing any more, an actor what it keeps."""
-        del self.running[executor.number]
+        del self.running[call.id]
         uses = self.hosts[executor.agent.host].uses
-        function = self.work.functions[self.work.jobs[self.names[call.id][0]].function]
+        function = self.function_of(call.id)
+        if function.kind == TASK or executor.is_async:
+            self.cancels.stopped(call.id)
         use = uses.get(executor.number)
         if use is None:
             return
@@ -289,22 +341,30 @@ class Checker:
     def died(self, executor: Executor) -> None:
         """The process is gone."""
         self.hosts[executor.agent.host].uses.pop(executor.number, None)
-        id = self.running.pop(executor.number, None)
-        lost = {ended.id for ended in executor.outbox if isinstance(ended, Done | Returned)} | ({id} if id else set())
+        self.items.client_died(executor.number)
+        ended = [message.id for message in executor.outbox if isinstance(message, Done | Returned)]
+        for id in executor.running:
+            del self.running[id]
+        lost = dict.fromkeys([*executor.running] or ended[-1:])
+        for id in ended:
+            if executor.lanes:
+                lost[id] = None
+            elif id not in lost:
+                self.unsaid[id] += 1
         for actor, number in list(self.alive.items()):
             if number == executor.number:
                 del self.alive[actor]
-                lost.add(actor)
+                lost[actor] = None
                 for known in [one for one in self.last_order if one[0] == actor]:
                     del self.last_order[known]
-        self.lost_runs.update(lost)
+        self.lost_runs.update(lost.keys())
 
     # The end
 
     def finish(self) -> None:
         """All has ended: every call that was made was run, as often as it had to be."""
         happened = self.world.counters
-        calm = not (happened["deaths"] or happened["kills"] or happened["refused"] or happened["removals"])
+        calm = not any(happened[name] for name in ("deaths", "kills", "refused", "removals", "cancels"))
         made = {job for job, _ in self.names.values()}
         if calm:
             require(made == set(self.oracle.returns), "not every call of the program was submitted")

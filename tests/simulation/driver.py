@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from mpi_runtime.scheduler.effects import Answer
+from mpi_runtime.scheduler.effects import Answer, Demand, Item
 from mpi_runtime.scheduler.events import Query
 from mpi_runtime.transport import codec
 from tests.simulation.agents import Agent
-from tests.simulation.processes import MESSAGES, Pause, Process, Program, TaintedError
-from tests.simulation.workload import Get, Open, Step
+from tests.simulation.processes import MESSAGES, Pause, Process, Program, Scope, TaintedError
+from tests.simulation.steps import Get, Open, Step, Take
 from tests.simulation.world import DRIVER, Head, Line, World
 
 QUESTIONS = ("explain", "explain", "nodes", "statistics", "available_resources", "group_table")
@@ -23,7 +23,7 @@ class Driver(Process):
         self.agent = agent
         self.finished = False
         self.pause: Pause | None = None
-        self.slots: dict[int, bytes] = {}
+        self.scope = Scope(b"driver")
         self._to_head = Line(world, world.options.socket_us, head.receive_from_driver)  # type: ignore[arg-type]
         head.driver_line = Line(world, world.options.socket_us, self._receive)
         self.program = self._program(world.checker.work.steps)
@@ -34,30 +34,27 @@ class Driver(Process):
 
     def _program(self, steps: list[Step]) -> Program:
         world = self.world
-        seen: list[bytes] = []
+        scope = self.scope
         for step in steps:
             try:
-                yield from self.perform([step], self.slots, seen)
+                yield from self.perform([step], scope)
             except TaintedError:
-                assert isinstance(step, Get | Open)  # what it was to bring is missing from now on
+                assert isinstance(step, Get | Open | Take)  # what it was to bring is missing from now on
             if world.rng.random() < world.options.questions:
-                what = world.rng.choice(
-                    ("explain", "explain", "nodes", "statistics", "available_resources", "group_table")
-                )
-                self.outbox.append(Query(1, what, world.rng.choice([b"", *self.slots.values()])))
+                what = world.rng.choice(QUESTIONS)
+                self.outbox.append(Query(1, what, world.rng.choice([b"", *scope.slots.values()])))
             if world.rng.random() < 0.3:
                 self.flush()
             if world.rng.random() < 0.1:
                 yield Pause(world.rng.choice((10, 1000, 20_000)))
-        self.drop(list(self.slots.values()))
-        self.slots.clear()
+        self.leave(scope)
         self.flush()
 
     def _advance(self) -> None:
         self.pause = next(self.program, None)
         if self.pause is None:
             self.finished = True
-        elif self.pause.ids:
+        elif self.pause.is_over is not None:
             self._look()
         else:
             self.flush()
@@ -69,7 +66,7 @@ class Driver(Process):
 
     def _look(self) -> None:
         pause = self.pause
-        if pause is not None and pause.ids and sum(id in self.values for id in pause.ids) >= pause.count:
+        if pause is not None and pause.is_over is not None and pause.is_over():
             self._resume()
 
     def _receive(self, frame: object) -> None:
@@ -77,6 +74,8 @@ class Driver(Process):
             if isinstance(message, Answer):
                 self.world.counters["answers"] += 1
                 assert msgspec.msgpack.decode(message.data) is not None
+            elif isinstance(message, Item | Demand):
+                self.streams.hear(message)
             else:
                 assert isinstance(message, MESSAGES)
                 self.take_in(message)

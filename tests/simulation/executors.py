@@ -1,23 +1,57 @@
-"""Virtual executors: each runs calls one at a time, in order, each by a token that it claims."""
+"""Virtual executors: each runs calls one at a time, in order, each by a token that it claims; or is an actor that runs
+several at a time.
+
+Follows `mpi_runtime/processes/executor.py` and `lanes.py`.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from mpi_runtime.scheduler.effects import Answer, StartExecutor
-from mpi_runtime.scheduler.events import Call, Done, Returned, Spec, Value
+from mpi_runtime.scheduler.effects import Answer, Demand, Item, StartExecutor
+from mpi_runtime.scheduler.events import Call, Done, Returned, Spec, Value, Yielded
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import Drained
 from tests.simulation import oracle
-from tests.simulation.processes import MESSAGES, TAINT, Content, Message, Pause, Process, Program, TaintedError
-from tests.simulation.workload import ACTOR, Job
+from tests.simulation.processes import (
+    CANCELLED,
+    MESSAGES,
+    TAINT,
+    CallInterruptedError,
+    Content,
+    Message,
+    Pause,
+    Process,
+    Program,
+    Scope,
+    TaintedError,
+)
+from tests.simulation.steps import ACTOR, TASK, Await, Job, Signal, Yield
 from tests.simulation.world import Line, World
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Agent
+
+TICK_US = 1000
+"""An item that was yielded is sent by then."""
+
+
+class Running(Scope):
+    """A call that runs."""
+
+    def __init__(self, call: Call, spec: Spec, job: Job, began_us: int) -> None:
+        super().__init__(call.id + call.attempt.to_bytes(4, "big"), call.id, call.attempt)
+        self.record = call
+        self.spec = spec
+        self.job = job
+        self.began_us = began_us
+        self.yielded = 0
+        self.program: Program
+        self.pause: Pause | None = None
 
 
 class Executor(Process):
@@ -29,14 +63,23 @@ class Executor(Process):
         self.effect = effect
         self.tokens = 0
         """Calls that may be claimed: written by the agent, and taken by both."""
+        self.pipe: list[bytes] = []
+        """Calls that are to be cancelled: written by the agent."""
+        self.cancelled: set[bytes] = set()
+        """Those of which it has heard. Only for membership."""
         self.received = 0
         self.specs: dict[int, Spec] = {}
         self.calls: deque[tuple[Call, list[Message]]] = deque()
+        self.running: dict[bytes, Running] = {}
+        self.lanes: Mapping[str, int] = {}
+        """For an actor that runs several calls at a time: how many of each group."""
+        self.is_async = False
+        self.waiting: deque[tuple[Call, list[Message]]] = deque()
+        """Of such an actor: calls whose group has no room."""
+        self.signals: set[int] = set()
+        """What calls of an actor have told each other. Only for membership."""
         self.exiting = False
         self.started = False
-        self.call: Call | None = None
-        self.program: Program | None = None
-        self.pause: Pause | None = None
         self.ended = 0
         """Ends of calls in the outbox."""
         self.slowness = 10 if world.chance(world.options.slow_executors) else 1
@@ -69,29 +112,47 @@ class Executor(Process):
                 self.specs[message.id] = message
             elif isinstance(message, Answer):
                 self.world.counters["answers"] += 1
+            elif isinstance(message, Item | Demand):
+                self.streams.hear(message)
             else:
                 assert isinstance(message, MESSAGES)
                 self.take_in(message)
                 arguments[message.id] = message
 
     def start(self) -> None:
-        """The process is up."""
+        """The process is up. Calls may have been cancelled before."""
         self.started = True
+        self.interrupt()
+        self._go_on()
+
+    def interrupt(self) -> None:
+        """The agent's signal. A task is interrupted where it is; so is a coroutine; other methods run on."""
+        if not self.alive or not self.started:
+            return
+        ids, self.pipe = self.pipe, []
+        self.cancelled.update(ids)
+        for id in ids:
+            running = self.running.get(id)
+            if running is not None and (running.spec.kind == TASK or self.is_async):
+                self.world.counters["interrupts"] += 1
+                self._interrupt(running)
+        if self.is_async:
+            for call, entries in [one for one in self.waiting if one[0].id in self.cancelled]:
+                self.waiting.remove((call, entries))
+                self._refuse(call)
         self._go_on()
 
     # Running
 
     def _go_on(self) -> None:
-        """Go on with what is running, or run what is next."""
-        if self.pause is not None:
-            if self.pause.ids:
-                ready = sum(id in self.values for id in self.pause.ids)
-                if ready >= self.pause.count:
-                    self.pause = None
+        """Go on with what need not wait any more, and run what is next."""
+        for running in list(self.running.values()):
+            pause = running.pause
+            if pause is not None and pause.is_over is not None and pause.is_over():
+                if self.lends_cpu:
                     self.world.checker.unblocked(self)
-                    self._advance()
-            return
-        while self.call is None and self.alive:
+                self._advance(running)
+        while self.alive and (self.lanes or not self.running):
             if not self.calls:
                 self.flush()
                 if self.exiting:
@@ -99,86 +160,161 @@ class Executor(Process):
                     self.world.at(exit_us, lambda: self.die("exited with code 0"))
                 return
             call, entries = self.calls.popleft()
-            if self.tokens:
-                self.tokens -= 1
-                self._run(call, entries)
-            else:
+            if not self.tokens:
                 self.calls.clear()
                 self.flush()
                 self._to_agent.send(Drained(self.received))
+                continue
+            self.tokens -= 1
+            if self.lanes:
+                self.waiting.append((call, entries))
+                self._fill_lanes()
+            else:
+                self._run(call, entries)
+
+    def _fill_lanes(self) -> None:
+        """Begin calls whose group has room, in the order in which they came."""
+        while self.alive:
+            busy = [running.spec.group for running in self.running.values()]
+            groups = [self.specs[call.spec].group for call, _ in self.waiting]
+            at = next((at for at, group in enumerate(groups) if busy.count(group) < self.lanes[group]), -1)
+            if at < 0:
+                return
+            call, entries = self.waiting[at]
+            del self.waiting[at]
+            self._run(call, entries)
 
     def _run(self, call: Call, entries: list[Message]) -> None:
         world = self.world
-        self.call = call
-        self.parent = call.id + call.attempt.to_bytes(4, "big")
-        self.index = 0
+        if call.id in self.cancelled:
+            self._refuse(call)
+            return
         key, caller, order = msgspec.msgpack.decode(call.payload)
-        job = world.checker.work.jobs[key]
+        running = Running(call, self.specs[call.spec], world.checker.work.jobs[key], world.now)
+        self.running[call.id] = running
+        if len(self.running) > 1:
+            world.counters["calls beside others"] += 1
         world.checker.started(self, call, caller, order)
         if world.counters["deaths"] < world.options.deaths_max and world.chance(world.options.deaths):
             cause = world.rng.choice(("was killed by signal 11", "exited with code 1", "ran out of memory"))
             world.at(world.rng.choice((0, 50, 3000, 100_000)), lambda: self._fault(cause))
-        self.program = self._program(job, call, entries)
-        self._advance()
+        running.program = self._program(running, entries)
+        self._advance(running)
 
-    def _advance(self) -> None:
+    def _advance(self, running: Running) -> None:
         """Run on to the next pause or to the end."""
-        if not self.alive:
-            return
-        assert self.program is not None
-        self.pause = next(self.program, None)
-        if self.pause is None:
-            self.program = self.call = None
+        running.pause = None
+        if self.alive:
+            self._wait_or_end(running, next(running.program, None))
+
+    def _interrupt(self, running: Running) -> None:
+        """Have the program of a call end where it is."""
+        if self.lends_cpu and running.pause is not None and running.pause.is_over is not None:
+            self.world.checker.unblocked(self)
+        running.pause = None
+        try:
+            pause = running.program.throw(CallInterruptedError())
+        except StopIteration:
+            pause = None
+        self._wait_or_end(running, pause)
+
+    def _wait_or_end(self, running: Running, pause: Pause | None) -> None:
+        running.pause = pause
+        if pause is None:
+            del self.running[running.call]
+            if self.lanes:
+                self._fill_lanes()
             self._go_on()
-        elif self.pause.ids:
-            self.world.counters["blocks"] += 1
-            self.world.checker.blocked(self)
+        elif pause.is_over is not None:
+            if self.lends_cpu:
+                self.world.counters["blocks"] += 1
+                self.world.checker.blocked(self)
             self._go_on()  # it may be there by now
         else:
-            self.world.at(self.pause.duration_us * self.slowness, self._resume)
+            self.world.at(pause.duration_us * self.slowness, lambda: self._resume(running, pause))
 
-    def _resume(self) -> None:
-        if self.alive:
-            self.pause = None
-            self._advance()
+    def _resume(self, running: Running, pause: Pause) -> None:
+        if self.alive and running.pause is pause:
+            self._advance(running)
 
-    def _program(self, job: Job, call: Call, entries: list[Message]) -> Program:
+    def _refuse(self, call: Call) -> None:
+        """A call was cancelled before it could start."""
+        self.world.counters["refusals of cancelled calls"] += 1
         spec = self.specs[call.spec]
-        began_us = self.world.now
-        slots = dict(enumerate(call.holds))
+        self.world.checker.cancels.refused(call.id, is_alone=spec.kind != TASK)
+        self.outbox.append(Returned(call.id, [Value(CANCELLED, None, [], True)], 0, raised=True))
+        self.ended += 1
+        self._post(spec)
+
+    def _program(self, running: Running, entries: list[Message]) -> Program:
+        call, spec, job = running.record, running.spec, running.job
+        running.slots.update(enumerate(call.holds))
         self.adopt(call.holds)
-        seen: list[bytes] = []
         message: Done | Returned
         try:
             for entry in entries:
                 kind, name, _ = self.read(entry)
                 if kind == oracle.ERROR or not self.world.checker.is_right(entry.id, kind, name):
                     raise PassedOnError(kind, name)
-                seen.append(name)
-            if job.raises < 0 or call.attempt < job.raises:
-                raise PassedOnError(oracle.ERROR, oracle.digest(job.key, b"raised", *seen))
-            yield from self.perform(job.steps, slots, seen)
-            message = self._result(job, spec, call, oracle.digest(job.key, *seen), slots, began_us)
+                running.seen.append(name)
+            raises = job.raises < 0 or call.attempt < job.raises
+            yield from self.perform(job.steps[: job.raises_at] if raises else job.steps, running)
+            if raises:
+                raise PassedOnError(oracle.ERROR, oracle.digest(job.key, b"raised", *running.seen))
+            message = self._result(running)
         except PassedOnError as error:
-            message = self._error(job, call, error, began_us)
+            message = self._error(running, error)
         except TaintedError as error:
-            value = Value(TAINT + str(error).encode(), None, [], True)
-            message = Returned(call.id, [value], self.world.now - began_us)
+            message = self._error(running, PassedOnError(oracle.FAILED, TAINT + str(error).encode()))
+        except CallInterruptedError:
+            message = self._error(running, PassedOnError(oracle.FAILED, CANCELLED))
         self.world.checker.ended(self, call, message)
         self.outbox.append(message)
         self.ended += 1
+        self.streams.demands.pop(call.id, None)
         if not job.keeps:
-            self.drop(list(slots.values()))
+            self.leave(running)
+        if spec.kind == ACTOR and spec.concurrency and not (isinstance(message, Returned) and message.raised):
+            self.lanes, self.is_async, self.lends_cpu = spec.concurrency, spec.is_async, False
         self._post(spec)
 
-    def _result(
-        self, job: Job, spec: Spec, call: Call, name: bytes, slots: dict[int, bytes], began_us: int
-    ) -> Done | Returned:
-        duration_us = self.world.now - began_us
-        if spec.kind == ACTOR or not spec.num_returns:
+    def perform_in_call(self, step: Yield | Signal | Await, scope: Scope) -> Program:
+        """Do what only calls do."""
+        assert isinstance(scope, Running)
+        if isinstance(step, Yield):
+            yield from self._give(step, scope)
+        elif isinstance(step, Signal):
+            self.signals.add(step.key)
+        else:
+            yield from self.blocked([], lambda: step.key in self.signals)
+
+    def _give(self, step: Yield, running: Running) -> Program:
+        """Send an item, and wait until another one is wanted."""
+        if running.call in self.cancelled:
+            raise CallInterruptedError
+        index, spec = running.yielded, running.spec
+        holds = [running.slots[slot] for slot in step.holds if slot in running.slots]
+        content = Content(oracle.item_digest(running.job.key, index, running.seen), holds)
+        value = self.store(content, step.size, holds)
+        id = running.next_id(1)
+        self.world.checker.items.given(id, running.call, index, spec.backpressure)
+        running.yielded += 1
+        self.outbox.append(Yielded(running.call, index, id, value))
+        self._flush_by(TICK_US)
+        if spec.backpressure:
+            demands, least = self.streams.demands, index + 2 - spec.backpressure
+            if demands.get(running.call, 0) < least:
+                self.world.counters["back-pressure"] += 1
+                yield from self.blocked([running.call], lambda: demands.get(running.call, 0) >= least)
+
+    def _result(self, running: Running) -> Done | Returned:
+        job, spec, call = running.job, running.spec, running.call
+        name = oracle.digest(job.key, *running.seen)
+        duration_us = self.world.now - running.began_us
+        if spec.kind == ACTOR or spec.num_returns <= 0:
             data = msgspec.msgpack.encode(Content(name if spec.kind == ACTOR else oracle.digest(name, 0)))
-            return Done(call.id, data, duration_us)
-        inner = [slots[slot] for slot in job.holds if slot in slots]
+            return Done(call, data, duration_us)
+        inner = [running.slots[slot] for slot in job.holds if slot in running.slots]
         values = []
         for index, size in enumerate(job.sizes):
             holds = inner if index == 0 else []
@@ -188,19 +324,23 @@ class Executor(Process):
                 self.agent.abandon([value.stored.offset for value in values if value.stored is not None])
                 raise
         if len(values) == 1 and values[0].stored is None and not inner:
-            return Done(call.id, values[0].data, duration_us)
-        return Returned(call.id, values, duration_us)
+            return Done(call, values[0].data, duration_us)
+        return Returned(call, values, duration_us)
 
-    def _error(self, job: Job, call: Call, error: PassedOnError, began_us: int) -> Returned:
-        duration_us = self.world.now - began_us
+    def _error(self, running: Running, error: PassedOnError) -> Returned:
+        """What a call that has raised says. Whatever it was: when the call has been cancelled, that was the reason."""
+        duration_us = self.world.now - running.began_us
+        if running.call in self.cancelled:
+            return Returned(running.call, [Value(CANCELLED, None, [], True)], duration_us, raised=True)
         if error.kind != oracle.ERROR:
             value = Value(error.name if error.name.startswith(TAINT) else TAINT + error.name, None, [], True)
-            return Returned(call.id, [value], duration_us)
+            return Returned(running.call, [value], duration_us)
+        size = running.job.sizes[0]
         try:
-            value = self.store(Content(error.name), job.sizes[0], [], is_error=True)
+            value = self.store(Content(error.name), size, [], is_error=True)
         except TaintedError:
             value = self.store(Content(error.name), 8, [], is_error=True)
-        return Returned(call.id, [value], duration_us, raised=True)
+        return Returned(running.call, [value], duration_us, raised=True)
 
     # Saying
 
@@ -223,11 +363,15 @@ class Executor(Process):
         world = self.world
         if not spec.max_retries or not world.options.batch_us or world.rng.random() < 0.3:
             self.flush()
-        elif not self.flush_is_set:
-            self.flush_is_set = True
-            world.at(world.rng.randint(0, world.options.batch_us), self._flush_later)
+        else:
+            self._flush_by(world.options.batch_us)
         if world.counters["deaths"] < world.options.deaths_max and world.chance(world.options.idle_deaths):
             world.at(world.rng.choice((0, 200, 20_000)), lambda: self._fault("was killed by signal 15"))
+
+    def _flush_by(self, most_us: int) -> None:
+        if not self.flush_is_set:
+            self.flush_is_set = True
+            self.world.at(self.world.rng.randint(0, most_us), self._flush_later)
 
     def _flush_later(self) -> None:
         self.flush_is_set = False

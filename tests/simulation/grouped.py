@@ -9,24 +9,24 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mpi_runtime.scheduler.events import STRATEGIES
+from tests.simulation.cancelling import CancelAuthor
 from tests.simulation.options import UNIT, Options
-from tests.simulation.workload import (
+from tests.simulation.steps import (
     ACTOR,
     METHOD,
-    Author,
     Bundle,
     Compute,
     Drop,
     Get,
     MakeGroup,
     RemoveGroup,
-    Scope,
     Submit,
     Workload,
 )
+from tests.simulation.workload import Scope
 
 
-class GroupAuthor(Author):
+class GroupAuthor(CancelAuthor):
     """Writes a workload with placement groups."""
 
     def __init__(self, options: Options) -> None:

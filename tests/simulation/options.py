@@ -35,6 +35,14 @@ class Options:
     depth: int = 3
     """How deep random nesting goes; chains of nested calls go down to 20."""
     actors: int = 2
+    concurrent: bool = False
+    """Whether actors may take several calls at a time, and calls in any order."""
+    actor_calls_max: int = 256
+    """How many calls an actor is sent ahead: the limit of the scheduler, made small in some worlds."""
+    streams: bool = False
+    """Whether calls may yield."""
+    cancels: float = 0.0
+    """Chance after each piece of a program that something is cancelled."""
     groups: int = 2
     """Pieces of the driver's program that use placement groups."""
     questions: float = 0.1
@@ -81,6 +89,8 @@ class Options:
 def random_options(seed: int) -> Options:
     """A small world drawn from the seed."""
     rng = random.Random(seed * 7919 + 1)
+    kinds = random.Random(seed * 6007 + 5)
+    concurrent = kinds.random() < 0.5
     hosts = tuple(_random_shape(rng) for _ in range(rng.choice((1, 1, 2, 3, 5))))
     quiet = Options(
         groups=rng.choice((0, 1, 3)),
@@ -89,12 +99,16 @@ def random_options(seed: int) -> Options:
         head_alone=rng.random() < 0.5,
         calls=rng.choice((15, 40, 80)),
         depth=rng.choice((1, 2, 4)),
-        actors=rng.choice((0, 1, 1, 3)),
+        actors=rng.choice((0, 1, 1, 3)) + concurrent,
         network_us=rng.choice(((1, 1), (5, 50), (100, 3000))),
         socket_us=rng.choice(((1, 1), (5, 30), (5, 500))),
         fork_us=rng.choice(((500, 500), (1000, 8000), (10_000, 60_000))),
         exit_us=rng.choice(((1, 1), (100, 5000), (50_000, 50_000))),
         batch_us=rng.choice((0, 300, 3000)),
+        concurrent=concurrent,
+        actor_calls_max=kinds.choice((256, 256, 2, 4)),
+        streams=kinds.random() < 0.5,
+        cancels=kinds.choice((0.0, 0.0, 0.1, 0.4)),
     )
     if rng.random() < 0.25:
         return quiet

@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from tests.simulation.workload import (
+from tests.simulation.steps import (
     ACTOR,
     METHOD,
+    STREAMING,
+    Await,
+    Cancel,
     Compute,
     Drop,
+    Forget,
     Get,
     Job,
     Kill,
@@ -18,10 +22,13 @@ from tests.simulation.workload import (
     Open,
     Put,
     RemoveGroup,
+    Signal,
     Step,
     Submit,
+    Take,
     Wait,
     Workload,
+    Yield,
 )
 
 VALUE, ERROR, FAILED = "value", "error", "failed"
@@ -37,12 +44,34 @@ class Thing:
     """VALUE, ERROR: told from all others by this. FAILED: the class of the error."""
     inner: list[Thing] = field(default_factory=list)
     """What the references inside stand for."""
+    items: list[Thing] = field(default_factory=list)
+    """Of a call that streams: what it yields."""
 
 
 def digest(*parts: bytes | int) -> bytes:
     """A short name for what was computed from these."""
     text = b"|".join(part if isinstance(part, bytes) else str(part).encode() for part in parts)
     return blake2b(text, digest_size=8).digest()
+
+
+def item_digest(job: int, index: int, seen: Sequence[bytes]) -> bytes:
+    """A short name for an item of a stream."""
+    return digest(job, b"item", index, *seen)
+
+
+@dataclass
+class Frame:
+    """A program that is evaluated: the driver's, or that of a call."""
+
+    key: int = -1
+    """The job."""
+    slots: dict[int, Thing] = field(default_factory=dict)
+    seen: list[bytes] = field(default_factory=list)
+    """What it has computed from."""
+    given: list[Thing] = field(default_factory=list)
+    """The items that it has yielded."""
+    taken: dict[int, int] = field(default_factory=dict)
+    """For the slot of each stream how many items it has taken."""
 
 
 class Oracle:
@@ -52,36 +81,59 @@ class Oracle:
         self.work = work
         self.returns: dict[int, list[Thing]] = {}
         """For each job that is submitted, what its return values must be."""
+        self.items: dict[int, list[Thing]] = {}
+        """For each that streams, what it must yield."""
         self.puts: dict[int, Thing] = {}
         self.groups: dict[int, Thing] = {}
         """For each placement group what its object must be."""
-        self._perform(work.steps, {}, [])
+        self._perform(work.steps, Frame())
 
-    def _perform(self, steps: Sequence[Step], slots: dict[int, Thing], seen: list[bytes]) -> None:
+    def _perform(self, steps: Sequence[Step], frame: Frame) -> None:
+        slots = frame.slots
         for step in steps:
             if isinstance(step, Submit):
-                self._submit(step, slots)
+                self._submit(step, frame)
             elif isinstance(step, Put):
                 if all(slot in slots for slot in step.holds):
                     inner = [slots[slot] for slot in step.holds]
                     slots[step.slot] = self.puts[step.key] = Thing(VALUE, digest(b"put", step.key), inner)
             elif isinstance(step, Get):
-                seen.extend(slots[slot].digest for slot in step.slots if slot in slots)
+                frame.seen.extend(slots[slot].digest for slot in step.slots if slot in slots)
             elif isinstance(step, Open):
                 found = slots.get(step.slot)
                 if found is not None:
-                    seen.append(found.digest)
+                    frame.seen.append(found.digest)
                     slots.update(zip(range(step.into, step.into + step.count), found.inner, strict=False))
             elif isinstance(step, Drop):
                 for slot in step.slots:
                     slots.pop(slot, None)
+                    frame.taken.pop(slot, None)
             elif isinstance(step, MakeGroup):
                 kind, name = (VALUE, digest(b"group", step.key)) if step.feasible else (FAILED, REMOVED)
                 slots[step.slot] = self.groups[step.key] = Thing(kind, name)
+            elif isinstance(step, Yield):
+                inner = [slots[slot] for slot in step.holds if slot in slots]
+                frame.given.append(Thing(VALUE, item_digest(frame.key, len(frame.given), frame.seen), inner))
+            elif isinstance(step, Take):
+                self._take(step, frame)
+            elif isinstance(step, Forget):
+                frame.taken.pop(step.slot, None)
             else:
-                assert isinstance(step, Compute | Wait | Kill | RemoveGroup)
+                assert isinstance(step, Compute | Wait | Kill | RemoveGroup | Cancel | Signal | Await)
 
-    def _submit(self, step: Submit, slots: dict[int, Thing]) -> None:
+    def _take(self, step: Take, frame: Frame) -> None:
+        if step.slot not in frame.taken:
+            return
+        found = frame.slots[step.slot]
+        first = frame.taken[step.slot]
+        items = found.items[first : first + step.count]
+        frame.taken[step.slot] += len(items)
+        frame.slots.update(zip(range(step.into, step.into + step.count), items, strict=False))
+        if len(items) < step.count:
+            frame.seen.append(found.digest)
+
+    def _submit(self, step: Submit, frame: Frame) -> None:
+        slots = frame.slots
         needed = [*step.arguments, *step.holds, *(slot for slot in (step.actor, step.group) if slot >= 0)]
         if not all(slot in slots for slot in needed):
             return
@@ -89,14 +141,19 @@ class Oracle:
         arguments = [slots[slot] for slot in step.arguments]
         actor = slots[step.actor] if step.actor >= 0 else None
         count = self.work.functions[job.function].num_returns
+        inner = Frame(job.key, {index: slots[slot] for index, slot in enumerate(step.holds)})
         if step.group >= 0 and slots[step.group].kind == FAILED:
             things = [slots[step.group]] * max(1, count)
         else:
-            things = self._call(job, arguments, [slots[slot] for slot in step.holds], actor)
+            things = self._call(job, arguments, inner, actor)
+        if count == STREAMING:
+            things = [Thing(things[0].kind, things[0].digest, items=inner.given)]
+            frame.taken[step.slot] = 0
+            self.items[job.key] = inner.given
         self.returns[job.key] = things
-        slots.update(zip(range(step.slot, step.slot + count), things, strict=False))
+        slots.update(zip(range(step.slot, step.slot + abs(count)), things, strict=False))
 
-    def _call(self, job: Job, arguments: list[Thing], given: list[Thing], actor: Thing | None) -> list[Thing]:
+    def _call(self, job: Job, arguments: list[Thing], frame: Frame, actor: Thing | None) -> list[Thing]:
         function = self.work.functions[job.function]
         count = max(1, function.num_returns)
         if not function.feasible:
@@ -109,13 +166,13 @@ class Oracle:
         if actor is not None and actor.kind == FAILED:
             return [Thing(FAILED, b"ActorDiedError")] * count
         assert (actor is not None) == (function.kind == METHOD)
-        slots = dict(enumerate(given))
-        seen = [argument.digest for argument in arguments]
+        frame.seen += [argument.digest for argument in arguments]
         if job.raises < 0 or (job.raises and not function.retry_exceptions):
-            return [Thing(ERROR, digest(job.key, b"raised", *seen))] * count
-        self._perform(job.steps, slots, seen)
-        name = digest(job.key, *seen)
-        inner = [slots[slot] for slot in job.holds if slot in slots]
+            self._perform(job.steps[: job.raises_at], frame)
+            return [Thing(ERROR, digest(job.key, b"raised", *frame.seen))] * count
+        self._perform(job.steps, frame)
+        name = digest(job.key, *frame.seen)
+        inner = [frame.slots[slot] for slot in job.holds if slot in frame.slots]
         things = [Thing(VALUE, digest(name, index), inner if index == 0 else []) for index in range(count)]
         if function.kind == ACTOR:
             things = [Thing(VALUE, name)]

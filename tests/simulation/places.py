@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tests.simulation.workload import Bundle, Function, MakeGroup
+from tests.simulation.steps import Bundle, Function, MakeGroup
 
 if TYPE_CHECKING:
     from tests.simulation.checkers import Use

@@ -19,6 +19,7 @@ from mpi_runtime.scheduler.events import (
     Blocked,
     BundleSpec,
     Call,
+    Cancelled,
     GroupCreated,
     GroupRemoved,
     Held,
@@ -36,9 +37,13 @@ from mpi_runtime.scheduler.events import (
 from mpi_runtime.scheduler.events import Put as PutEvent
 from tests.simulation import oracle
 from tests.simulation.places import NOWHERE
-from tests.simulation.workload import (
+from tests.simulation.steps import (
+    STREAMING,
+    Await,
+    Cancel,
     Compute,
     Drop,
+    Forget,
     Function,
     Get,
     Kill,
@@ -46,10 +51,14 @@ from tests.simulation.workload import (
     Open,
     Put,
     RemoveGroup,
+    Signal,
     Step,
     Submit,
+    Take,
     Wait,
+    Yield,
 )
+from tests.simulation.streams import Streams
 from tests.simulation.world import World
 
 Message: TypeAlias = (
@@ -59,6 +68,8 @@ MESSAGES = (effects.Ready, effects.ReadyStored, effects.ReadyError, effects.Read
 INLINE_MAX = 64 * 1024
 TAINT = b"tainted:"
 """How the error of a call starts that met a fault while it ran."""
+CANCELLED = b"TaskCancelledError"
+"""The error of a call that has heard that it was cancelled."""
 
 
 class Content(msgspec.Struct):
@@ -73,15 +84,41 @@ class TaintedError(Exception):
     """Something that was needed was lost to a fault."""
 
 
+class CallInterruptedError(Exception):
+    """The call was cancelled while it ran."""
+
+
 class Pause(msgspec.Struct):
-    """A program waits: for time, or until so many of the objects are there."""
+    """A program waits: for time, or until something is there."""
 
     duration_us: int = 0
+    is_over: Callable[[], bool] | None = None
     ids: Sequence[bytes] = ()
-    count: int = 0
+    """Some of what it waits for."""
 
 
 Program: TypeAlias = "Generator[Pause, None, None]"
+
+
+class Scope:
+    """A program that runs: the driver's, or that of a call. New ids derive from it."""
+
+    def __init__(self, parent: bytes, call: bytes = b"", attempt: int = 0) -> None:
+        self.call = call
+        """Empty for the driver."""
+        self.attempt = attempt
+        self.slots: dict[int, bytes] = {}
+        self.seen: list[bytes] = []
+        """What it has computed from."""
+        self._prefix = blake2b(parent, digest_size=10).digest()
+        self._index = 0
+
+    def next_id(self, count: int) -> bytes:
+        """The first of so many new ids."""
+        self._index += 1
+        id = self._prefix + self._index.to_bytes(6, "big")
+        self._index += max(0, count - 1)
+        return id
 
 
 class Process:
@@ -97,9 +134,10 @@ class Process:
         self.borrowed: dict[bytes, bool] = {}
         self.outbox: list[object] = []
         self.specs_sent: set[int] = set()
-        self.parent = b"driver"
-        self.index = 0
         self.alive = True
+        self.lends_cpu = True
+        """Whether it says when it waits."""
+        self.streams = Streams(self)
         self.orders: Counter[bytes] = Counter()
         """How many calls were made of each actor."""
 
@@ -112,13 +150,6 @@ class Process:
         raise NotImplementedError
 
     # References
-
-    def next_id(self, count: int) -> bytes:
-        self.index += 1
-        prefix = blake2b(self.parent, digest_size=10).digest()
-        id = prefix + self.index.to_bytes(6, "big")
-        self.index += max(0, count - 1)
-        return id
 
     def adopt(self, ids: Sequence[bytes]) -> None:
         """References were found inside a value."""
@@ -175,27 +206,28 @@ class Process:
             is_error = message.is_error
         else:
             data = message.data
-        if data.startswith(TAINT):
+        if data.startswith(TAINT) or data == CANCELLED:
             return oracle.FAILED, data, []
         content = _decoder.decode(data)
         return (oracle.ERROR if is_error else oracle.VALUE), content.digest, content.inner
 
     # Steps
 
-    def perform(self, steps: Sequence[Step], slots: dict[int, bytes], seen: list[bytes]) -> Program:
+    def perform(self, steps: Sequence[Step], scope: Scope) -> Program:
         """Do what a program says, up to where it meets a fault (TaintedError)."""
+        slots = scope.slots
         for step in steps:
             if isinstance(step, Compute):
                 yield Pause(step.duration_us)
             elif isinstance(step, Submit):
-                self.submit(step, slots)
+                self.submit(step, scope)
             elif isinstance(step, Put):
                 if all(slot in slots for slot in step.holds):
-                    self.put(step, slots)
+                    self.put(step, scope)
             elif isinstance(step, Get):
                 ids = [slots[slot] for slot in step.slots if slot in slots]
                 yield from self.get(ids)
-                seen.extend(self.look(id)[0] for id in ids)
+                scope.seen.extend(self.look(id)[0] for id in ids)
             elif isinstance(step, Wait):
                 ids = [slots[slot] for slot in step.slots if slot in slots]
                 yield from self.wait(ids, min(step.count, len(ids)))
@@ -204,23 +236,60 @@ class Process:
                 if box is not None:
                     yield from self.get([box])
                     name, inner = self.look(box)
-                    seen.append(name)
+                    scope.seen.append(name)
                     self.adopt(inner)
                     slots.update(zip(range(step.into, step.into + step.count), inner, strict=False))
-            elif isinstance(step, Drop):
-                self.drop([slots.pop(slot) for slot in step.slots if slot in slots])
-            elif isinstance(step, MakeGroup):
-                self.make_group(step, slots)
-            elif isinstance(step, RemoveGroup):
-                self.world.counters["removals" if step.is_early else "groups removed"] += 1
-                self.outbox.append(GroupRemoved(slots[step.slot]))
+            elif isinstance(step, Take):
+                yield from self.streams.take(step, scope)
+            elif isinstance(step, Yield | Signal | Await):
+                yield from self.perform_in_call(step, scope)
             else:
-                assert isinstance(step, Kill)
-                if step.slot in slots:
-                    self.world.counters["kills"] += 1
-                    self.outbox.append(Killed(slots[step.slot], step.no_restart))
+                self.say(step, scope)
 
-    def submit(self, step: Submit, slots: dict[int, bytes]) -> None:
+    def perform_in_call(self, step: Yield | Signal | Await, scope: Scope) -> Program:
+        """Do what only calls do, not the driver."""
+        raise NotImplementedError
+
+    def say(self, step: Step, scope: Scope) -> None:
+        """Do what needs no waiting."""
+        slots = scope.slots
+        if isinstance(step, Drop):
+            for slot in step.slots:
+                self.streams.forget(scope, slot)
+            self.drop([slots.pop(slot) for slot in step.slots if slot in slots])
+        elif isinstance(step, MakeGroup):
+            self.make_group(step, scope)
+        elif isinstance(step, RemoveGroup):
+            self.world.counters["removals" if step.is_early else "groups removed"] += 1
+            self.outbox.append(GroupRemoved(slots[step.slot]))
+        elif isinstance(step, Cancel):
+            if step.slot in slots:
+                self.cancel(slots[step.slot], step.force, step.recursive)
+        elif isinstance(step, Forget):
+            call = self.streams.forget(scope, step.slot)
+            if call and step.cancel:
+                self.cancel(call, force=False, recursive=False)
+        else:
+            assert isinstance(step, Kill)
+            if step.slot in slots:
+                self.world.counters["kills"] += 1
+                self.outbox.append(Killed(slots[step.slot], step.no_restart))
+
+    def cancel(self, id: bytes, force: bool, recursive: bool) -> None:
+        """Have a call not run, or not run on."""
+        self.world.counters["cancels"] += 1
+        self.outbox.append(Cancelled(id, force, recursive))
+        self.flush()
+
+    def leave(self, scope: Scope) -> None:
+        """A program is at its end: all that it had is gone."""
+        for slot in scope.slots:
+            self.streams.forget(scope, slot)
+        self.drop(list(scope.slots.values()))
+        scope.slots.clear()
+
+    def submit(self, step: Submit, scope: Scope) -> None:
+        slots = scope.slots
         needed = [*step.arguments, *step.holds, *(slot for slot in (step.actor, step.group) if slot >= 0)]
         if not all(slot in slots for slot in needed):
             return
@@ -231,7 +300,7 @@ class Process:
         if spec.id not in self.specs_sent:
             self.specs_sent.add(spec.id)
             self.outbox.append(spec)
-        id = self.next_id(spec.num_returns)
+        id = scope.next_id(spec.num_returns)
         actor = slots[step.actor] if step.actor >= 0 else b""
         self.orders[actor] += 1
         payload = msgspec.msgpack.encode((job.key, self.number, self.orders[actor]))
@@ -239,26 +308,29 @@ class Process:
         holds = [slots[slot] for slot in step.holds]
         if step.name:
             self.outbox.append(Named(0, "", step.name, id, b"handle"))
+        if spec.num_returns == STREAMING:
+            self.streams.begin(id, scope, step.slot, bool(spec.backpressure))
         self.outbox.append(Call(id, spec.id, payload, arguments, holds, actor))
         ids = return_ids(id, spec.num_returns)
         for index, one in enumerate(ids):
             self.counts[one] += 1
-            checker.named(one, job.key, index)
+            checker.named(one, job.key, index, self.number, scope)
             checker.places.told[one] = place
-            if index < spec.num_returns:
+            if index < abs(spec.num_returns):
                 slots[step.slot + index] = one
         if not spec.num_returns:
             self.drop(ids)
 
-    def make_group(self, step: MakeGroup, slots: dict[int, bytes]) -> None:
-        id = slots[step.slot] = self.next_id(1)
+    def make_group(self, step: MakeGroup, scope: Scope) -> None:
+        id = scope.slots[step.slot] = scope.next_id(1)
         self.counts[id] += 1
         self.world.checker.made_group(id, step)
         bundles = [BundleSpec(one.cpu, one.gpu, one.memory, dict(one.custom)) for one in step.bundles]
         data = msgspec.msgpack.encode(Content(self.world.checker.oracle.groups[step.key].digest))
         self.outbox.append(GroupCreated(id, bundles, step.strategy, data))
 
-    def put(self, step: Put, slots: dict[int, bytes]) -> None:
+    def put(self, step: Put, scope: Scope) -> None:
+        slots = scope.slots
         thing = self.world.checker.oracle.puts[step.key]
         holds = [slots[slot] for slot in step.holds]
         content = Content(thing.digest, holds)
@@ -266,7 +338,7 @@ class Process:
             value = self.store(content, step.size, holds)
         except TaintedError:
             value = self.store(content, 8, holds)
-        id = self.next_id(1)
+        id = scope.next_id(1)
         self.world.checker.put(id, step.key)
         self.counts[id] += 1
         slots[step.slot] = id
@@ -280,7 +352,7 @@ class Process:
         """What an object is, as the oracle names it. Raises TaintedError when a fault has spoilt it."""
         kind, name, inner = self.read(self.values[id])
         if not self.world.checker.is_right(id, kind, name):
-            raise TaintedError(name.decode("ascii", "replace"))
+            raise TaintedError((name if kind == oracle.FAILED else CANCELLED).decode("ascii", "replace"))
         return name, inner
 
     def get(self, ids: list[bytes]) -> Program:
@@ -295,14 +367,18 @@ class Process:
             missing = [id for id in ids if id not in values]
             if not missing:
                 return
-            yield from self.blocked(missing, len(missing))
+            yield from self.blocked(missing, self.there(missing, len(missing)))
 
     def wait(self, ids: list[bytes], count: int) -> Program:
         """Wait until so many are there."""
         missing = [id for id in ids if id not in self.values]
         if len(ids) - len(missing) < count:
             self.subscribe_borrowed(missing, False)
-            yield from self.blocked(ids, count)
+            yield from self.blocked(ids, self.there(ids, count))
+
+    def there(self, ids: list[bytes], count: int) -> Callable[[], bool]:
+        """Tells whether so many of the objects are known."""
+        return lambda: sum(id in self.values for id in ids) >= count
 
     def subscribe(self, ids: list[bytes], fetch: bool) -> None:
         if ids:
@@ -315,11 +391,20 @@ class Process:
             self.borrowed[id] = True
         self.subscribe(borrowed, fetch)
 
-    def blocked(self, ids: list[bytes], count: int) -> Program:
-        self.outbox.append(Blocked(ids[:20]))
+    def blocked(self, ids: Sequence[bytes], is_over: Callable[[], bool]) -> Program:
+        if self.lends_cpu:
+            self.outbox.append(Blocked(list(ids[:20])))
         self.flush()
-        yield Pause(0, ids, count)
-        self.outbox.append(Unblocked())
+        try:
+            yield Pause(0, is_over, ids)
+        except CallInterruptedError:
+            self.unblocked()
+            raise
+        self.unblocked()
+
+    def unblocked(self) -> None:
+        if self.lends_cpu:
+            self.outbox.append(Unblocked())
         if self.world.rng.random() < 0.5:
             self.flush()
 
@@ -339,6 +424,8 @@ def spec_of(function: Function) -> Spec:
         function.memory, dict(function.custom), function.num_returns, function.max_retries, function.retry_exceptions,
         function.held_cpu, dict(function.environment), function.max_restarts,
         where=None if where == Where() else where, priority=function.priority,
+        concurrency=dict(function.concurrency), is_async=function.is_async, group=function.group,
+        backpressure=function.backpressure, out_of_order=function.out_of_order,
     )  # fmt: skip
 
 

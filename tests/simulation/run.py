@@ -15,13 +15,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from mpi_runtime.scheduler import explain
+from mpi_runtime.scheduler import actors, explain
 from mpi_runtime.transport import codec
 from tests.simulation.agents import Agent
-from tests.simulation.checkers import Checker, WrongError
+from tests.simulation.checkers import Checker
 from tests.simulation.driver import Driver
 from tests.simulation.grouped import write
 from tests.simulation.options import Options, large_options, random_options
+from tests.simulation.require import WrongError
 from tests.simulation.world import Head, World, joined
 
 LIMIT_US = 900_000_000
@@ -55,6 +56,7 @@ def simulate(options: Options) -> Result:
     """
     world = World(options)
     head = Head(world)
+    calls_max, actors.ACTOR_CALLS_MAX = actors.ACTOR_CALLS_MAX, options.actor_calls_max
     try:
         _play(world, head)
     except Exception as error:
@@ -63,6 +65,8 @@ def simulate(options: Options) -> Result:
             f"{type(error).__name__}: {error}\nat {world.now} us; the last messages:\n  {last}\n"
             f"repeat with: python -m tests.simulation.run --seed {options.seed} -v"
         ) from error
+    finally:
+        actors.ACTOR_CALLS_MAX = calls_max
     return Result(world.trace, world.counters, world.happened, world.now)
 
 

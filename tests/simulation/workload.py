@@ -1,171 +1,12 @@
-"""Random programs: what the driver does, and what each call does when it runs. Data, made before the simulation starts.
-
-A program is a list of steps over numbered slots; a slot holds a reference. The same steps are interpreted twice: by
-virtual processes that talk to the scheduler (`processes.py`), and by an oracle that knows no scheduler (`oracle.py`).
-"""
+"""Writes random programs, before the simulation starts: tasks, what they wait for, and how it all is put together."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from tests.simulation.options import MIB, UNIT, Options, node_id, zone
-
-TASK, ACTOR, METHOD = 0, 1, 2
-NAMES = ("first", "second")
-"""So few that actors of one program want the same."""
-
-
-@dataclass(frozen=True)
-class Function:
-    """What calls have in common."""
-
-    number: int
-    kind: int = TASK
-    cpu: int = UNIT
-    gpu: int = 0
-    memory: int = 0
-    custom: tuple[tuple[str, int], ...] = ()
-    held_cpu: int = 0
-    num_returns: int = 1
-    max_retries: int = 3
-    retry_exceptions: bool = False
-    environment: tuple[tuple[str, str], ...] = ()
-    duration_us: int = 100
-    feasible: bool = True
-    max_restarts: int = 0
-    priority: int = 0
-    spread: bool = False
-    node: str = ""
-    """The id of the node on which calls run."""
-    zone: str = ""
-    """The label of the nodes on which calls run."""
-
-
-@dataclass(frozen=True)
-class Bundle:
-    """What a bundle of a placement group reserves."""
-
-    cpu: int = 0
-    gpu: int = 0
-    memory: int = 0
-    custom: tuple[tuple[str, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class Compute:
-    duration_us: int
-
-
-@dataclass(frozen=True)
-class Submit:
-    """Call a job; its return values come into slots from `slot` on."""
-
-    job: int
-    slot: int
-    arguments: tuple[int, ...] = ()
-    holds: tuple[int, ...] = ()
-    actor: int = -1
-    """The slot of the actor that is called."""
-    name: str = ""
-    """For creations: the name that the actor is to have, if it is free."""
-    group: int = -1
-    """The slot of the placement group in which it is to run."""
-    bundle: int = -1
-    """In which of its bundles; -1: in any."""
-
-
-@dataclass(frozen=True)
-class Put:
-    """Make a value an object."""
-
-    key: int
-    slot: int
-    size: int
-    holds: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Get:
-    slots: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Wait:
-    slots: tuple[int, ...]
-    count: int
-
-
-@dataclass(frozen=True)
-class Open:
-    """Read a value, and take the references that are inside into slots from `into` on."""
-
-    slot: int
-    into: int
-    count: int
-
-
-@dataclass(frozen=True)
-class Drop:
-    slots: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Kill:
-    slot: int
-    no_restart: bool = True
-
-
-@dataclass(frozen=True)
-class MakeGroup:
-    """Ask for a placement group."""
-
-    key: int
-    slot: int
-    bundles: tuple[Bundle, ...]
-    strategy: str
-    feasible: bool = True
-
-
-@dataclass(frozen=True)
-class RemoveGroup:
-    """End a placement group."""
-
-    slot: int
-    is_early: bool = False
-    """Whether something may still run or wait in it."""
-
-
-Step: TypeAlias = "Compute | Submit | Put | Get | Wait | Open | Drop | Kill | MakeGroup | RemoveGroup"
-
-
-@dataclass(frozen=True)
-class Job:
-    """One call: which function, and what it does. It finds the references in its arguments in slots from 0 on."""
-
-    key: int
-    function: int
-    steps: tuple[Step, ...] = ()
-    sizes: tuple[int, ...] = (8,)
-    """The size of each return value."""
-    holds: tuple[int, ...] = ()
-    """Slots whose references are inside the first return value."""
-    raises: int = 0
-    """How many attempts raise; -1: all."""
-    keeps: bool = False
-    """For creations: the actor keeps the references that it was given."""
-
-
-@dataclass
-class Workload:
-    """One program."""
-
-    functions: list[Function] = field(default_factory=list)
-    jobs: list[Job] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
-    """Of the driver."""
+from tests.simulation.steps import TASK, Compute, Drop, Function, Get, Job, Open, Put, Step, Submit, Wait, Workload
 
 
 class Scope:
@@ -405,84 +246,6 @@ class Author:
         scope.steps.append(Submit(self.job(function, first), early + 1, (), (early,)))
         scope.usable.extend((early, early + 1))
 
-    # Actors
-
-    def actor(self, scope: Scope) -> None:
-        """Create an actor, call it from here and from others, and let it go or kill it."""
-        rng = self.rng
-        self.actors_left -= 1
-        doomed = rng.random() < 0.2
-        handle = scope.take()
-        given = self.some(scope.usable, 2)
-        if doomed and rng.random() < 0.4:
-            creation = self.job(self.infeasible_function(ACTOR))
-        else:
-            keeps_gpu = self.holding and any(shape.gpus for shape in self.options.hosts) and rng.random() < 0.5
-            function = self.function(
-                kind=ACTOR, cpu=UNIT, held_cpu=UNIT if self.holding and self.can_hold() else 0,
-                gpu=UNIT // 2 if keeps_gpu and self.can_hold_gpus() else 0, max_retries=0, duration_us=2000,
-                max_restarts=rng.choice((0, 0, 1, -1)),
-            )  # fmt: skip
-            creation = self.job(function, raises=-1 if doomed else 0, keeps=rng.random() < 0.5)
-        name = rng.choice(NAMES) if rng.random() < 0.5 else ""
-        scope.steps.append(Submit(creation, handle, self.some(scope.safe, 1), given, name=name))
-        for _ in range(rng.randint(1, 6)):
-            self.method(scope, handle)
-        if rng.random() < 0.5:
-            self.passed_on(scope, handle)
-        if self.options.kills and rng.random() < 0.5:
-            if rng.random() < 0.5:
-                scope.steps.append(Get(tuple(scope.usable[-1:])))  # then it is known to be alive
-            scope.steps.append(Kill(handle, no_restart=rng.random() < 0.6))
-            self.method(scope, handle)
-            self.crowd(scope)
-        scope.steps.append(Drop((handle,)))
-
-    def crowd(self, scope: Scope) -> None:
-        """As many calls at once as there are CPUs: what comes free too early is taken."""
-        function = self.function(duration_us=3000, max_retries=3)
-        for _ in range(sum(shape.cpus for shape in self.options.hosts)):
-            inner, slot = Scope(0), scope.take()
-            inner.steps.append(self.compute(function))
-            scope.steps.append(Submit(self.job(function, inner), slot))
-            scope.usable.append(slot)
-
-    def can_hold(self) -> bool:
-        return all(shape.cpus > self.options.actors for shape in self.options.hosts)
-
-    def can_hold_gpus(self) -> bool:
-        return all(shape.gpus == 0 or shape.gpus > self.options.actors for shape in self.options.hosts)
-
-    def method(self, scope: Scope, handle: int) -> None:
-        """Call an actor. What it waits for never waits for an actor."""
-        rng = self.rng
-        inner = Scope(100)
-        passing = rng.random() < 0.1
-        function = self.function(
-            kind=METHOD, cpu=0, max_retries=-1 if passing else rng.choice((0, 0, 2)), retry_exceptions=passing,
-            duration_us=rng.choice((10, 500)),
-        )  # fmt: skip
-        inner.steps.append(self.compute(function))
-        if rng.random() < 0.2:
-            slot = self.leaf(inner, ())
-            inner.steps.append(Get((slot,)))
-        raises = rng.randint(1, 2) if passing else -1 if rng.random() < 0.1 else 0
-        job = self.job(function, inner, sizes=(self.size(),), raises=raises)
-        slot = scope.take()
-        scope.steps.append(Submit(job, slot, self.some(scope.safe, 2), (), handle))
-        scope.usable.append(slot)
-
-    def passed_on(self, scope: Scope, handle: int) -> None:
-        """Give the handle to a task, which calls the actor too."""
-        inner = Scope(100, 1)
-        for _ in range(self.rng.randint(1, 3)):
-            self.method(inner, 0)
-        inner.steps.append(Get(tuple(inner.usable)))
-        function = self.function(cpu=UNIT // 2, duration_us=100, max_retries=0)
-        slot = scope.take()
-        scope.steps.append(Submit(self.job(function, inner), slot, (), (handle,)))
-        scope.usable.append(slot)
-
     # Programs
 
     def piece(self, scope: Scope) -> None:
@@ -502,9 +265,11 @@ class Author:
             choices += [self.nested, self.nested]
         if scope.depth == 0:
             choices += [self.deep, self.burst, self.crossing, self.crossing, self.crossing]
-            if self.actors_left > 0:
-                choices += [self.actor, self.actor]
         return choices
+
+    def always(self) -> list[Callable[[Scope], object]]:
+        """Pieces that each program has."""
+        return []
 
     def look(self, scope: Scope) -> None:
         """Wait for something that has been asked for."""
@@ -532,6 +297,10 @@ class Author:
     def write(self) -> Workload:
         """The whole program: pieces until enough calls are made, then a look at most of what is left."""
         scope = Scope(0)
+        first = self.always()
+        self.rng.shuffle(first)
+        for piece in first:
+            piece(scope)
         while self.left > 0:
             self.piece(scope)
         left = [slot for slot in scope.usable if self.rng.random() < 0.8]

@@ -12,7 +12,7 @@ from zlib import crc32
 from mpi_runtime.scheduler import invariants
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.effects import StartExecutor
-from mpi_runtime.scheduler.events import Call, ExecutorDied, RankJoined
+from mpi_runtime.scheduler.events import Call, ExecutorDied, RankJoined, TakenBack
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import FromExecutor, ToExecutor
 from tests.simulation.options import UNIT, Options, zone
@@ -129,7 +129,7 @@ class Head:
             if sender == DRIVER:
                 messages = codec.from_client.decode(frame)
                 self.world.note("driver", frame, list(messages))
-                self.world.checker.submitted(DRIVER, messages)
+                self.world.checker.heard(DRIVER, messages)
                 self.scheduler.handle(DRIVER, messages, now)
             else:
                 self._handle_rank(-1 - sender, frame)
@@ -141,12 +141,15 @@ class Head:
             if isinstance(message, FromExecutor):
                 events = codec.from_client.decode(message.frame)
                 self.world.note(f"executor {message.executor}", message.frame, list(events))
-                self.world.checker.submitted(message.executor, events)
+                self.world.checker.heard(message.executor, events)
                 self.scheduler.handle(message.executor, events, now)
             else:
                 self.world.note(f"rank {rank}", frame, [message])
                 if isinstance(message, ExecutorDied):
                     self._ranks.pop(message.executor, None)
+                    self.world.checker.cancels.executor_died(message.executor)
+                elif isinstance(message, TakenBack):
+                    self.world.checker.cancels.taken_back(message.ids)
                 self.scheduler.handle_rank(message, now)  # type: ignore[arg-type]
 
     def decide(self) -> None:
@@ -171,7 +174,9 @@ class Head:
                 self.driver_line.send(frame)
             else:
                 self.world.note(f"head to executor {client}", frame, messages)
-                ids = [message.id for message in messages if type(message) is Call]
+                calls = [message for message in messages if type(message) is Call]
+                self.world.checker.cancels.sent(client, calls)
+                ids = [call.id for call in calls]
                 frames.setdefault(self._ranks[client], []).append(ToExecutor(client, ids, frame))
         for rank, messages in frames.items():
             frame = codec.encode(messages)

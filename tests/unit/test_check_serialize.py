@@ -10,6 +10,7 @@ import pytest
 
 import mpi_runtime
 from mpi_runtime.util import Failure, inspect_serializability
+from tests.helpers import stable_id
 
 LOCK = threading.Lock()
 TABLE = {"inner": {"lock": LOCK}}
@@ -62,7 +63,9 @@ def make(value: Any) -> Any:
     return use
 
 
-@pytest.mark.parametrize("obj", [1, "a", [1, {2: 3}], len, make(5), Clean(), Clean, make, os, {"a": make({})}], ids=str)
+@pytest.mark.parametrize(
+    "obj", [1, "a", [1, {2: 3}], len, make(5), Clean(), Clean, make, os, {"a": make({})}], ids=stable_id
+)
 def test_what_can_be_sent(obj: Any) -> None:
     found, printed = culprits(obj, name="it")
     assert found == []
@@ -87,7 +90,7 @@ def test_what_can_be_sent(obj: Any) -> None:
         (mpi_runtime.RemoteFunction(make(LOCK), {}), ["value"]),
         (ValueError(LOCK), ["0"]),
     ],
-    ids=str,
+    ids=stable_id,
 )
 def test_the_culprit_is_found(obj: Any, names: list[str]) -> None:
     found, printed = culprits(obj, name="it")

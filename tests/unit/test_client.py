@@ -1,7 +1,6 @@
 """The client against a scheduler that is only a socket: what it says, in which order, and how it counts references."""
 
 import gc
-import itertools
 import os
 import socket
 import threading
@@ -96,8 +95,9 @@ def both() -> Iterator[tuple[Client, Peer]]:
     os.close(descriptor)
 
 
-def submit(client: Client, num_returns: int = 1) -> list[ObjectRef[Any]]:
-    return client.submit(Call(client.next_ids(num_returns), 1, b""), num_returns)
+def submit(client: Client, *arguments: bytes) -> ObjectRef[Any]:
+    ref: ObjectRef[Any] = client.submit(Call(client.next_ids(1), 1, b"", list(arguments)), Spec(1, TASK, "f", b""))
+    return ref
 
 
 def in_thread(work: Any) -> tuple[threading.Thread, list[Any]]:
@@ -153,14 +153,14 @@ def test_ids_of_threads_never_overlap(both: tuple[Client, Peer]) -> None:
 
 def test_a_lone_call_is_said_at_once(both: tuple[Client, Peer]) -> None:
     client, peer = both
-    refs = submit(client)
+    ref = submit(client)
     (call,) = peer.hear(Call)
-    assert call.id == refs[0].binary()
+    assert call.id == ref.binary()
 
 
 def test_many_calls_share_frames_and_keep_their_order(both: tuple[Client, Peer]) -> None:
     client, peer = both
-    refs = list(itertools.chain(*[submit(client) for _ in range(1000)]))
+    refs = [submit(client) for _ in range(1000)]
     calls = [message for message in peer.rest() if type(message) is Call]
     assert [call.id for call in calls] == [ref.binary() for ref in refs]
 
@@ -195,7 +195,7 @@ def test_nothing_follows_the_last_message(both: tuple[Client, Peer]) -> None:
 
 def test_the_last_reference_is_told_once(both: tuple[Client, Peer]) -> None:
     client, peer = both
-    ref = submit(client)[0]
+    ref = submit(client)
     id = ref.binary()
     other: ObjectRef[Any] = ObjectRef(id, client.adopt(id))
     peer.rest()
@@ -209,7 +209,7 @@ def test_the_last_reference_is_told_once(both: tuple[Client, Peer]) -> None:
 
 def test_a_reference_that_comes_back_is_held_after_its_release(both: tuple[Client, Peer]) -> None:
     client, peer = both
-    ref = submit(client)[0]
+    ref = submit(client)
     id = ref.binary()
     peer.rest()
     del ref
@@ -226,25 +226,25 @@ def test_an_argument_is_said_before_its_release(both: tuple[Client, Peer]) -> No
     for _ in range(50):
         ref = client.put(1)
         id = ref.binary()
-        refs = client.submit(Call(client.next_ids(1), 1, b"", [id]), 1)
+        result = submit(client, id)
         del ref
         said = peer.hear(Call) + peer.rest()
         call = next(number for number, message in enumerate(said) if type(message) is Call)
         assert not any(type(message) is Released and id in message.ids for message in said[:call])
-        refs.clear()
+        del result
 
 
 def test_values_of_gone_references_are_forgotten(both: tuple[Client, Peer]) -> None:
     client, peer = both
-    refs = [submit(client)[0] for _ in range(10)]
+    refs = [submit(client) for _ in range(10)]
     peer.say(*[Ready(ref.binary(), serialize.dumps(n).data) for n, ref in enumerate(refs)])
-    assert client.get([ref.binary() for ref in refs], LIMIT_S) == list(range(10))
+    assert client.waiting.get([ref.binary() for ref in refs], LIMIT_S) == list(range(10))
     late = refs[3].binary()
     refs.clear()
     client.outbox.flush()
     assert client.values == {}
     peer.say(Ready(late, b""))  # it was on its way when the reference went
-    client.wait([client.put(0).binary()], 1, 0)
+    client.waiting.wait([client.put(0).binary()], 1, 0)
     assert late not in client.values
 
 
@@ -264,8 +264,8 @@ def test_references_dropped_by_the_collector(both: tuple[Client, Peer]) -> None:
 
 def test_get_waits_for_what_is_missing(both: tuple[Client, Peer]) -> None:
     client, peer = both
-    refs = [submit(client)[0] for _ in range(3)]
-    thread, found = in_thread(lambda: client.get([ref.binary() for ref in refs], LIMIT_S))
+    refs = [submit(client) for _ in range(3)]
+    thread, found = in_thread(lambda: client.waiting.get([ref.binary() for ref in refs], LIMIT_S))
     for n in (2, 0, 1):
         peer.say(Ready(refs[n].binary(), serialize.dumps(n).data))
     thread.join(LIMIT_S)
@@ -277,23 +277,23 @@ def test_borrowed_objects_are_subscribed_to_once(both: tuple[Client, Peer]) -> N
     id = bytes(16)
     ref: ObjectRef[Any] = ObjectRef(id, client.adopt(id))
     with pytest.raises(errors.GetTimeoutError):
-        client.get([id], 0.01)
+        client.waiting.get([id], 0.01)
     with pytest.raises(errors.GetTimeoutError):
-        client.get([id], 0.01)
+        client.waiting.get([id], 0.01)
     assert sum(type(message) is Subscribed for message in peer.rest()) == 1
     peer.say(Ready(id, serialize.dumps("v").data))
-    assert client.get([id], LIMIT_S) == ["v"]
+    assert client.waiting.get([id], LIMIT_S) == ["v"]
     del ref
 
 
 def test_values_elsewhere_are_asked_for_together(both: tuple[Client, Peer]) -> None:
     client, peer = both
-    refs = [submit(client)[0] for _ in range(50)]
+    refs = [submit(client) for _ in range(50)]
     ids = [ref.binary() for ref in refs]
     peer.rest()
     peer.say(*[ReadyElsewhere(id) for id in ids])
-    assert all(client.wait(ids, len(ids), LIMIT_S))
-    thread, found = in_thread(lambda: client.get(ids, LIMIT_S))
+    assert all(client.waiting.wait(ids, len(ids), LIMIT_S))
+    thread, found = in_thread(lambda: client.waiting.get(ids, LIMIT_S))
     (asked,) = peer.hear(Subscribed)
     assert asked.ids == ids
     assert asked.fetch
@@ -305,15 +305,17 @@ def test_values_elsewhere_are_asked_for_together(both: tuple[Client, Peer]) -> N
 @pytest.mark.parametrize("known", [True, False])
 def test_an_error_ends_the_wait(both: tuple[Client, Peer], known: bool) -> None:
     client, peer = both
-    never, bad, worse = (submit(client)[0] for _ in range(3))
+    never, bad, worse = (submit(client) for _ in range(3))
     messages = [
         ReadyError(bad.binary(), errors.to_bytes(errors.task_error(KeyError("k"), "text"))),
         ReadyFailed(worse.binary(), "WorkerCrashedError", "it died"),
     ]
     if known:
         peer.say(*messages)
-        client.wait([bad.binary(), worse.binary()], 2, LIMIT_S)
-    threads = [in_thread(lambda ref=ref: client.get([never.binary(), ref.binary()], LIMIT_S)) for ref in (bad, worse)]
+        client.waiting.wait([bad.binary(), worse.binary()], 2, LIMIT_S)
+    threads = [
+        in_thread(lambda ref=ref: client.waiting.get([never.binary(), ref.binary()], LIMIT_S)) for ref in (bad, worse)
+    ]
     if not known:
         time.sleep(0.05)
         peer.say(*messages)
@@ -327,9 +329,9 @@ def test_an_error_ends_the_wait(both: tuple[Client, Peer], known: bool) -> None:
 def test_an_executor_says_that_it_waits(both: tuple[Client, Peer]) -> None:
     client, peer = both
     client.lends_cpu = True
-    ref = submit(client)[0]
+    ref = submit(client)
     peer.rest()
-    threads = [in_thread(lambda: client.get([ref.binary()], LIMIT_S)) for _ in range(3)]
+    threads = [in_thread(lambda: client.waiting.get([ref.binary()], LIMIT_S)) for _ in range(3)]
     (said,) = (message for message in peer.hear(Blocked) if type(message) is Blocked)
     assert said.ids == [ref.binary()]
     assert not peer.rest()
@@ -345,8 +347,8 @@ def test_threads_left_behind_by_a_call_do_not_count(both: tuple[Client, Peer]) -
     client, peer = both
     client.lends_cpu = True
     client.enter(Scope(b"first call"))
-    ref = submit(client)[0]
-    thread, found = in_thread(lambda: client.get([ref.binary()], LIMIT_S))
+    ref = submit(client)
+    thread, found = in_thread(lambda: client.waiting.get([ref.binary()], LIMIT_S))
     peer.hear(Blocked)
     client.say_unblocked()  # as at the end of the call
     peer.hear(Unblocked)
@@ -360,8 +362,8 @@ def test_threads_left_behind_by_a_call_do_not_count(both: tuple[Client, Peer]) -
 
 def test_a_lost_connection_is_told_to_all_threads(both: tuple[Client, Peer]) -> None:
     client, peer = both
-    ref = submit(client)[0]
-    threads = [in_thread(lambda: client.get([ref.binary()], None)) for _ in range(3)]
+    ref = submit(client)
+    threads = [in_thread(lambda: client.waiting.get([ref.binary()], None)) for _ in range(3)]
     time.sleep(0.05)
     peer.end.shutdown(socket.SHUT_RDWR)
     for thread, _ in threads:

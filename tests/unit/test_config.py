@@ -106,7 +106,7 @@ def test_settings_of_the_user_reach_the_child() -> None:
         "OMPI_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_btl": "tcp",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "I_MPI_FABRICS": "shm", "MPICH_PORT": "1",
         "HYDRA_IFACE": "ib0", "SLURM_JOB_ID": "5", "SLURM_MPI_TYPE": "pmix", "CUDA_VISIBLE_DEVICES": "1", "PMIXER": "",
-        "MPI_RUNTIME_FAKE_GPUS": "8", "OPAL_PREFIX": "/opt/openmpi", "LD_LIBRARY_PATH": "/opt/openmpi/lib",
+        "MPI_RUNTIME_FIND_GPUS": "never", "OPAL_PREFIX": "/opt/openmpi", "LD_LIBRARY_PATH": "/opt/openmpi/lib",
     }  # fmt: skip
     assert child_environment(kept | {"OMPI_MCA_ess_base_jobid": "1", "PMI_FD": "4"}) == kept
 
@@ -249,3 +249,11 @@ def test_mpi_starts_quickly_and_nobody_else_is_told(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("OPAL_PREFIX", "/opt/site")
     with config.quick_mpi():
         assert name not in os.environ
+
+
+def test_whether_to_look_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert config.find_gpus({}) == "auto"
+    assert config.find_gpus({config.FIND_GPUS: "never"}) == "never"
+    monkeypatch.setenv(config.FIND_GPUS, "perhaps")
+    with pytest.raises(ValueError, match="MPI_RUNTIME_FIND_GPUS is 'perhaps'; it may be auto, always, never"):
+        from_init()

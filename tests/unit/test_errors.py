@@ -29,6 +29,7 @@ from mpi_runtime.errors import (
     portable,
     task_error,
 )
+from mpi_runtime.processes.executor import title_of
 
 CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, MpiRuntimeError)]
 OWN = [kind for kind in CLASSES if kind is not TaskError]
@@ -242,12 +243,23 @@ def test_what_would_end_the_caller_does_not(kind: type[BaseException]) -> None:
 
 
 @pytest.mark.skipif(not hasattr(builtins, "ExceptionGroup"), reason="exception groups came with Python 3.11")
-def test_group_of_errors_is_a_plain_task_error() -> None:
-    group = getattr(builtins, "ExceptionGroup")("several", [ValueError("a"), Plain("b")])  # noqa: B009
-    error = failed(group)
-    assert type(error) is TaskError
-    assert [type(one) for one in error.exceptions] == [ValueError, Plain]
-    assert "Plain: b" in str(error)
+def test_groups_of_errors() -> None:
+    group: Any = getattr(builtins, "ExceptionGroup")  # noqa: B009
+    own = type("Own", (group,), {"derive": lambda self, members: type(self)(self.message, members)})
+    for kind in (group, own):
+        error: Any = failed(kind("several", [KeyError("a"), kind("inner", [Plain("b")])]))
+        assert isinstance(error, TaskError)
+        assert isinstance(error, kind)
+        assert error.message == "several"
+        assert [type(one) for one in error.exceptions] == [KeyError, kind]
+        assert "Plain: b" in str(error)
+        keys, rest = error.split(KeyError)
+        assert [one.args for one in keys.exceptions] == [("a",)]
+        assert [type(one) for one in rest.exceptions] == [kind]
+
+    ending = failed(getattr(builtins, "BaseExceptionGroup")("ends", [KeyboardInterrupt()]))  # noqa: B009
+    assert type(ending) is TaskError
+    assert isinstance(ending.exceptions[0], KeyboardInterrupt)
 
 
 def test_classes_that_resist() -> None:
@@ -337,3 +349,24 @@ def test_ground_floor_imports_nothing_of_ours() -> None:
     program = "import sys, mpi_runtime.errors as e; print([m for m in sys.modules if m.startswith('mpi_runtime.')])"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert run.stdout.strip() == "['mpi_runtime.errors']"
+
+
+def test_an_actor_says_what_it_calls_itself(capfd: pytest.CaptureFixture[str]) -> None:
+    class Plain:
+        pass
+
+    class Wordy:
+        def __repr__(self) -> str:
+            return "wordy\n\tand " + "long" * 100
+
+    class Broken:
+        def __repr__(self) -> str:
+            raise KeyError("nothing to say")
+
+    assert title_of(Plain()) == ""
+    assert title_of(Wordy()).startswith("wordy and longlong")
+    assert len(title_of(Wordy())) == 100
+    assert title_of(Broken()) == ""
+    assert "Broken.__repr__ raised KeyError('nothing to say')" in capfd.readouterr().err
+    text = describe("Wordy.work", 4242, 3, "n17", ValueError("x"), title_of(Wordy()))
+    assert text.startswith("Wordy.work() failed: pid=4242, rank=3, host=n17, repr=wordy and long")

@@ -9,6 +9,7 @@ import pytest
 from mpi_runtime import options
 from mpi_runtime.scheduler.events import ACTOR, METHOD, TASK
 from mpi_runtime.scheduler.limits import UNIT
+from mpi_runtime.scheduler.resources import request_of
 
 
 def check(**given: Any) -> None:
@@ -40,6 +41,8 @@ def test_good_options(given: Any) -> None:
         ({"resources": {"a": "1"}}, TypeError),
         ({"resources": [("a", 1)]}, TypeError), ({"memory": -1}, ValueError), ({"runtime_env": []}, TypeError),
         ({"runtime_env": {"conda": "x"}}, ValueError), ({"runtime_env": {"env_vars": {"A": 1}}}, TypeError),
+        ({"accelerator_type": ""}, ValueError), ({"accelerator_type": 1}, TypeError), ({"gpu_memory": -1}, ValueError),
+        ({"gpu_memory": "much"}, ValueError), ({"gpu_memory": "-1GB"}, ValueError),
         ({"cpus": 1}, ValueError), ({"": 1}, ValueError),
     ],
     ids=str,
@@ -115,3 +118,30 @@ def test_a_methods_own_options_go_before_its_actors() -> None:
     assert (changed.num_returns, changed.max_retries, changed.retry_exceptions) == (2, 3, True)
     assert pickle.loads(changed.retry_only) == (KeyError,)
     assert options.changed(changed, {"retry_exceptions": False}) == options.Method(2, 3)
+
+
+@pytest.mark.parametrize(("value", "size"), [
+    (5, 5), (1.5e9, 1_500_000_000), ("20GB", 20 * 10**9), ("20 GiB", 20 << 30), ("512MiB", 512 << 20), ("1.5k", 1500),
+    ("7", 7), ("7B", 7), ("2T", 2 * 10**12), (0, 0),
+])  # fmt: skip
+def test_sizes(value: Any, size: int) -> None:
+    assert options.size_in_bytes("gpu_memory", value) == size
+
+
+def test_options_for_gpus() -> None:
+    given = {"num_gpus": 0.5, "accelerator_type": "H100", "gpu_memory": "10GB", "resources": {"a": 1}}
+    check(**given)
+    spec = options.task_spec("f", b"", given)
+    assert (spec.gpu, spec.gpu_memory) == (UNIT // 2, 10**10)
+    assert spec.custom == {"a": UNIT, "accelerator_type:H100": 10}
+    request = request_of(spec)
+    assert request.types == ("H100",)
+    assert str(request) == "1 CPU, 0.5 GPU of type H100, 10000000000 bytes of GPU memory, 1 of 'a'"
+    assert (
+        str(request_of(options.task_spec("f", b"", {"accelerator_type": "L4"})))
+        == "1 CPU, 0.001 of 'accelerator_type:L4'"
+    )
+    alone = request_of(options.task_spec("f", b"", {"accelerator_type": "L4", "gpu_memory": 5}))
+    assert str(alone) == "1 CPU, 5 bytes of GPU memory on a GPU of type L4"
+    stated = {"accelerator_type": "L4", "resources": {"accelerator_type:L4": 0.5}}
+    assert options.task_spec("f", b"", stated).custom == {"accelerator_type:L4": UNIT // 2}

@@ -19,10 +19,10 @@ def pipe() -> Iterator[tuple[int, int]]:
         os.close(end)
 
 
-def read(descriptor: int, size: int) -> bytes:
+def read(descriptor: int, size: int, at_a_time: int = 1 << 16) -> bytes:
     found = b""
     while len(found) < size:
-        found += os.read(descriptor, 1 << 16)
+        found += os.read(descriptor, at_a_time)
     return found
 
 
@@ -92,3 +92,17 @@ def test_a_driver_that_is_gone_waits_for_nothing(pipe: tuple[int, int]) -> None:
     printing.close(lambda: False)
     assert time.monotonic() - start < printer.STALL_S
     read(reader, 1 << 20)
+
+
+def test_lines_stay_whole_though_others_write_to_the_same_pipe(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    printing = Printer(lambda _: None)
+    theirs = threading.Thread(target=lambda: [os.write(writer, b"theirs\n") for _ in range(5000)])
+    expected = [b"(f pid=1) %06d" % number for number in range(40_000)]
+    printing.print(writer, b"(f pid=1) ", b"".join(b"%06d\n" % number for number in range(40_000)))
+    theirs.start()
+    time.sleep(0.1)  # the pipe is full, and both wait for room in it
+    lines = read(reader, sum(len(line) + 1 for line in expected) + 5000 * 7, at_a_time=1000).splitlines()
+    theirs.join()
+    printing.close(lambda: True)
+    assert [line for line in lines if line != b"theirs"] == expected

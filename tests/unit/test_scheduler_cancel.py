@@ -82,6 +82,29 @@ def test_a_call_behind_another_is_taken_back_and_not_queued_again() -> None:
         cluster.told(running)
 
 
+def test_a_call_that_is_cancelled_while_others_are_taken_back_does_not_wait_for_the_one_before_it() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        known = cluster.submit_many(2)
+        executors = cluster.running(*known)
+        for executor, id in zip(executors, known, strict=True):
+            cluster.done(executor, id, us=1000)
+        cluster.submit_many(5)
+        cluster.forget()
+        hands = {executor: list(cluster.state.executors[executor].in_hand) for executor in executors}
+        quick, slow = sorted(executors, key=lambda executor: len(hands[executor]))
+        _, behind, last = hands[slow]
+        cluster.done(quick, *hands[quick], us=1000)
+        assert cluster.one(TakeBack) == TakeBack(slow, 1)
+        cluster.forget()
+        cancel(cluster, behind)
+        assert cluster.one(Cancel) == Cancel(slow, behind, False)
+        cluster.taken_back(slow, last)
+        assert cluster.one(TakeBack) == TakeBack(slow, 1)
+        cluster.taken_back(slow, behind)
+        assert is_cancelled(cluster, behind)
+        cluster.placed(last)
+
+
 def test_what_stands_behind_a_cancelled_call_is_run() -> None:
     with Cluster().node() as cluster:
         executor, (running, behind, third) = in_hand(cluster, 3)

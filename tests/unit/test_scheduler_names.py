@@ -41,11 +41,36 @@ def test_the_first_claim_gets_the_name() -> None:
 
 
 def test_of_two_claims_before_any_creation_the_first_counts() -> None:
+    """The second one is answered after the creation, so that what it calls comes after it too."""
     with Cluster().node(cpus=2) as cluster:
         other = cluster.placed(cluster.submit())
         first, second = cluster.id(), cluster.id()
         assert claim(cluster, first, client=other) == first
-        assert claim(cluster, second) == first
+        cluster.client_says(DRIVER, Named(2, "", "a", second, b""))
+        cluster.nothing()
+        assert look_up(cluster) is None
+        spec = cluster.spec("Actor", kind=ACTOR, held_cpu=0)
+        cluster.client_says(other, spec, Call(first, spec.id, b""))
+        assert msgspec.msgpack.decode(cluster.one(Answer, to=DRIVER).data) == [first, b"handle of " + first]
+        cluster.forget()
+        assert look_up(cluster) == first
+
+
+def test_who_waits_for_a_claim_gets_the_name_if_its_client_dies() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        call, third_call = cluster.submit(max_retries=0), cluster.submit(max_retries=0)
+        other, third = cluster.placed(call), cluster.placed(third_call)
+        first, second = cluster.id(), cluster.id()
+        assert claim(cluster, first, client=other) == first
+        cluster.client_says(third, Named(2, "", "a", cluster.id(), b""))
+        cluster.client_says(DRIVER, Named(3, "", "a", second, b"mine"))
+        cluster.died(third, running=third_call)
+        cluster.forget()
+        cluster.died(other, running=call)
+        assert msgspec.msgpack.decode(cluster.one(Answer, to=DRIVER).data) == [second, b"mine"]
+        cluster.forget()
+        create(cluster, second)
+        assert look_up(cluster) == second
 
 
 def test_who_claims_again_without_having_created_gets_it() -> None:

@@ -3,7 +3,7 @@
 from mpi_runtime.scheduler.effects import Fetch, Ready, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.events import Call, Fetched, RankJoined, Spec
 from mpi_runtime.scheduler.limits import IDLE_US_MAX, RESERVATION_US_MAX, STUCK_US
-from tests.builders import LARGE, Cluster
+from tests.builders import DRIVER, LARGE, Cluster
 
 
 def test_calls_are_spread_over_the_nodes_with_most_room() -> None:
@@ -66,6 +66,21 @@ def test_calls_with_a_higher_priority_go_first() -> None:
             cluster.done(executor, running)
             cluster.told(running)
             executor, running = cluster.placed(call), call
+
+
+def test_a_large_request_that_lost_its_reservation_still_goes_before_those_of_lower_priority() -> None:
+    with Cluster().node(cpus=4) as cluster:
+        running = cluster.submit(name="running", cpu=4)
+        executor = cluster.placed(running)
+        low_spec, middle_spec = (cluster.spec(f"{priority}", cpu=4, priority=priority) for priority in (-1, 0))
+        low, middle = cluster.id(), cluster.id()
+        calls = Call(low, low_spec.id, b""), Call(middle, middle_spec.id, b"")
+        cluster.client_says(DRIVER, low_spec, middle_spec, *calls)
+        high = cluster.submit(cpu=4, priority=7, name="high")
+        for ends, begins in ((running, high), (high, middle), (middle, low)):
+            cluster.done(executor, ends)
+            executor = cluster.placed(begins)
+        cluster.forget()
 
 
 def test_nothing_is_kept_for_a_large_request_of_lower_priority() -> None:

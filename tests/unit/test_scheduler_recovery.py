@@ -4,6 +4,7 @@ import pytest
 
 from mpi_runtime.scheduler.effects import Fetch, Free, TakeBack
 from mpi_runtime.scheduler.events import Call, Fetched, Stored, Value
+from mpi_runtime.scheduler.limits import STUCK_US
 from tests.builders import DRIVER, LARGE, Cluster
 
 
@@ -34,6 +35,22 @@ def test_a_call_that_had_run_and_not_told_its_result_counts_as_run() -> None:
         cluster.died(executor, ids[1])
         assert cluster.told(ids[0]).code == cluster.told(ids[1]).code == "WorkerCrashedError"
         assert cluster.one(Call).id == ids[2]
+        cluster.forget()
+
+
+def test_a_call_that_had_run_does_not_pay_for_the_one_behind_it() -> None:
+    """However often the other one kills its process: it may do so before any result is sent."""
+    with Cluster().node() as cluster:
+        executor, (ran, kills) = with_calls_in_hand(cluster, 2, max_retries=2)
+        for attempt in (1, 2):
+            cluster.died(executor, kills)
+            executor = cluster.placed(ran)
+            assert cluster.state.executors[executor].in_hand[ran].call.attempt == attempt
+            assert cluster.placed(kills) == executor
+        cluster.died(executor, kills)
+        cluster.done(cluster.placed(ran), ran)
+        assert cluster.told(ran).data == b"value"
+        assert "It was run 3 time(s); max_retries is 2." in cluster.told(kills).message
         cluster.forget()
 
 
@@ -185,3 +202,17 @@ def test_nothing_is_taken_back_twice() -> None:
         cluster.nothing()
         cluster.taken_back(executor, ids[1])
         cluster.placed(ids[1])
+
+
+def test_calls_that_stand_behind_a_call_again_when_it_wakes_are_looked_after() -> None:
+    with Cluster().node() as cluster:
+        executor, ids = with_calls_in_hand(cluster, 2)
+        cluster.blocked(executor)
+        assert cluster.one(TakeBack) == TakeBack(executor, 1)
+        cluster.later(2 * STUCK_US)
+        assert cluster.scheduler.deadline() is None
+        cluster.unblocked(executor)  # the calls that are being taken back have not come
+        assert cluster.scheduler.deadline() == cluster.now + STUCK_US
+        cluster.taken_back(executor)
+        cluster.done(executor, *ids)
+        cluster.forget()

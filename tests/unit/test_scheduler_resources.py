@@ -42,19 +42,19 @@ def test_what_is_taken_comes_back(wanted: list[Request], order: object) -> None:
 @pytest.mark.parametrize(
     ("units", "free", "chosen"),
     [
-        (UNIT, [UNIT, UNIT], ((0, UNIT),)),
-        (2 * UNIT, [UNIT, UNIT // 2, UNIT], ((0, UNIT), (2, UNIT))),
+        (UNIT, [UNIT, UNIT], ((0, UNIT, 0),)),
+        (2 * UNIT, [UNIT, UNIT // 2, UNIT], ((0, UNIT, 0), (2, UNIT, 0))),
         (UNIT, [UNIT // 2, UNIT // 2], None),  # two halves are no whole
-        (UNIT // 2, [UNIT, UNIT // 2, 0], ((1, UNIT // 2),)),  # the fullest that has it: whole ones stay whole
-        (UNIT // 4, [UNIT, UNIT // 2, UNIT // 4], ((2, UNIT // 4),)),
+        (UNIT // 2, [UNIT, UNIT // 2, 0], ((1, UNIT // 2, 0),)),  # the fullest that has it: whole ones stay whole
+        (UNIT // 4, [UNIT, UNIT // 2, UNIT // 4], ((2, UNIT // 4, 0),)),
         (UNIT // 2, [UNIT // 4, UNIT // 4], None),
         (UNIT, [], None),
     ],
 )
 def test_devices_are_whole_or_shares_of_one(
-    units: int, free: list[int], chosen: tuple[tuple[int, int], ...] | None
+    units: int, free: list[int], chosen: tuple[tuple[int, int, int], ...] | None
 ) -> None:
-    assert choose_devices(units, free) == chosen
+    assert choose_devices(Request(0, units, 0), Pool(0, 0, {}, free)) == chosen
 
 
 def test_no_cpu_is_had_even_from_an_overdrawn_node() -> None:

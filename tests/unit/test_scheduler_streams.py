@@ -7,6 +7,8 @@ from mpi_runtime.scheduler.events import METHOD, STREAMING, Consumed, Stored, Va
 from tests.builders import DRIVER, Cluster
 
 PLACE = Stored(0, 64, 1 << 20)
+ALL = 1 << 62
+"""What clients say who take no more."""
 
 
 def stream(cluster: Cluster, backpressure: int = 0, **fields: Any) -> tuple[bytes, int]:
@@ -129,3 +131,43 @@ def test_methods_stream_too() -> None:
         id = gives(cluster, executor, call, 0)
         assert cluster.one(Item) == Item(call, id)
         cluster.told(id)
+
+
+def test_who_takes_no_more_is_heard_by_an_attempt_that_starts_later() -> None:
+    with Cluster().node() as cluster:
+        call, executor = stream(cluster, backpressure=1, max_retries=1)
+        gives(cluster, executor, call, 0)
+        cluster.client_says(DRIVER, Consumed(call, ALL))  # it keeps the reference to the call
+        cluster.forget()
+        cluster.died(executor, running=call)
+        executor = cluster.placed(call)
+        gives(cluster, executor, call, 0)
+        assert cluster.one(Demand, to=executor) == Demand(call, ALL)
+
+
+def test_who_takes_no_more_before_the_call_starts_is_heard_when_it_yields() -> None:
+    with Cluster().node() as cluster:
+        first = cluster.submit()
+        executor = cluster.placed(first)
+        call = cluster.submit(name="g", num_returns=STREAMING, backpressure=1)
+        cluster.client_says(DRIVER, Consumed(call, ALL))
+        cluster.done(executor, first)
+        cluster.told(first)
+        executor = cluster.placed(call)
+        id = gives(cluster, executor, call, 0)
+        assert cluster.one(Demand, to=executor) == Demand(call, ALL)
+        cluster.one(Item)
+        cluster.told(id)
+
+
+def test_what_an_attempt_yields_again_takes_nothing_back_of_what_is_wanted() -> None:
+    with Cluster().node() as cluster:
+        call, executor = stream(cluster, backpressure=1, max_retries=1)
+        gives(cluster, executor, call, 0)
+        cluster.forget()
+        cluster.died(executor, running=call)
+        executor = cluster.placed(call)
+        cluster.client_says(DRIVER, Consumed(call, ALL))
+        assert cluster.one(Demand, to=executor) == Demand(call, ALL)
+        gives(cluster, executor, call, 0)
+        assert cluster.one(Demand, to=executor) == Demand(call, ALL)

@@ -1,0 +1,168 @@
+"""Which devices of a host a request gets: whole ones, or a share of one. Pure; amounts are integers.
+
+A device has `UNIT` units and so many bytes. A whole device is all of both. A share of it takes its part of the bytes,
+or as many as were asked for; where only bytes are asked for it takes no units. Several devices of one request are
+visible to one rank, and none of them is an instance of MIG, of which CUDA shows a process only one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from mpi_runtime.gpu.device import Device, Link
+from mpi_runtime.gpu.topology import choose_set, pair_weight
+
+UNIT = 10_000
+"""One device."""
+STATED = "stated-"
+"""How the identities of devices begin that were stated and not found; a number follows."""
+ALL_RANKS = -1
+"""As a set of ranks: whoever is there."""
+
+SETS_MAX = 4096
+"""Answers that are remembered for one host."""
+
+Granted = tuple[tuple[int, int, int], ...]
+"""(device id, units, bytes) for each device, in order of ids."""
+
+
+class Inventory(Struct, eq=False, gc=False):
+    """The devices of a host, by id, and what is known of them beyond what is free."""
+
+    devices: list[Device] = []
+    seen_by: list[int] = []
+    """For each the ranks of the host that can use it, one bit for each."""
+    links: dict[tuple[str, str], int] = {}
+    """Weight of the connection of two, by their UUIDs."""
+    weights: list[list[int]] = []
+    """The same, by their ids."""
+    sets: dict[tuple[tuple[int, ...], int], tuple[int, ...]] = {}
+    """Sets that were chosen before, by candidates and count."""
+
+    def add(self, devices: Sequence[Device], links: Sequence[Link], ranks: int) -> list[Device]:
+        """Ranks can use these. Returns those that were not known; ids are given anew, in order of place."""
+        known = {device.uuid: id for id, device in enumerate(self.devices)}
+        new = []
+        for device in devices:
+            if device.uuid in known:
+                self.seen_by[known[device.uuid]] |= ranks
+            else:
+                new.append(device)
+                self.devices.append(device)
+                self.seen_by.append(ranks)
+        for link in links:
+            weight = pair_weight(link.nvlinks, link.distance)
+            self.links[link.first, link.second] = self.links[link.second, link.first] = weight
+        self._keep(sorted(range(len(self.devices)), key=lambda id: self.devices[id].place))
+        return new
+
+    def keep_only(self, devices: Sequence[Device]) -> None:
+        """Forget all others."""
+        self._keep([id for id, device in enumerate(self.devices) if device in devices])
+
+    def _keep(self, ids: Sequence[int]) -> None:
+        self.seen_by = [self.seen_by[id] for id in ids]
+        self.devices = [self.devices[id] for id in ids]
+        uuids = [device.uuid for device in self.devices]
+        self.weights = [[self.links.get((one, other), 0) for other in uuids] for one in uuids]
+        self.sets.clear()
+
+    def ranks_of(self, devices: Sequence[int]) -> int:
+        """The ranks that can use all of these, one bit for each."""
+        ranks = ALL_RANKS
+        for device in devices:
+            ranks &= self.seen_by[device]
+        return ranks
+
+    def can_use(self, device: int, types: Sequence[str], memory: int) -> bool:
+        """Whether a device is of all these types and has so much memory."""
+        one = self.devices[device]
+        return one.memory >= memory and all(name in one.types for name in types)
+
+
+def choose(
+    inventory: Inventory,
+    free: Sequence[int],
+    free_memory: Sequence[int],
+    units: int,
+    memory: int = 0,
+    types: Sequence[str] = (),
+) -> Granted | None:
+    """Devices for a request; None if there are none for it now.
+
+    Args:
+        inventory: what the devices are.
+        free: units of each that are free; less than none where it is out of the question.
+        free_memory: bytes of each that are free.
+        units: UNIT for each whole device, or a share of one; 0 where only memory is asked for.
+        memory: bytes that each device must have for the request.
+        types: what each device must be called.
+    """
+    if units >= UNIT:
+        return _whole(inventory, free, free_memory, units // UNIT, memory, types)
+    best: tuple[int, int, int] | None = None
+    for device, left in enumerate(free):
+        one = inventory.devices[device]
+        needed = memory or part(one, units)
+        if left < units or free_memory[device] < needed or one.is_exclusive:
+            continue
+        rank = (left, free_memory[device], device)  # where shares lie already, so that others stay whole
+        if (best is None or rank < best) and inventory.can_use(device, types, memory):
+            best = rank
+    if best is None:
+        return None
+    device = best[2]
+    return ((device, units, memory or part(inventory.devices[device], units)),)
+
+
+def part(device: Device, units: int) -> int:
+    """The bytes that belong to so many units of a device."""
+    return device.memory * units // UNIT
+
+
+def _whole(
+    inventory: Inventory,
+    free: Sequence[int],
+    free_memory: Sequence[int],
+    count: int,
+    memory: int,
+    types: Sequence[str],
+) -> Granted | None:
+    candidates = tuple(
+        device
+        for device, left in enumerate(free)
+        if left == UNIT
+        and free_memory[device] == inventory.devices[device].memory
+        and inventory.can_use(device, types, memory)
+        and (count == 1 or not inventory.devices[device].is_instance)
+    )
+    if len(candidates) < count:
+        return None
+    chosen = _best(inventory, candidates, count)
+    return tuple((device, UNIT, inventory.devices[device].memory) for device in chosen) if chosen else None
+
+
+def _best(inventory: Inventory, candidates: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """The best set that one rank can use; empty if no rank can use so many."""
+    found = inventory.sets.get((candidates, count))
+    if found is not None:
+        return found
+    reach = dict.fromkeys(_reachable(inventory, candidates))
+    sets = [choose_set(within, count, inventory.weights) for within in reach if len(within) >= count]
+    weights = inventory.weights
+    found = max(sets, key=lambda chosen: sum(weights[a][b] for a in chosen for b in chosen), default=())
+    if len(inventory.sets) >= SETS_MAX:
+        inventory.sets.clear()
+    inventory.sets[candidates, count] = found
+    return found
+
+
+def _reachable(inventory: Inventory, candidates: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """For each rank the candidates that it can use."""
+    masks = {inventory.seen_by[device] for device in candidates}
+    if len(masks) == 1:
+        return [candidates]
+    ranks = max(mask.bit_length() for mask in masks)
+    return [tuple(device for device in candidates if inventory.seen_by[device] >> rank & 1) for rank in range(ranks)]

@@ -1,0 +1,240 @@
+"""NVIDIA's devices as the driver shows them, asked through NVML in a process of its own.
+
+NVML may hang, and loads a library that no process with MPI in it should have: so `main` runs in a helper process, which
+writes a `Report` and ends. `pynvml` (the package nvidia-ml-py) is imported there and nowhere else. NVML makes no CUDA
+context and takes no memory of a device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from mpi_runtime.gpu.device import MIB, Card, Device, Link, Report
+
+FOREIGN_USE_MIN = 1 << 30
+FOREIGN_USE_PARTS = 20
+"""A device with more than 1 GiB and a twentieth of its memory in use before the job starts is said to be in use."""
+NVLINKS_MAX = 18
+"""How many links of NVLink a device has at most (H100; NVML_NVLINK_MAX_LINKS)."""
+MEMORY_STEPS_GB = (8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 94, 96, 120, 141, 144, 180, 192, 288)
+"""Sizes of memory as they are sold: NVML tells somewhat more or less."""
+SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
+"""One of these is there where there is a driver; the last under WSL."""
+_HIDDEN = ("NoPermission",)
+"""What a device answers that a control group keeps from this process."""
+_NO_DRIVER = {
+    "LibraryNotFound": "its library libnvidia-ml.so.1 is not there",
+    "DriverNotLoaded": "the driver is not loaded",
+    "LibRmVersionMismatch": "the driver and its library are of different versions: the driver was updated, and the "
+    "machine has not been started again since",
+    "NoPermission": "this user may not use it",
+}
+
+
+def has_signs(root: str = "/") -> bool:
+    """Whether this machine seems to have a driver: a look at three paths, so that others pay for nothing else."""
+    return any(os.path.exists(root + sign.lstrip("/")) for sign in SIGNS)
+
+
+def main(descriptor: int) -> None:
+    """Be the helper process: write the report to this descriptor."""
+    import ctypes  # pynvml needs it too
+
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # if the driver hangs, and whoever asked has been killed
+    data = msgspec.msgpack.encode(look())
+    with open(descriptor, "wb") as file:
+        file.write(data)
+    os._exit(0)  # without what libraries of a broken driver may do at the end
+
+
+def look() -> Report:
+    """What the driver shows to this process. Without pynvml: nothing, and no complaint."""
+    try:
+        import pynvml
+    except ImportError:
+        return Report()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        name = _name(error)
+        return Report(error=f"NVML reports {name}: {_NO_DRIVER.get(name, 'it cannot be used')}")
+    report = Report()
+    handles: list[tuple[Device, Any]] = []
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError as error:
+        return Report(error=f"NVML cannot count its devices: {_name(error)}")
+    for index in range(count):
+        _look_at_one(pynvml, index, report, handles)
+    report.cards.sort(key=lambda card: card.bus)
+    report.devices.sort(key=lambda device: device.place)
+    _look_at_links(pynvml, report, [(device, handle) for device, handle in handles if not device.is_instance])
+    with contextlib.suppress(pynvml.NVMLError):
+        pynvml.nvmlShutdown()
+    return report
+
+
+def _look_at_one(nvml: Any, index: int, report: Report, handles: list[tuple[Device, Any]]) -> None:
+    """One GPU; one that does not answer is left out, and the others are there."""
+    try:
+        _look_at(nvml, index, report, handles)
+    except nvml.NVMLError as error:
+        if _name(error) not in _HIDDEN:
+            report.problems.append(f"GPU {index} does not answer ({_name(error)}) and is left out")
+
+
+def _look_at(nvml: Any, index: int, report: Report, handles: list[tuple[Device, Any]]) -> None:
+    """One GPU, or the instances into which it is split."""
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    uuid, name = _text(nvml.nvmlDeviceGetUUID(handle)), _text(nvml.nvmlDeviceGetName(handle))
+    bus = _text(nvml.nvmlDeviceGetPciInfo(handle).busId)
+    mode = _ask(nvml, nvml.nvmlDeviceGetComputeMode, handle, default=nvml.NVML_COMPUTEMODE_DEFAULT)
+    whole = Device(
+        uuid,
+        name,
+        bus=bus,
+        card=uuid,
+        numa=_numa(nvml, handle, bus),
+        is_exclusive=mode == nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
+        capability=tuple(_ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle, default=(0, 0))),
+    )
+    is_split = _ask(nvml, nvml.nvmlDeviceGetMigMode, handle, default=[0])[0] == nvml.NVML_DEVICE_MIG_ENABLE
+    report.cards.append(Card(uuid, name, bus))
+    handles.append((whole, handle))
+    if mode == nvml.NVML_COMPUTEMODE_PROHIBITED:
+        report.problems.append(f"GPU {index} ({uuid}) is left out: its compute mode is PROHIBITED")
+    elif is_split:
+        found = [_instance(nvml, one, whole) for one in _instances(nvml, handle)]
+        report.devices += found
+        if not found:
+            report.problems.append(f"GPU {index} ({uuid}) is left out: it is in MIG mode and has no instance")
+    else:
+        total, used = _memory(nvml, handle)
+        report.devices.append(msgspec.structs.replace(whole, memory=total, types=types_of(name, total)))
+        if used > max(FOREIGN_USE_MIN, total // FOREIGN_USE_PARTS):
+            report.problems.append(f"GPU {index} ({uuid}): others use {used // MIB} MiB of its {total // MIB}")
+
+
+def _instances(nvml: Any, handle: Any) -> list[Any]:
+    """The handles of a GPU's instances; there may be empty places between them."""
+    places = _ask(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, handle, default=0)
+    found = (_ask(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place) for place in range(places))
+    return [one for one in found if one is not None]
+
+
+def _instance(nvml: Any, handle: Any, whole: Device) -> Device:
+    name = _text(nvml.nvmlDeviceGetName(handle))
+    return msgspec.structs.replace(
+        whole,
+        uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
+        name=name,
+        types=types_of(name, 0),
+        memory=_memory(nvml, handle)[0],
+        instance=(nvml.nvmlDeviceGetGpuInstanceId(handle), nvml.nvmlDeviceGetComputeInstanceId(handle)),
+    )
+
+
+def _memory(nvml: Any, handle: Any) -> tuple[int, int]:
+    """Bytes that programs can use, and bytes in use. The newer call tells what the driver keeps for itself."""
+    newer = _ask(nvml, lambda one: nvml.nvmlDeviceGetMemoryInfo(one, version=nvml.nvmlMemory_v2), handle)
+    if newer is not None:
+        return newer.total - newer.reserved, newer.used
+    older = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    return (0, 0) if older is None else (older.total, 0)
+
+
+def _numa(nvml: Any, handle: Any, bus: str) -> int:
+    found = _ask(nvml, getattr(nvml, "nvmlDeviceGetNumaNodeId", lambda _: None), handle)
+    if found is not None:
+        return int(found)
+    domain, _, rest = bus.lower().partition(":")  # NVML writes eight digits for the domain, the kernel four
+    with contextlib.suppress(OSError, ValueError), open(f"/sys/bus/pci/devices/{domain[-4:]}:{rest}/numa_node") as file:
+        return int(file.read())
+    return -1
+
+
+def _look_at_links(nvml: Any, report: Report, handles: list[tuple[Device, Any]]) -> None:
+    buses = {device.bus for device, _ in handles}
+    lanes = {device.uuid: _lanes(nvml, handle) for device, handle in handles}
+    for position, (first, handle) in enumerate(handles):
+        for second, other in handles[position + 1 :]:
+            direct = sum(bus == second.bus for bus in lanes[first.uuid])
+            by_switch = min(sum(bus not in buses for bus in lanes[one.uuid]) for one in (first, second))
+            distance = _ask(nvml, nvml.nvmlDeviceGetTopologyCommonAncestor, handle, other, default=50)
+            report.links.append(Link(first.uuid, second.uuid, direct or by_switch, distance))
+
+
+def _lanes(nvml: Any, handle: Any) -> list[str]:
+    """For each link of NVLink that is up the PCI address of its other end: a device, or a switch."""
+    found = []
+    for link in range(NVLINKS_MAX):
+        if _ask(nvml, nvml.nvmlDeviceGetNvLinkState, handle, link, default=0):
+            remote = _ask(nvml, nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
+            found.append(_text(remote.busId) if remote is not None else "")
+    return found
+
+
+def _ask(nvml: Any, call: Callable[..., Any], *arguments: Any, default: Any = None) -> Any:
+    """What not every device, driver or container answers."""
+    try:
+        return call(*arguments)
+    except nvml.NVMLError as error:
+        if _name(error) in ("GpuIsLost", "Uninitialized"):
+            raise
+        return default
+
+
+def _name(error: Exception) -> str:
+    return type(error).__name__.removeprefix("NVMLError_")
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+# Names
+
+
+def types_of(name: str, memory: int) -> tuple[str, ...]:
+    """What `accelerator_type` may call a device: the model, as in Ray; if there are several of it, with its memory too.
+
+    Args:
+        name: as the driver says it: "NVIDIA A100-SXM4-40GB".
+        memory: in bytes; 0 if it is not to be told apart.
+    """
+    text, _, profile = name.partition(" MIG ")
+    words = re.split(r"[\s-]+", re.sub(r"\b(NVIDIA|Tesla|GeForce|Quadro|Generation)\b", " ", text).strip())
+    kept = []
+    for word in words:
+        if re.fullmatch(r"\d+GB|SXM\d*|PCIE?|HBM\w*|NVL|OAM", word, re.IGNORECASE):
+            break
+        kept.append(word.upper())
+    model = "-".join(kept)
+    if profile:
+        return (f"{model}-MIG-{profile}",)
+    if model in ("A100", "V100", "H100", "P100") and memory:
+        gigabytes = min(MEMORY_STEPS_GB, key=lambda step: abs(step * 1024 * MIB - memory))
+        return model, f"{model}-{gigabytes}G"
+    return (model,) if model else ()
+
+
+# For executors
+
+
+def variables(tokens: list[str], by_order: bool) -> Mapping[str, str]:
+    """The variables by which CUDA shows a process these devices and no others.
+
+    Args:
+        tokens: what names each of them here; none: no device is shown.
+        by_order: whether they are numbers in the order of PCI addresses.
+    """
+    shown = {"CUDA_VISIBLE_DEVICES": ",".join(tokens)}
+    return {**shown, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if by_order else shown

@@ -1,0 +1,114 @@
+"""The verb `gpus`: which GPUs a rank started here would use, how they are linked, and what is wrong with them.
+
+What a running job has of them, and who holds what, only that job can tell: `nodes()[i]["gpus"]`.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from mpi_runtime.config import environment, find_gpus
+from mpi_runtime.gpu.device import MIB, Device, Report
+from mpi_runtime.processes.devices import Finder, Gpus
+from mpi_runtime.processes.launch import detect
+
+LIMIT_S = 20.0
+"""How long the driver may take, as long as in a job with the default `start_timeout_s`."""
+_DISTANCES = {0: "SAME", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+"""The words of `nvidia-smi topo -m`."""
+
+
+def gpus(words: Sequence[str]) -> int:
+    """Print them; 1 if the driver is there and does not answer."""
+    parser = argparse.ArgumentParser(
+        prog="mpi-runtime gpus",
+        description="Show the GPUs that a rank started here, in this environment, would use.",
+    )
+    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+    options = parser.parse_args(words)
+    found = Gpus(Finder(sys.path), LIMIT_S, None, detect(environment()).kind)
+    report = found.report
+    if options.json:
+        print(msgspec.json.format(msgspec.json.encode(as_facts(found))).decode())
+    else:
+        print(as_text(found))
+    for problem in (*report.problems, *filter(None, [report.error])):
+        print(f"mpi-runtime gpus: {problem}.", file=sys.stderr)
+    return 1 if report.error else 0
+
+
+def as_facts(found: Gpus) -> dict[str, object]:
+    """What was found, for programs."""
+    return {
+        "host": os.uname().nodename,
+        "gpus": [
+            {"id": id, "token": found.token(device), **msgspec.structs.asdict(device)}
+            for id, device in enumerate(found.report.devices)
+        ],
+        "links": [msgspec.structs.asdict(link) for link in found.report.links],
+        "problems": found.report.problems,
+        "error": found.report.error,
+    }
+
+
+def as_text(found: Gpus) -> str:
+    """What was found, for people."""
+    report = found.report
+    if not report.devices:
+        return f"No GPU for tasks on {os.uname().nodename}.{_why_none(report)}"
+    head = ("id", "type", "memory", "PCI address", "NUMA", "compute", "in CUDA_VISIBLE_DEVICES")
+    rows = [head, *(_row(id, device, found.token(device)) for id, device in enumerate(report.devices))]
+    parts = [f"GPUs for tasks on {os.uname().nodename}:", *_table(rows)]
+    lines = _links(report)
+    return "\n".join(
+        [*parts, "", "Links (NV: how many of NVLink; else as nvidia-smi topo -m):", *lines] if lines else parts
+    )
+
+
+def _why_none(report: Report) -> str:
+    if report.error or report.problems:
+        return ""
+    if report.cards:
+        return f" The driver has {len(report.cards)}; CUDA_VISIBLE_DEVICES shows none of them to this process."
+    if find_gpus() == "never":
+        return " MPI_RUNTIME_FIND_GPUS=never: nobody has looked."
+    return (
+        " There is no sign of NVIDIA's driver, or the package nvidia-ml-py is missing (pip install nvidia-ml-py). "
+        "MPI_RUNTIME_FIND_GPUS=always looks without a sign."
+    )
+
+
+def _row(id: int, device: Device, token: str) -> tuple[str, ...]:
+    kind = device.types[-1] if device.types else device.name
+    capability = ".".join(map(str, device.capability)) + (" exclusive" if device.is_exclusive else "")
+    numa = str(device.numa) if device.numa >= 0 else "-"
+    return str(id), kind, f"{device.memory / (MIB << 10):.1f} GiB", device.bus, numa, capability, token
+
+
+def _links(report: Report) -> list[str]:
+    """A table of which two are how connected, if anything is known."""
+    known = {(link.first, link.second): link for link in report.links}
+    ids = {device.uuid: id for id, device in enumerate(report.devices)}
+    if not any(first in ids and second in ids for first, second in known):
+        return []
+    rows = [("", *(str(id) for id in ids.values()))]
+    for one in ids:
+        cells = []
+        for other in ids:
+            link = known.get((one, other)) or known.get((other, one))
+            cells.append("X" if one == other else "-" if link is None else _link(link.nvlinks, link.distance))
+        rows.append((str(ids[one]), *cells))
+    return _table(rows)
+
+
+def _link(nvlinks: int, distance: int) -> str:
+    return f"NV{nvlinks}" if nvlinks else _DISTANCES.get(distance, "?")
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return [f"  {line}".rstrip() for line in lines]

@@ -1,0 +1,129 @@
+"""`timeline()`: what has run, when and where, as events that Perfetto and Chrome's tracing view show."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import os
+from typing import Any
+
+from mpi_runtime import running
+
+_FAILED_COLOUR = "terrible"
+"""In the words of the trace format: red."""
+_LANE = 1_000_000
+"""Between the track numbers of one process, which has several where calls run beside each other."""
+
+
+def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, Any]] | None:
+    """What has run in the job so far, for https://ui.perfetto.dev or chrome://tracing.
+
+    There is an event (`"ph": "X"`) for each attempt of each call that has ended: `name`, `cat` ("task::" and the name),
+    `pid` (the node's number), `tid` (the process; an actor that takes several calls at a time has several tracks), `ts`
+    and `dur` in microseconds, and in `args` the ids of call and actor, `submitted` (as `ts`), `attempt_number`, `type`,
+    `worker_pid`, `rank`, `node`, `state` ("FINISHED" or "FAILED") and `error` ("raised", "its process died" or "").
+    Events are in the order in which they began; before them stand names (`"ph": "M"`) of nodes and processes.
+
+    Times are microseconds since 1970 by the clock of rank 0's host as the job began, and never jump. Those of other
+    hosts are brought to it by the fastest of their messages: they appear later than they were by as long as that took.
+    The beginning of a call that died with its process is when that process was last heard of.
+
+    The last 100 000 calls are remembered. If there were more, an event named "process_labels" says how many are left
+    out. The calls of `f.map` appear as the tasks that make them.
+
+    Args:
+        filename: write the events into this file as JSON, and return None.
+
+    Returns:
+        The events.
+
+    Raises:
+        OSError: the file cannot be written.
+
+    Example:
+        ray.get([work.remote(i) for i in range(100)])
+        ray.timeline("timeline.json")
+    """
+    found = running.client().query("history")
+    events = _events(found)
+    if filename is None:
+        return events
+    with open(filename, "w") as file:
+        json.dump(events, file)
+    return None
+
+
+def _events(found: dict[str, Any]) -> list[dict[str, Any]]:
+    runs = sorted(found["runs"], key=lambda run: run[7][1])
+    wall_us, dropped = found["wall_us"], found["dropped"]
+    lanes = _Lanes()
+    names: dict[tuple[Any, ...], dict[str, Any]] = {}
+    events = []
+    for run in runs:
+        _, _, _, _, _, (executor, pid, name, _), (host, hostname), (_, start_us, duration_us), _ = run
+        track = executor + _LANE * lanes.take(executor, start_us, start_us + duration_us)
+        names.setdefault((host,), _name("process_name", host, 0, f"Node {hostname}"))
+        title = f"{name} pid={pid}" if name else f"Worker pid={pid}"
+        names.setdefault((host, track), _name("thread_name", host, track, title))
+        events.append(_event(run, track, wall_us))
+    if dropped:
+        text = f"the first {dropped} calls are left out: {len(runs)} are remembered"
+        names["dropped",] = {"name": "process_labels", "ph": "M", "pid": 0, "tid": 0, "args": {"labels": text}}
+    return [*names.values(), *events]
+
+
+def _name(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def _event(run: Any, track: int, wall_us: int) -> dict[str, Any]:
+    id, name, kind, attempt, actor, (_, pid, _, rank), (host, hostname), times, error = run
+    submitted_us, start_us, duration_us = times
+    event = {
+        "cat": f"task::{name}",
+        "name": name,
+        "ph": "X",
+        "pid": host,
+        "tid": track,
+        "ts": wall_us + start_us,
+        "dur": duration_us,
+        "args": {
+            "task_id": id,
+            "actor_id": actor,
+            "name": name,
+            "type": kind,
+            "attempt_number": attempt,
+            "submitted": wall_us + submitted_us,
+            "worker_pid": pid,
+            "rank": rank,
+            "node": hostname,
+            "state": "FAILED" if error else "FINISHED",
+            "error": error,
+        },
+    }
+    if error:
+        event["cname"] = _FAILED_COLOUR
+    return event
+
+
+class _Lanes:
+    """Tracks for calls of one process that overlap: on one track events must not."""
+
+    def __init__(self) -> None:
+        self._busy: dict[int, list[tuple[int, int]]] = {}
+        """For each process the ends of what is on its tracks, and their numbers."""
+        self._free: dict[int, list[int]] = {}
+        self._made: dict[int, int] = {}
+
+    def take(self, process: int, start_us: int, end_us: int) -> int:
+        """The lowest track of a process that is free by then. To be asked in the order of the starts."""
+        busy, free = self._busy.setdefault(process, []), self._free.setdefault(process, [])
+        while busy and busy[0][0] <= start_us:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if free:
+            lane = heapq.heappop(free)
+        else:
+            lane = self._made.get(process, 0)
+            self._made[process] = lane + 1
+        heapq.heappush(busy, (end_us, lane))
+        return lane

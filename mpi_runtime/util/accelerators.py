@@ -1,0 +1,21 @@
+"""Names of accelerators for `accelerator_type`, as in Ray, where there are constants for other makers' too.
+
+A node's own names are in `cluster_resources()`, after "accelerator_type:". They are made from what the driver says, so
+that a model which is not listed here has one as well.
+"""
+
+NVIDIA_TESLA_V100 = "V100"
+NVIDIA_TESLA_P100 = "P100"
+NVIDIA_TESLA_T4 = "T4"
+NVIDIA_TESLA_P4 = "P4"
+NVIDIA_TESLA_K80 = "K80"
+NVIDIA_TESLA_A10G = "A10G"
+NVIDIA_L4 = "L4"
+NVIDIA_L40S = "L40S"
+NVIDIA_A100 = "A100"
+NVIDIA_A100_40G = "A100-40G"
+NVIDIA_A100_80G = "A100-80G"
+NVIDIA_H100 = "H100"
+NVIDIA_H200 = "H200"
+NVIDIA_H20 = "H20"
+NVIDIA_B200 = "B200"

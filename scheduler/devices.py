@@ -1,0 +1,258 @@
+"""The GPUs of nodes: how they come to be known, who may use them, and what is told of them.
+
+An executor that has used a GPU holds memory of it as long as it lives: its CUDA context, and what its libraries keep
+for themselves. So one that idles is ended before another one gets any of its devices, and the other one is started
+only when it is known to be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from mpi_runtime.gpu import ledger
+from mpi_runtime.gpu.device import Device
+from mpi_runtime.gpu.ledger import ALL_RANKS, STATED, Granted, Inventory
+from mpi_runtime.gpu.topology import NVLINK
+from mpi_runtime.scheduler.limits import EXPLAINED_MAX, UNIT
+from mpi_runtime.scheduler.nodes import STOPPING, node_of
+from mpi_runtime.scheduler.resources import TYPE, Grant, Pool, Request, amount
+
+if TYPE_CHECKING:
+    from mpi_runtime.scheduler.events import RankJoined
+    from mpi_runtime.scheduler.nodes import Executor, Key, Node, Rank, Source
+    from mpi_runtime.scheduler.queues import Queue
+    from mpi_runtime.scheduler.state import State
+
+
+# Joining
+
+
+def join(state: State, node: Node, rank: Rank, event: RankJoined) -> None:
+    """A rank tells what it can use. One device is counted once, however many ranks and hosts name it."""
+    inventory = node.total.inventory
+    assert inventory is not None
+    node.gpu_problems.extend(problem for problem in event.gpu_problems if problem not in node.gpu_problems)
+    if event.gpu_error and event.gpu_error not in node.gpu_problems:
+        node.gpu_problems.append(event.gpu_error)
+        node.gpu_error = event.gpu_error
+    devices = [one for one in event.devices if state.device_nodes.setdefault(one.uuid, node.host) == node.host]
+    before = len(inventory.devices)
+    stated = [Device(f"{STATED}{before + index:04}", "stated, not found") for index in range(event.gpu // UNIT)]
+    bit = 1 << node.ranks.index(rank)
+    new = inventory.add(devices, event.links, bit) + inventory.add(stated, (), ALL_RANKS)
+    if new:
+        _count(node, new)
+
+
+def _count(node: Node, new: Sequence[Device], sign: int = 1) -> None:
+    """The node has these devices besides, or no longer. Nobody has any of them."""
+    inventory = node.total.inventory
+    assert inventory is not None
+    assert node.free.devices == node.total.devices, "ids are given before anybody has a device"
+    for pool in (node.total, node.free):
+        pool.devices[:] = [UNIT] * len(inventory.devices)
+        pool.device_memory[:] = [device.memory for device in inventory.devices]
+        for device in new:
+            for name in device.types:
+                pool.custom[TYPE + name] = pool.custom.get(TYPE + name, 0) + sign * UNIT
+
+
+def limit(state: State, stated: float | None) -> str:
+    """All ranks have joined: see that each node has what was stated for it. Returns what is wrong, or nothing.
+
+    Args:
+        stated: how many GPUs each node is to have; None: those that were found.
+    """
+    for node in state.nodes.values():
+        inventory = node.total.inventory
+        assert inventory is not None
+        found = [device for device in inventory.devices if not device.uuid.startswith(STATED)]
+        if stated is None or not node.hosts_executors:
+            continue
+        if node.gpu_error and stated and not found:
+            return f"init(num_gpus={stated:g}), but on host {node.hostname} {node.gpu_error}."
+        if found:
+            if stated > len(found):
+                return f"init(num_gpus={stated:g}), but host {node.hostname} has {_words(found)} for this job."
+            gone = [device for device in inventory.devices if device not in found[: int(stated)]]
+            inventory.keep_only(found[: int(stated)])
+            _count(node, gone, -1)
+            state.index.update(node)
+    return ""
+
+
+def _words(devices: Sequence[Device]) -> str:
+    """How many devices of which type."""
+    kinds: dict[str, int] = {}
+    for device in devices:
+        kind = device.types[-1] if device.types else device.name or "GPU"
+        kinds[kind] = kinds.get(kind, 0) + 1
+    return ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "no GPU"
+
+
+def owned(node: Node) -> str:
+    """The GPUs of a node in words."""
+    inventory = node.total.inventory
+    devices = inventory.devices if inventory is not None else []
+    text = f"{len(devices)} GPU"
+    return f"{text} ({_words(devices)})" if any(device.types for device in devices) else text
+
+
+def why_not(nodes: Sequence[Node], request: Request) -> str:
+    """If no node can serve a request for GPUs: what GPUs there are, and why those that look like enough are not."""
+    if not request.needs_device:
+        return ""
+    have = [f"{node.hostname}: {_words(node.total.inventory.devices)}" for node in nodes if node.total.inventory]
+    text = f" GPUs by node: {'; '.join(have[:EXPLAINED_MAX])}."
+    text += "".join(f" On {node.hostname} {node.gpu_error}." for node in nodes[:EXPLAINED_MAX] if node.gpu_error)
+    found = [
+        (inventory, device) for node in nodes if (inventory := node.total.inventory) for device in inventory.devices
+    ]
+    fitting = [
+        (inventory, device) for inventory, device in found if all(name in device.types for name in request.types)
+    ]
+    if request.gpu > UNIT and any(device.is_instance for _, device in fitting):
+        text += " A task can have one instance of MIG only: CUDA shows no process more."
+    if request.gpu < UNIT and any(device.is_exclusive for _, device in fitting):
+        text += " GPUs in the compute mode EXCLUSIVE_PROCESS cannot be shared."
+    if request.gpu > UNIT and any(len(set(inventory.seen_by)) > 1 for inventory, _ in fitting):
+        text += (
+            " The ranks of a node can use different GPUs, and a task has those of one rank: start ranks that use all "
+            "(srun --gpus-per-node=N --gpu-bind=none)."
+        )
+    return text
+
+
+# Executors
+
+
+def pick(node: Node, queue: Queue, free: Pool) -> Granted | None:
+    """Devices for the queue with which an executor idles that can serve it, else one with which none idles.
+
+    None: those that are chosen without regard to executors.
+    """
+    request, inventory = queue.request, free.inventory
+    if inventory is None or not node.idle:
+        return None
+    count = max(1, request.gpu // UNIT)
+    idle: set[int] = set()
+    for key in node.idle:
+        idle.update(key.devices)
+        if len(key.devices) == count and key.environment == queue.environment and key.threads == queue.threads:
+            found = _among(request, free, set(key.devices))
+            if found is not None:
+                return found
+    if request.gpu < UNIT:
+        return None  # it matters more where other shares lie
+    clean = _among(request, free, set(range(len(free.devices))) - idle)
+    best = _among(request, free, set(range(len(free.devices)))) if clean and count > 1 else None
+    return None if best is not None and _weight(inventory, best) > _weight(inventory, clean or ()) else clean
+
+
+def _weight(inventory: Inventory, granted: Granted) -> int:
+    """How well these are linked."""
+    return sum(inventory.weights[one][other] for one, _, _ in granted for other, _, _ in granted)
+
+
+def _among(request: Request, free: Pool, devices: set[int]) -> Granted | None:
+    assert free.inventory is not None
+    units = [left if device in devices else -1 for device, left in enumerate(free.devices)]
+    return ledger.choose(free.inventory, units, free.device_memory, request.gpu, request.gpu_memory, request.types)
+
+
+def in_the_way(node: Node, source: Source, key: Key) -> list[Executor]:
+    """Executors that still live with a device of this key, though they have no call: idle, or ending after that."""
+    wanted = set(key.devices)
+    return [
+        executor
+        for rank in node.ranks
+        for executor in rank.executors.values()
+        if wanted.intersection(executor.key.devices) and (executor.grant is None or _is_ending(executor, source))
+    ]
+
+
+def _is_ending(executor: Executor, source: Source) -> bool:
+    return executor.state == STOPPING and executor.actor is None and executor.source is source
+
+
+def still_awaited(state: State, queue: Queue) -> list[list[Executor]]:
+    """For how many of its calls a queue waits until others are gone. Further ones are not ended for these calls."""
+    queue.awaited = [some for some in queue.awaited if any(one.id in state.executors for one in some)]
+    return queue.awaited
+
+
+def take_rest(executor: Executor, free: Pool) -> Grant:
+    """What an executor that ends keeps others from: all that is free of its devices, and what it had before."""
+    taken = {device: (units, memory) for device, units, memory in (executor.grant.devices if executor.grant else ())}
+    for device in executor.key.devices:
+        units, memory = taken.get(device, (0, 0))
+        taken[device] = units + free.devices[device], memory + free.device_memory[device]
+        free.devices[device] = free.device_memory[device] = 0
+    return Grant(0, 0, (), tuple((device, *parts) for device, parts in taken.items()))
+
+
+def held_by_actors(source: Source) -> list[tuple[int, int, int]]:
+    """The devices of a node or bundle that do not come free by waiting."""
+    executors = (one for rank in node_of(source).ranks for one in rank.executors.values())
+    grants = (
+        one.grant for one in executors if one.actor is not None and one.source is source and one.grant is not None
+    )
+    return [entry for grant in grants for entry in grant.devices]
+
+
+def ranks_for(node: Node, devices: Sequence[int]) -> list[Rank]:
+    """The ranks of a node that can run an executor with these devices."""
+    inventory = node.total.inventory
+    mask = inventory.ranks_of(devices) if inventory is not None else ALL_RANKS
+    return [rank for index, rank in enumerate(node.ranks) if rank.hosts_executors and mask >> index & 1]
+
+
+def uuids(node: Node, devices: Sequence[int]) -> list[str]:
+    """Which devices these are."""
+    inventory = node.total.inventory
+    return [inventory.devices[id].uuid for id in devices] if inventory is not None else []
+
+
+# What there is
+
+
+def table(node: Node) -> list[dict[str, Any]]:
+    """One entry for each GPU of a node: what it is, what is free of it, who has it."""
+    inventory = node.total.inventory
+    assert inventory is not None
+    users: dict[int, list[dict[str, Any]]] = {}
+    for rank in node.ranks:
+        for executor in rank.executors.values():
+            if executor.grant is not None:
+                for id, units, memory in executor.grant.devices:
+                    users.setdefault(id, []).append(_user(executor, units, memory))
+    return [_entry(node, inventory, id, users.get(id, [])) for id in range(len(inventory.devices))]
+
+
+def _entry(node: Node, inventory: Inventory, id: int, users: list[dict[str, Any]]) -> dict[str, Any]:
+    device = inventory.devices[id]
+    mask = inventory.seen_by[id]
+    return {
+        "id": id,
+        "uuid": device.uuid,
+        "name": device.name,
+        "types": list(device.types),
+        "memory": device.memory,
+        "bus": device.bus,
+        "numa": device.numa,
+        "exclusive": device.is_exclusive,
+        "ranks": [rank.number for index, rank in enumerate(node.ranks) if rank.hosts_executors and mask >> index & 1],
+        "linked": [other for other, weight in enumerate(inventory.weights[id]) if weight >= NVLINK],
+        "free": node.free.devices[id] / UNIT,
+        "memory_free": node.free.device_memory[id],
+        "used_by": users,
+    }
+
+
+def _user(executor: Executor, units: int, memory: int) -> dict[str, Any]:
+    running = executor.running()
+    name = running.function.spec.name if running is not None else ""
+    if executor.actor is not None:
+        name = executor.actor.creation.function.spec.name
+    return {"name": name, "pid": executor.pid, "share": float(amount(units)), "memory": memory}

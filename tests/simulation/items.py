@@ -1,0 +1,69 @@
+"""Looks from outside at streams: each item once, in order, not before it is wanted, and none is missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mpi_runtime.scheduler.events import Yielded
+from tests.simulation.oracle import Thing
+from tests.simulation.require import require
+from tests.simulation.streams import ALL
+
+if TYPE_CHECKING:
+    from tests.simulation.checkers import Checker
+
+
+class Items:
+    """What has been seen of the items of all calls that stream."""
+
+    def __init__(self, checker: Checker) -> None:
+        self._checker = checker
+        self._given: dict[bytes, tuple[bytes, int]] = {}
+        """The call and the index of each item that was yielded."""
+        self.taken: dict[bytes, int] = {}
+        """How many items of each call its client has taken; ALL when it takes no more."""
+        self._heard: dict[bytes, int] = {}
+        """How many the head has heard of."""
+        self._repeated: dict[bytes, int] = {}
+        """How many it had heard of when the running attempt began: these it yields again, wanted or not."""
+        self._made_by: dict[int, list[bytes]] = {}
+
+    def made(self, call: bytes, client: int) -> None:
+        """A client makes a call that streams."""
+        self._made_by.setdefault(client, []).append(call)
+
+    def client_died(self, client: int) -> None:
+        """A client is gone: nobody takes what it has asked for."""
+        for call in self._made_by.pop(client, ()):
+            self.taken[call] = ALL
+
+    def started(self, call: bytes) -> None:
+        """An attempt of a call begins."""
+        self._repeated[call] = self._heard.get(call, 0)
+
+    def given(self, id: bytes, call: bytes, index: int, backpressure: int) -> None:
+        """An executor yields."""
+        self._given[id] = (call, index)
+        wanted = max(self.taken.get(call, 0), self._repeated.get(call, 0)) + backpressure
+        name = f"item {index} of call {call.hex()}"
+        require(not backpressure or index < wanted, f"{name} is yielded, and only {wanted} are wanted")
+
+    def heard(self, event: Yielded) -> None:
+        """The head hears of an item."""
+        self._heard[event.call] = max(self._heard.get(event.call, 0), event.index + 1)
+
+    def came(self, call: bytes, id: bytes, position: int) -> None:
+        """An item is told to who made the call."""
+        require(self._given[id] == (call, position), f"item {position} of call {call.hex()} is {self._given[id]}")
+
+    def ended(self, call: bytes, come: int) -> None:
+        """A stream has ended as it must, after so many items."""
+        must_be = len(self._checker.oracle.items[self._checker.names[call][0]])
+        require(come == must_be, f"call {call.hex()} has ended, and {come} of {must_be} items have come")
+
+    def thing(self, id: bytes) -> Thing | None:
+        """What an object must be, if it is an item."""
+        if id not in self._given:
+            return None
+        call, index = self._given[id]
+        return self._checker.oracle.items[self._checker.names[call][0]][index]

@@ -1,0 +1,235 @@
+"""GPUs of nodes: joined by ranks, limited to what was stated, and passed on only when nobody lives with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mpi_runtime.gpu.device import Device, Link
+from mpi_runtime.scheduler import devices
+from mpi_runtime.scheduler.effects import StartExecutor, StopExecutor
+from mpi_runtime.scheduler.events import RankJoined, Where
+from tests.builders import UNIT, Cluster
+
+GIB = 1 << 30
+
+
+def gpu(number: int, kind: str = "H100", memory: int = 80 * GIB, **fields: Any) -> Device:
+    return Device(f"GPU-{kind}-{number}", kind, (kind,), memory, bus=f"{number:02}", **fields)
+
+
+def joined(rank: int, host: int, *gpus: Device, stated: int = 0, **fields: Any) -> RankJoined:
+    return RankJoined(
+        rank, host, f"host{host}", [0, 1, 2, 3], -1, stated * UNIT, 0, {}, 1 << 30, devices=list(gpus), **fields
+    )
+
+
+def cluster_of(*ranks: RankJoined) -> Cluster:
+    cluster = Cluster()
+    for rank in ranks:
+        cluster.join(rank)
+    return cluster
+
+
+def free(cluster: Cluster) -> dict[str, float]:
+    found: dict[str, float] = cluster.ask("available_resources")
+    return {name: amount for name, amount in found.items() if name != "CPU"}
+
+
+# Who has what
+
+
+def test_devices_are_counted_once_and_numbered_by_place() -> None:
+    with cluster_of(joined(0, 0, gpu(3), gpu(1)), joined(1, 0, gpu(2), gpu(1))) as cluster:
+        assert free(cluster) == {"GPU": 3, "accelerator_type:H100": 3, "gpu_memory": 3.0 * 80 * GIB}
+        table = cluster.ask("nodes")[0]["gpus"]
+        assert [(one["id"], one["uuid"], one["ranks"]) for one in table] == [
+            (0, "GPU-H100-1", [0, 1]), (1, "GPU-H100-2", [1]), (2, "GPU-H100-3", [0]),
+        ]  # fmt: skip
+
+
+def test_a_device_that_two_hosts_name_is_counted_to_one() -> None:
+    """Containers with names of their own may show the same card."""
+    with cluster_of(joined(0, 0, gpu(1)), joined(1, 1, gpu(1), gpu(2))) as cluster:
+        assert free(cluster)["GPU"] == 2
+        assert [[one["uuid"] for one in node["gpus"]] for node in cluster.ask("nodes")] == [
+            ["GPU-H100-1"], ["GPU-H100-2"],
+        ]  # fmt: skip
+
+
+def test_executors_start_where_their_devices_can_be_used() -> None:
+    with cluster_of(joined(0, 0, gpu(0)), joined(1, 0, gpu(1)), joined(2, 0, gpu(1), gpu(2))) as cluster:
+        found = {}
+        for _ in range(3):
+            cluster.submit(cpu=0, gpu=1)
+        for rank in range(3):
+            for effect in [one for kind, to, one in cluster.recorded if kind == "rank" and to == rank]:
+                found[effect.devices[0]] = rank
+                assert effect.gpus == [int(effect.devices[0][-1])]
+        assert found["GPU-H100-0"] == 0
+        assert found["GPU-H100-1"] in (1, 2)
+        assert found["GPU-H100-2"] == 2
+        cluster.forget()
+
+
+def test_several_of_one_rank() -> None:
+    with cluster_of(joined(0, 0, gpu(0)), joined(1, 0, gpu(1), gpu(2))) as cluster:
+        cluster.submit(cpu=0, gpu=2)
+        assert cluster.one(StartExecutor, to=1).gpus == [1, 2]
+        cluster.forget()
+        failed = cluster.told(cluster.submit(name="too many", cpu=0, gpu=3))
+        assert "GPUs by node: host0: 3 x H100." in failed.message
+        assert "--gpu-bind=none" in failed.message
+
+
+@pytest.mark.parametrize(("options", "ids"), [
+    ({"gpu": 1, "custom": {"accelerator_type:A100": 10}}, [0]),
+    ({"gpu": 2, "custom": {"accelerator_type:H100": 10}}, [1, 2]),
+    ({"gpu_memory": 50 * GIB}, [1]),
+    ({"gpu": 0.5, "gpu_memory": 30 * GIB}, [0]),
+    ({"gpu": 0.5, "gpu_memory": 41 * GIB}, [1]),
+    ({"gpu": 1, "gpu_memory": 41 * GIB}, [1]),
+])  # fmt: skip
+def test_types_and_memory(options: dict[str, Any], ids: list[int]) -> None:
+    with cluster_of(joined(0, 0, gpu(0, "A100", 40 * GIB), gpu(1), gpu(2))) as cluster:
+        cluster.submit(cpu=0, **options)
+        assert cluster.one(StartExecutor).gpus == ids
+        cluster.forget()
+
+
+def test_memory_is_not_promised_twice() -> None:
+    with cluster_of(joined(0, 0, gpu(0))) as cluster:
+        first, second = (cluster.submit(cpu=0, gpu_memory=30 * GIB) for _ in range(2))
+        assert free(cluster)["gpu_memory"] == 20 * GIB
+        executor = cluster.placed(first)
+        cluster.placed(second)
+        waiting = [cluster.submit(cpu=0, gpu=0.5), cluster.submit(cpu=0, gpu=1)]
+        assert cluster.explain(waiting[0])["why"].startswith("It needs 0.5 GPU.")
+        quarter = cluster.submit(cpu=0, gpu=0.25, name="quarter")
+        cluster.placed(quarter)
+        cluster.died(executor, first)
+        cluster.forget()
+
+
+def test_bundles_have_the_memory_of_their_part() -> None:
+    with cluster_of(joined(0, 0, gpu(0))) as cluster:
+        group = cluster.group({"gpu": 0.5})
+        cluster.forget()
+        assert free(cluster)["gpu_memory"] == 40 * GIB
+        inside = Where(group=group, bundle=0)
+        cluster.submit(cpu=0, gpu_memory=30 * GIB, where=inside)
+        cluster.submit(cpu=0, gpu=0.1, gpu_memory=10 * GIB, where=inside)
+        assert [effect.gpus for effect in cluster.take(StartExecutor, 2)] == [[0], [0]]
+        cluster.forget()
+        failed = cluster.told(cluster.submit(name="g", cpu=0, gpu_memory=41 * GIB, where=inside))
+        assert "that never fits" in failed.message
+
+
+def test_links_choose_the_set() -> None:
+    links = [Link("GPU-H100-0", "GPU-H100-3", 2, 50), Link("GPU-H100-1", "GPU-H100-2", 2, 50)]
+    with cluster_of(joined(0, 0, *(gpu(number) for number in range(4)), links=links)) as cluster:
+        for _ in range(2):
+            cluster.submit(cpu=0, gpu=2)
+        assert [effect.gpus for effect in cluster.take(StartExecutor, 2)] == [[0, 3], [1, 2]]
+        assert [one["linked"] for one in cluster.ask("nodes")[0]["gpus"]] == [[3], [2], [1], [0]]
+        cluster.forget()
+
+
+# What was stated
+
+
+@pytest.mark.parametrize(("ranks", "stated", "count", "wrong"), [
+    ([joined(0, 0, gpu(0), gpu(1))], None, 2, ""),
+    ([joined(0, 0, gpu(0), gpu(1))], 1, 1, ""),
+    ([joined(0, 0, gpu(0), gpu(1))], 3, 2, "init(num_gpus=3), but host host0 has 2 x H100 for this job."),
+    ([joined(0, 0, gpu(0)), joined(1, 0, gpu(1))], 2, 2, ""),
+    ([joined(0, 0, stated=2)], 2, 2, ""),
+    ([joined(0, 0, stated=2), joined(1, 0, gpu(1), gpu(2))], 2, 2, ""),
+    ([joined(0, 0, gpu_error="NVML is not well")], None, 0, ""),
+    ([joined(0, 0, gpu_error="NVML is not well")], 1, 0, "init(num_gpus=1), but on host host0 NVML is not well."),
+    ([joined(0, 0, gpu_error="NVML is not well"), joined(1, 0, gpu(1))], 1, 1, ""),
+])  # fmt: skip
+def test_what_was_stated(ranks: list[RankJoined], stated: float | None, count: int, wrong: str) -> None:
+    with cluster_of(*ranks) as cluster:
+        assert devices.limit(cluster.state, stated) == wrong
+        cluster.decide()
+        found = free(cluster)
+        assert found.get("GPU", 0) == count
+        real = sum("H100" in one["uuid"] for one in cluster.ask("nodes")[0]["gpus"])
+        assert found.get("accelerator_type:H100", 0) == real
+        assert real in (0, count), "stated ones are not added to those that were found"
+
+
+# From one executor to the next
+
+
+def test_who_idles_with_a_device_is_gone_before_another_kind_gets_it() -> None:
+    with cluster_of(joined(0, 0, gpu(0))) as cluster:
+        first = cluster.submit(gpu=1)
+        executor = cluster.placed(first)
+        cluster.done(executor, first)
+        cluster.forget()
+        again = cluster.submit(gpu=1)
+        assert cluster.placed(again) == executor, "of the same kind: it is warm"
+        cluster.done(executor, again)
+        cluster.forget()
+        other = cluster.submit(gpu=1, name="g", environment={"A": "1"})
+        assert cluster.one(StopExecutor) == StopExecutor(executor, force=False)
+        assert "GPU" not in free(cluster), "it may hold memory of the device as long as it lives"
+        assert cluster.explain(other)["why"] == "It needs 1 CPU, 1 GPU. host0: 4 CPU, 0 GPU free."
+        cluster.nothing()
+        cluster.died(executor, cause="exited")
+        assert cluster.placed(other) != executor
+
+
+def test_no_more_are_ended_than_calls_need_devices() -> None:
+    with cluster_of(joined(0, 0, *(gpu(number) for number in range(4)))) as cluster:
+        calls = [cluster.submit(cpu=0, gpu=1) for _ in range(4)]
+        executors = cluster.running(*calls)
+        for executor, call in zip(executors, calls, strict=True):
+            cluster.done(executor, call)
+        cluster.forget()
+        pair = cluster.submit(cpu=0, gpu=2, name="pair")
+        assert len(cluster.take(StopExecutor, 2)) == 2
+        cluster.nothing()
+        for executor in executors[:2]:
+            cluster.died(executor, cause="exited")
+        cluster.placed(pair)
+
+
+def test_a_device_with_which_nobody_idles_is_taken_first() -> None:
+    with cluster_of(joined(0, 0, gpu(0), gpu(1))) as cluster:
+        first = cluster.submit(cpu=0, gpu=1)
+        executor = cluster.placed(first)
+        cluster.done(executor, first)
+        cluster.forget()
+        cluster.submit(cpu=0, gpu=1, name="g", environment={"A": "1"})
+        assert cluster.one(StartExecutor).gpus == [1]
+        cluster.forget()
+
+
+def test_a_call_that_fails_to_get_room_ends_nobody() -> None:
+    """It asks for two devices: one is idle, the other in use."""
+    with cluster_of(joined(0, 0, gpu(0), gpu(1))) as cluster:
+        calls = [cluster.submit(cpu=0, gpu=1) for _ in range(2)]
+        executors = cluster.running(*calls)
+        cluster.done(executors[0], calls[0])
+        cluster.forget()
+        cluster.submit(cpu=0, gpu=2, name="pair")
+        cluster.nothing()
+        cluster.done(executors[1], calls[1])
+        assert len(cluster.take(StopExecutor, 2)) == 2
+        cluster.forget()
+
+
+def test_nothing_is_kept_for_a_call_that_waits_for_devices_of_actors() -> None:
+    """They do not come free by waiting, and a node that is kept would do nothing else meanwhile."""
+    with cluster_of(joined(0, 0, gpu(0), gpu(1))) as cluster:
+        cluster.actor(cpu=0, gpu=1)
+        cluster.forget()
+        pair = cluster.submit(cpu=0, gpu=2, name="pair")
+        assert "kept" not in cluster.explain(pair)["why"]
+        cluster.placed(cluster.submit(name="other"))
+        task = cluster.submit(cpu=0, gpu=1, name="task")
+        cluster.placed(task)

@@ -1,0 +1,70 @@
+"""Lists of what there is: all of it, or the one entry that an id names, for the price of that one."""
+
+from typing import Any
+
+import pytest
+
+from mpi_runtime.scheduler.explain import QUERIES
+from tests.builders import LARGE, Cluster
+
+LISTS = {
+    "tasks": ("objects", "task_id"),
+    "actors": ("actors", "actor_id"),
+    "objects": ("objects", "object_id"),
+    "workers": ("executors", "worker_id"),
+    "nodes": ("nodes", "NodeID"),
+    "group_table": ("groups", "placement_group_id"),
+}
+"""The lists, each with the table of the state that it is made from, and where its entries have their ids."""
+
+
+class Unlisted(dict[Any, Any]):
+    """A table that nobody may go through."""
+
+    def _refuse(self, *_: object) -> Any:
+        raise AssertionError("the whole table was gone through for one of its entries")
+
+    values = items = keys = __iter__ = _refuse
+
+
+def busy() -> Cluster:
+    """A cluster that has several of everything."""
+    cluster = Cluster().node(cpus=4).node(cpus=4)
+    for _ in range(2):
+        cluster.placed(cluster.actor())
+        cluster.placed(cluster.submit())
+        cluster.submit(num_returns=2, cpu=4)
+        cluster.put(size=LARGE)
+        cluster.group({"cpu": 1})
+    cluster.forget()
+    return cluster
+
+
+@pytest.mark.parametrize("what", LISTS)
+def test_an_id_gives_its_entry_alone(what: str) -> None:
+    cluster = busy()
+    key = LISTS[what][1]
+    entries = cluster.ask(what)
+    assert len(entries) >= 2
+    for entry in entries:
+        assert cluster.ask(what, bytes.fromhex(entry[key])) == [entry]
+    assert cluster.ask(what, b"\xff" * 16) == []
+
+
+@pytest.mark.parametrize("what", LISTS)
+def test_one_entry_does_not_cost_the_others(what: str) -> None:
+    state = busy().state
+    table, key = LISTS[what]
+    ids = [bytes.fromhex(entry[key]) for entry in QUERIES[what](state, b"")]
+    setattr(state, table, Unlisted(getattr(state, table)))
+    for id in ids:
+        assert len(QUERIES[what](state, id)) == 1
+
+
+def test_the_second_value_of_a_call_is_no_call() -> None:
+    cluster = Cluster().node()
+    call = cluster.submit(num_returns=2)
+    second = (int.from_bytes(call, "big") + 1).to_bytes(16, "big")
+    assert [entry["task_id"] for entry in cluster.ask("tasks", call)] == [call.hex()]
+    assert cluster.ask("tasks", second) == []
+    assert [entry["object_id"] for entry in cluster.ask("objects", second)] == [second.hex()]
