@@ -47,7 +47,13 @@ _HOMES = {
     "wait": "api",
 }
 """Where each public name lives: loaded on first use, so that `import mpi_runtime` costs next to nothing."""
-_MODULES = {"actor": "actors", "errors": "errors", "exceptions": "exceptions", "slurm": "slurm", "util": "util"}
+_MODULES = {
+    "actor": "actors",
+    "errors": "errors",
+    "exceptions": "exceptions",
+    "slurm": "slurm",
+    "util": "util",
+}
 """Modules that are public names: `actor` has `exit_actor`."""
 
 __all__ = [

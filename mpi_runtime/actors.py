@@ -17,7 +17,7 @@ from mpi_runtime.options import Method
 from mpi_runtime.processes.client import Client
 from mpi_runtime.processes.scratch import held
 from mpi_runtime.refs import ActorRef, ObjectRef, WeakActorRef
-from mpi_runtime.remote_function import dump_code
+from mpi_runtime.remote_function import Code
 from mpi_runtime.scheduler.events import Call, Spec, Where
 
 P = ParamSpec("P")
@@ -114,6 +114,7 @@ class ActorClass(Generic[T, Init]):
         self._class = cls
         self._options = dict(options)
         self._name = cls.__name__
+        self._code = Code(cls, self._name)
         self._client: Client | None = None
         self._spec: Spec | None = None
         self._inherited: Where | None = None
@@ -157,8 +158,7 @@ class ActorClass(Generic[T, Init]):
             ValueError: there is no such option, or its value is out of bounds.
         """
         changed: ActorClass[T, Init] = ActorClass(self._class, {**self._options, **options})
-        if "_pickled" in self.__dict__:
-            changed._pickled = self._pickled
+        changed._code = self._code
         return changed
 
     if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class ActorClass(Generic[T, Init]):
         """Make the class known to the job of this client."""
         environment = option_rules.environment(client, self._options)
         self._spec = option_rules.actor_spec(
-            self._name, self._pickled, self._options, client.inherited, is_async(self._class), environment
+            self._name, self._code.pickled(), self._options, client.inherited, is_async(self._class), environment
         )
         self._inherited, self._holds = client.inherited, held(environment)
         client.register(self._spec)
@@ -216,10 +216,6 @@ class ActorClass(Generic[T, Init]):
     @functools.cached_property
     def _parameters(self) -> Parameters:
         return Parameters.of(self._class)
-
-    @functools.cached_property
-    def _pickled(self) -> bytes:
-        return dump_code(self._class, self._name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ActorClass, (self._class, option_rules.portable(self._options))

@@ -110,7 +110,7 @@ class Runner:
     def __reduce__(self) -> tuple[Any, ...]:
         # Not the function itself: what it refers to may change, and other bytes would be another function elsewhere.
         function = self.function
-        return _load, (type(function), function._pickled, option_rules.portable(function._options))
+        return _load, (type(function), function._code.pickled(), option_rules.portable(function._options))
 
     def __call__(self, elements: list[Any], star: bool, slice_s: float | None) -> tuple[list[Any], list[Piece]]:
         """Make the calls.
@@ -144,7 +144,7 @@ class Runner:
             except SystemExit:
                 raise
             except BaseException as error:
-                if client.executor.is_cancelled(call):
+                if call.id in client.executor.cancels.ids:
                     raise
                 outcome, bytes = self._again(function, element if star else (element,), error)
                 size += bytes
@@ -187,7 +187,7 @@ class Runner:
 
 def _load(kind: type[RemoteFunction[..., Any]], code: bytes, options: Mapping[str, Any]) -> Runner:
     function = kind(pickle.loads(code), options)
-    function._pickled = code
+    function._code.know(code)
     return Runner(function)
 
 

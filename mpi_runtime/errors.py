@@ -7,6 +7,7 @@
     |   +-- GpuDiscoveryError         GPUs that init() was told of are not there
     +-- InfeasibleResourceError       no node can ever serve the request; also a ValueError
     +-- SerializationError            a value cannot be pickled, or what was pickled cannot be read
+    +-- DeviceUnavailableError        a value lives on a GPU, and was read in a process that can use none
     |  you asked for it
     +-- GetTimeoutError               get() with a timeout gave up; also a TimeoutError
     +-- TaskCancelledError            the task was cancelled
@@ -36,6 +37,9 @@ import pickle
 import traceback
 from typing import Any
 
+_DEVICE_LIBRARIES = ("cupy", "cupy_backends")
+"""Whose errors mean that a device is missing. They are not imported here."""
+
 
 class MpiRuntimeError(Exception):
     """Base of all exceptions of this package, errors of user code included."""
@@ -62,6 +66,10 @@ class InfeasibleResourceError(MpiRuntimeError, ValueError):
 
 class SerializationError(MpiRuntimeError):
     """A value cannot be pickled, or what was pickled cannot be read back."""
+
+
+class DeviceUnavailableError(MpiRuntimeError):
+    """A value holds an array of a GPU, and the process that reads it can use none."""
 
 
 class GetTimeoutError(MpiRuntimeError, TimeoutError):
@@ -176,6 +184,7 @@ _BY_CODE: dict[str, type[MpiRuntimeError]] = {
     kind.__name__: kind
     for kind in (
         RuntimeNotInitializedError,
+        DeviceUnavailableError,
         GpuDiscoveryError,
         LaunchError,
         InfeasibleResourceError,
@@ -293,6 +302,15 @@ def from_bytes(data: bytes | memoryview) -> MpiRuntimeError:
         why = f"the exception cannot be read in this process: {type(reason).__name__}: {reason}"
         return TaskError(SerializationError(why), f"{text}\n(in words: {why})")
     return error
+
+
+def is_about_device(error: Exception) -> bool:
+    """Whether reading a value failed because it is an array of a GPU, and the library or the device is not there."""
+    if isinstance(error, ModuleNotFoundError):
+        return (error.name or "").partition(".")[0] in _DEVICE_LIBRARIES
+    if type(error).__module__.partition(".")[0] in _DEVICE_LIBRARIES:
+        return True
+    return isinstance(error, RuntimeError) and "CUDA" in str(error)  # torch has no class of its own for it
 
 
 @functools.lru_cache(maxsize=1024)

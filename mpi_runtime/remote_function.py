@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, TypeVar, overload
 
+from mpi_runtime import current, running
 from mpi_runtime import options as option_rules
-from mpi_runtime import running
 from mpi_runtime.arguments import Packed, Parameters, pack
 from mpi_runtime.processes.client import Client
 from mpi_runtime.processes.scratch import held
@@ -44,6 +44,7 @@ class RemoteFunction(Generic[P, R]):
         self._function = function
         self._options = dict(options)
         self._name = getattr(function, "__name__", type(function).__name__)
+        self._code = Code(function, self._name)
         self._client: Client | None = None
         self._spec: Spec | None = None
         self._inherited: Where | None = None
@@ -80,8 +81,7 @@ class RemoteFunction(Generic[P, R]):
             ValueError: there is no such option, or its value is out of bounds.
         """
         changed = RemoteFunction(self._function, {**self._options, **options})
-        if "_pickled" in self.__dict__:
-            changed._pickled = self._pickled
+        changed._code = self._code
         return changed
 
     if TYPE_CHECKING:
@@ -175,16 +175,12 @@ class RemoteFunction(Generic[P, R]):
     def _parameters(self) -> Parameters:
         return Parameters.of(self._function)
 
-    @functools.cached_property
-    def _pickled(self) -> bytes:
-        return dump_code(self._function, self._name)
-
     def _prepare(self, client: Client) -> None:
         """Make the function known to the job of this client."""
         environment = option_rules.environment(client, self._options)
         self._spec = option_rules.task_spec(
             self._name,
-            self._pickled,
+            self._code.pickled(),
             self._options,
             client.inherited,
             inspect.isgeneratorfunction(self._function),
@@ -196,6 +192,28 @@ class RemoteFunction(Generic[P, R]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RemoteFunction, (self._function, option_rules.portable(self._options))
+
+
+class Code:
+    """A function or class as bytes: made once in a job, since what it refers to may belong to the job."""
+
+    def __init__(self, code: object, name: str) -> None:
+        self._code = code
+        self._name = name
+        self._pickled = b""
+        self._client: Client | None = None
+        """With whose job it was made."""
+
+    def pickled(self) -> bytes:
+        """The bytes; see `dump_code` for what it raises."""
+        client = current.client_or_none()
+        if not self._pickled or client is not self._client:
+            self.know(dump_code(self._code, self._name))
+        return self._pickled
+
+    def know(self, pickled: bytes) -> None:
+        """It came as these bytes: others would be another function elsewhere."""
+        self._pickled, self._client = pickled, current.client_or_none()
 
 
 def dump_code(code: object, name: str) -> bytes:

@@ -19,8 +19,8 @@ from mpi_runtime.scheduler.events import ACTOR, ExecutorDied, Value
 from mpi_runtime.scheduler.limits import ACTOR_CALLS_MAX
 from mpi_runtime.scheduler.nodes import STOPPING, Executor
 from mpi_runtime.scheduler.objects import PENDING
-from mpi_runtime.scheduler.placement import stage
 from mpi_runtime.scheduler.queues import enqueue, requeue, withdraw
+from mpi_runtime.scheduler.staging import stage
 from mpi_runtime.scheduler.tasks import (
     CREATE_AGAIN,
     ENDED,

@@ -192,6 +192,13 @@ def take_rest(executor: Executor, free: Pool) -> Grant:
     return Grant(0, 0, (), tuple((device, *parts) for device, parts in taken.items()))
 
 
+def are_shared(source: Source) -> bool:
+    """Whether any call has a share of a device there."""
+    executors = (one for rank in node_of(source).ranks for one in rank.executors.values())
+    grants = (one.grant for one in executors if one.source is source and one.grant is not None)
+    return any(units < UNIT for grant in grants for _, units, _ in grant.devices)
+
+
 def held_by_actors(source: Source) -> list[tuple[int, int, int]]:
     """The devices of a node or bundle that do not come free by waiting."""
     executors = (one for rank in node_of(source).ranks for one in rank.executors.values())

@@ -47,6 +47,10 @@ class Claimant(Struct, eq=False, gc=False):
         """Of what it waits for, among all that was ever submitted; NOTHING if it does not wait."""
         raise NotImplementedError
 
+    def spares(self, request: Request, free: Pool) -> bool:
+        """Whether others may take this of what is kept for it: it waits for something else."""
+        return False
+
 
 class Source(Struct, eq=False, gc=False):
     """What grants are taken from, and go back to: a node or a bundle."""
@@ -178,6 +182,13 @@ class Bundle(Source, kw_only=True, eq=False, gc=False):
     """Its group is gone: what it has goes back to the node with its last executor."""
 
 
+def may_take(source: Source, request: Request, claimant: Claimant | None) -> bool:
+    """Whether somebody's request can be served there now, and it is not kept for others."""
+    kept_for = source.reserved_for
+    is_open = kept_for is None or kept_for is claimant or kept_for.spares(request, source.free)
+    return is_open and fits(request, source.free)
+
+
 def node_of(source: Source) -> Node:
     """The node that a source is or lies on."""
     if isinstance(source, Bundle):
@@ -242,7 +253,9 @@ class Index:
     def find(self, request: Request, allowed: Claimant | None) -> Node | None:
         """A node with room that is not kept for anybody but `allowed`."""
         for node in self.candidates(request):
-            if (node.reserved_for is None or node.reserved_for is allowed) and fits(request, node.free):
+            kept_for = node.reserved_for  # as in `may_take`, but this is asked for every call that is placed
+            is_open = kept_for is None or kept_for is allowed or kept_for.spares(request, node.free)
+            if is_open and fits(request, node.free):
                 return node
         return None
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
-from mpi_runtime.scheduler import devices, objects, strategies
+from mpi_runtime.scheduler import devices, strategies
 from mpi_runtime.scheduler.effects import StartExecutor, TakeBack
 from mpi_runtime.scheduler.limits import (
     FORK_WORTH_US,
@@ -24,11 +24,12 @@ from mpi_runtime.scheduler.limits import (
     UNIT,
     VICTIMS_MAX,
 )
-from mpi_runtime.scheduler.nodes import STOPPING, Executor, Key, Node, Process, Source, node_of
+from mpi_runtime.scheduler.nodes import STOPPING, Executor, Key, Node, Process, Source, may_take, node_of
 from mpi_runtime.scheduler.queues import Queue, mark_dirty, requeue
-from mpi_runtime.scheduler.reservations import end_reservation, reserve, stop_idle
+from mpi_runtime.scheduler.reservations import end_reservation, reserve, reserve_for_fractions, stop_idle
 from mpi_runtime.scheduler.resources import Grant, Pool, copy_of, fits, give_back, take, take_devices
-from mpi_runtime.scheduler.tasks import SEND, STAGED, STAGING, TAKE_BACK, Function, Task, advance
+from mpi_runtime.scheduler.staging import stage
+from mpi_runtime.scheduler.tasks import SEND, STAGING, TAKE_BACK, Function, advance
 
 if TYPE_CHECKING:
     from mpi_runtime.scheduler.state import State
@@ -77,7 +78,7 @@ def reuse(state: State, queue: Queue, better: Queue | None, now: int) -> bool:
             break
         if not queue.ready:
             give_up(state, executor, now)
-        elif must_yield(executor, queue, better):
+        elif must_yield(state, executor, queue, better, now):
             give_up(state, executor, now)
             may_grow = False
         else:
@@ -147,7 +148,7 @@ def find_source(state: State, queue: Queue) -> Source | None:
     if queue.where is not None:
         return strategies.find(state, queue, queue.where)
     near = state.nodes.get(queue.near)
-    if near is not None and near.reserved_for in (None, queue) and fits(queue.request, near.free):
+    if near is not None and may_take(near, queue.request, queue):
         return near
     return state.index.find(queue.request, queue)
 
@@ -219,55 +220,6 @@ def estimate_us(function: Function) -> int:
     return function.duration_us + 3 if function.duration_us >= 0 else LOCAL_QUEUE_US
 
 
-def stage(state: State, executor: Executor, task: Task) -> bool:
-    """Send the values of the call's arguments, or have them brought to the executor's host first: False."""
-    host = executor.rank.node.host
-    missing = elsewhere(state, task, host)
-    if missing:
-        advance(task, STAGED)
-        task.missing = len(missing)
-        for id in missing:
-            objects.start_fetch(state, state.objects[id], host, (task, executor))
-        return False
-    send_values(state, executor, task)
-    return True
-
-
-def elsewhere(state: State, task: Task, host: int) -> list[bytes]:
-    """The call's arguments that are stored, but not on this host."""
-    return [
-        id
-        for id in dict.fromkeys(task.call.arguments)
-        if (copies := state.objects[id].copies) is not None and host not in copies
-    ]
-
-
-def send_values(state: State, executor: Executor, task: Task) -> None:
-    """Tell an executor what the arguments of its next call are."""
-    host = executor.rank.node.host
-    for id in task.call.arguments:
-        message = objects.value_message(state.objects[id], host)
-        assert message is not None
-        state.to_client(executor.id, message)
-
-
-def staged(state: State, task: Task) -> bool:
-    """An argument has arrived on the host: send the call, if that was the last. Whether it was sent."""
-    executor = task.executor
-    assert executor is not None
-    task.missing = len(elsewhere(state, task, executor.rank.node.host))
-    if task.missing:
-        return False
-    send_values(state, executor, task)
-    executor.in_hand[task.id] = executor.in_hand.pop(task.id)  # the order in hand is the order of sending
-    task.state = SEND[task.state]
-    if task.call.spec not in executor.known:
-        executor.known.add(task.call.spec)
-        state.to_client(executor.id, task.function.spec)
-    state.to_client(executor.id, task.call)
-    return True
-
-
 def dedicate(executor: Executor) -> None:
     """The executor was given the creation of an actor: it serves no queue any more."""
     queue = executor.queue
@@ -309,7 +261,7 @@ def fill(state: State, queue: Queue, better: Queue | None, now: int) -> None:
     ready, hungry = queue.ready, queue.hungry
     while ready and hungry:
         executor = hungry.popitem(last=False)[1]
-        if executor.asked_back or must_yield(executor, queue, better):
+        if executor.asked_back or must_yield(state, executor, queue, better, now):
             continue
         room = room_for(executor, ready[0].function)
         if room > 0:
@@ -323,9 +275,11 @@ def first_waiting(state: State, queue: Queue) -> Queue | None:
     return best if best is not None and best is not queue and best.precedence() < queue.precedence() else None
 
 
-def must_yield(executor: Executor, queue: Queue, better: Queue | None) -> bool:
+def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | None, now: int) -> bool:
     """Whether an executor gets nothing more: its source is overdrawn, or kept for another, or others go first."""
     source = executor.source
+    if better is not None and executor.grant is not None and 0 < executor.grant.cpu < better.request.cpu:
+        reserve_for_fractions(state, better, source, now)
     if source.free.cpu < 0 and queue.request.cpu:
         return True
     kept_for = source.reserved_for
@@ -334,6 +288,7 @@ def must_yield(executor: Executor, queue: Queue, better: Queue | None) -> bool:
         and kept_for is not queue
         and kept_for.priority >= queue.priority
         and kept_for.position() < queue.ready[0].order
+        and not kept_for.spares(queue.request, with_grant(source.free, executor))
     ):
         return True
     return better is not None and could_serve(executor, better)
@@ -343,7 +298,7 @@ def could_serve(executor: Executor, queue: Queue) -> bool:
     """Whether what the executor holds would help the queue, now or once more comes free."""
     source = executor.source
     return source.reserved_for is queue or (
-        source.reserved_for is None
+        (source.reserved_for is None or source.reserved_for.spares(queue.request, with_grant(source.free, executor)))
         and strategies.allows(queue.where, source)
         and fits(queue.request, with_grant(source.free, executor))
     )

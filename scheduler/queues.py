@@ -15,7 +15,7 @@ from msgspec import field
 from mpi_runtime.scheduler.events import ACTOR, Where
 from mpi_runtime.scheduler.limits import DEPTH_MAX, UNIT
 from mpi_runtime.scheduler.nodes import NOTHING, Claimant, Executor
-from mpi_runtime.scheduler.resources import Request
+from mpi_runtime.scheduler.resources import Pool, Request, fits, without_devices
 from mpi_runtime.scheduler.tasks import READY, Function, Task
 
 if TYPE_CHECKING:
@@ -49,6 +49,14 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
     def position(self) -> int:
         """Of its first call."""
         return self.ready[0].order if self.ready else NOTHING
+
+    def spares(self, request: Request, free: Pool) -> bool:
+        """Whether others may take this: it waits for GPUs, and of the rest there is enough for both."""
+        return (
+            self.request.needs_device
+            and not request.needs_device
+            and fits(without_devices(self.request, request), free)
+        )
 
     def precedence(self) -> tuple[int, int, int]:
         """Lower is served first."""

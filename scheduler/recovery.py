@@ -10,7 +10,7 @@ An executor's death, in steps, each closing a race:
    that it had not started and those that have retries left are run again, before those pending.
 5. Arena extents that it was given and that no object lies in are freed, by an effect that names the executor: a `Free`
    may be on its way, and its agent may have given the memory to somebody else by then.
-6. All references that its process held are released.
+6. All references that its process held are released, and calls that wait for it to take what they yield wait no more.
 7. Its grant goes back to its node or bundle: only now, since only now its process is known to be gone.
 """
 
@@ -18,14 +18,15 @@ from __future__ import annotations
 
 from itertools import islice
 
-from mpi_runtime.scheduler import actors, calls, endings, groups, history, names, objects
+from mpi_runtime.scheduler import actors, calls, endings, groups, history, names, objects, streams
 from mpi_runtime.scheduler.effects import Free
 from mpi_runtime.scheduler.events import ExecutorDied, Fetched, TakenBack
 from mpi_runtime.scheduler.limits import STUCK_US
 from mpi_runtime.scheduler.nodes import Bundle, Executor
-from mpi_runtime.scheduler.placement import ask_for_the_rest, leave, note_load, offer, settle, staged
+from mpi_runtime.scheduler.placement import ask_for_the_rest, leave, note_load, offer, settle
 from mpi_runtime.scheduler.queues import mark_dirty, requeue
 from mpi_runtime.scheduler.resources import give_back
+from mpi_runtime.scheduler.staging import staged
 from mpi_runtime.scheduler.state import State
 from mpi_runtime.scheduler.tasks import BLOCK, LOSE, READY, STAGING, TAKE_BACK, UNBLOCK, Task, advance
 
@@ -131,6 +132,7 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
         free = [offset for offset in event.extents if (rank, offset) not in state.extents]
         state.send_frees(rank)  # strictly before
         state.to_rank(rank, Free(free, executor.id))
+    streams.client_died(state, executor)
     client = state.clients.pop(executor.id)
     state.effects.clients.pop(executor.id, None)
     names.client_died(state, client)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mpi_runtime.scheduler import devices
 from mpi_runtime.scheduler.effects import StopExecutor
 from mpi_runtime.scheduler.limits import IDLE_US_MAX, RESERVATION_US_MAX, UNIT
 from mpi_runtime.scheduler.nodes import NOTHING, STOPPING, Claimant, Executor, Node, Source
@@ -21,9 +22,12 @@ def reserve(state: State, queue: Queue, now: int) -> None:
     request = queue.request
     custom = any(not name.startswith(TYPE) for name, _ in request.custom)
     small = request.cpu <= UNIT and request.gpu <= UNIT and not request.memory and not custom
-    if queue.reserved or now < queue.no_reservation_until_us or (small and queue.priority <= 0):
+    whole = small and request.gpu == UNIT  # shares could keep every device from being whole, one after the other
+    if queue.reserved or now < queue.no_reservation_until_us or (small and queue.priority <= 0 and not whole):
         return
     for source in sources(state, queue.where):
+        if whole and queue.priority <= 0 and not devices.are_shared(source):
+            continue
         other = source.reserved_for
         if (other is None or other.priority < queue.priority) and fits(request, reachable(source)):
             if is_outranked(state, queue, source):
@@ -31,9 +35,22 @@ def reserve(state: State, queue: Queue, now: int) -> None:
             if other is not None:
                 end_reservation(state, other)
                 other.no_reservation_until_us = now + RESERVATION_US_MAX
-            if not small:
+            if not small or whole:
                 claim(state, queue, [source], now)
             return
+
+
+def reserve_for_fractions(state: State, queue: Queue, source: Source, now: int) -> None:
+    """Less of a CPU comes free here than the queue waits for: keep it, or such parts go to others for ever."""
+    if (
+        source.reserved_for is None
+        and not queue.reserved
+        and now >= queue.no_reservation_until_us
+        and 0 < queue.request.cpu <= UNIT
+        and allows(queue.where, source)
+        and fits(queue.request, reachable(source))
+    ):
+        claim(state, queue, [source], now)
 
 
 def is_outranked(state: State, queue: Queue, source: Source) -> bool:

@@ -114,6 +114,14 @@ def pool_for(request: Request) -> Pool:
     return Pool(request.cpu, request.memory, dict(request.custom), units, [ANY_MEMORY] * len(units), inventory)
 
 
+def without_devices(first: Request, second: Request) -> Request:
+    """What two requests need together besides GPUs."""
+    custom = dict(first.custom)
+    for name, units in second.custom:
+        custom[name] = custom.get(name, 0) + units
+    return Request(first.cpu + second.cpu, 0, first.memory + second.memory, tuple(sorted(custom.items())))
+
+
 def fits(request: Request, pool: Pool) -> bool:
     """Whether the pool can serve the request."""
     if request.cpu > pool.cpu and request.cpu:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mpi_runtime.scheduler import devices
 from mpi_runtime.scheduler.events import EXISTS, IN, NOT_IN, Label, Where
 from mpi_runtime.scheduler.limits import EXPLAINED_MAX
-from mpi_runtime.scheduler.nodes import Bundle, Node, Source
+from mpi_runtime.scheduler.nodes import Bundle, Node, Source, may_take
 from mpi_runtime.scheduler.resources import Pool, Request, copy_of, fits, pool_for
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def reachable(source: Source) -> Pool:
 
 def has_room(source: Source, queue: Queue) -> bool:
     """Whether the queue's next call may start there now."""
-    return source.reserved_for in (None, queue) and fits(queue.request, source.free)
+    return may_take(source, queue.request, queue)
 
 
 def find(state: State, queue: Queue, where: Where) -> Source | None:

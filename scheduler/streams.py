@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from mpi_runtime.scheduler.events import Consumed, Yielded
     from mpi_runtime.scheduler.nodes import Executor
     from mpi_runtime.scheduler.state import State
+    from mpi_runtime.scheduler.tasks import Task
+
+ALL = 1 << 62
+"""As many values as there will ever be."""
 
 
 def yielded(state: State, executor: Executor, event: Yielded) -> None:
@@ -42,14 +46,24 @@ def yielded(state: State, executor: Executor, event: Yielded) -> None:
 
 
 def consumed(state: State, event: Consumed) -> None:
-    """The client of a call has taken so many of its values: the call may yield more.
+    """The client of a call has taken so many of its values: the call may yield more."""
+    found = state.objects.get(event.call)
+    if found is not None and found.task is not None:
+        demand(state, found.task, event.count)
+
+
+def demand(state: State, task: Task, count: int) -> None:
+    """Of a call so many values need not be waited for any more.
 
     It may not be running, or about to run elsewhere. So the count is kept, and is told with the next values too.
     """
-    found = state.objects.get(event.call)
-    task = found.task if found is not None else None
-    if task is None:
-        return
-    task.consumed = max(task.consumed, event.count)
+    task.consumed = max(task.consumed, count)
     if task.executor is not None:
-        state.to_client(task.executor.id, Demand(event.call, task.consumed))
+        state.to_client(task.executor.id, Demand(task.id, task.consumed))
+
+
+def client_died(state: State, executor: Executor) -> None:
+    """Nobody takes the values any more of calls that an executor has submitted: they need not wait."""
+    for task in executor.children.values():
+        if task.function.spec.backpressure:
+            demand(state, task, ALL)

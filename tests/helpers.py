@@ -268,6 +268,7 @@ class Program:
 
     def kill(self) -> None:
         """Kill all of it."""
+        self.process.kill()  # while a process is being started its mark cannot be read yet
         kill_marked(self.mark)
         self.process.wait(AFTERLIFE_S)
         self._forget()

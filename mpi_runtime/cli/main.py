@@ -9,11 +9,11 @@ from mpi_runtime.errors import LaunchError
 VERBS = {
     # verb: (where its function is, what it does)
     "run": ("mpi_runtime.cli.run:run", "start a program on N ranks with the MPI that is installed"),
+    "gpus": ("mpi_runtime.cli.gpus:gpus", "show the GPUs that tasks on this host would use"),
     "doctor": ("mpi_runtime.cli.doctor:doctor", "say what each rank sees, and what is wrong with the launch"),
     "submit": ("mpi_runtime.cli.slurm:submit", "submit a program to Slurm"),
     "status": ("mpi_runtime.cli.slurm:status", "say how a job of Slurm stands"),
     "template": ("mpi_runtime.cli.slurm:template", "print a batch script for Slurm to begin with"),
-    "gpus": ("mpi_runtime.cli.gpus:gpus", "show the GPUs that tasks on this host would use"),
     "version": ("mpi_runtime.cli.main:version", "say which versions and which MPI there are"),
 }
 

@@ -226,8 +226,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hosts", metavar="A[:RANKS],B...", help="start the ranks on these hosts (by ssh)")
     parser.add_argument(
         "--fault-tolerant", action="store_true",
-        help="let the job survive the death of a rank (Open MPI's ULFM); rules out UCX, so no fast networks and no "
-        "messages from device memory",
+        help="with Open MPI: start it with ULFM. The job still ends when a rank dies; rules out UCX, so no fast "
+        "networks and no messages from device memory",
     )  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="print the command and do not run it")
     return parser

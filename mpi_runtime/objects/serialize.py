@@ -16,6 +16,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from mpi_runtime import errors
 from mpi_runtime.refs import Collecting
 
 ALIGNMENT = 64
@@ -132,20 +133,34 @@ def _dumps_any(value: object, what: str) -> Serialized:
 
 
 def loads(data: Buffer) -> Any:
-    """The value; its arrays are read-only views of `data` and keep that alive."""
-    if data[0] != _BUFFERS:
-        return pickle.loads(data)
-    whole = memoryview(data).toreadonly()
-    _, count, pickle_length = _HEAD.unpack_from(whole)
-    lengths = struct.unpack_from(f"<{count}Q", whole, _HEAD.size)
-    start = _HEAD.size + 8 * count
-    at = start + pickle_length
-    buffers = []
-    for length in lengths:
-        at += -at % ALIGNMENT
-        buffers.append(whole[at : at + length])
-        at += length
-    return pickle.loads(whole[start : start + pickle_length], buffers=buffers)
+    """The value; its arrays are read-only views of `data` and keep that alive.
+
+    Raises:
+        DeviceUnavailableError: it holds an array of a GPU, and there is none for this process.
+        Exception: whatever the value's classes raise.
+    """
+    try:
+        if data[0] != _BUFFERS:
+            return pickle.loads(data)
+        whole = memoryview(data).toreadonly()
+        _, count, pickle_length = _HEAD.unpack_from(whole)
+        lengths = struct.unpack_from(f"<{count}Q", whole, _HEAD.size)
+        start = _HEAD.size + 8 * count
+        at = start + pickle_length
+        buffers = []
+        for length in lengths:
+            at += -at % ALIGNMENT
+            buffers.append(whole[at : at + length])
+            at += length
+        return pickle.loads(whole[start : start + pickle_length], buffers=buffers)
+    except Exception as error:
+        if errors.is_about_device(error):
+            raise errors.DeviceUnavailableError(
+                f"The value holds an array of a GPU, and this process can use none ({type(error).__name__}: {error}). "
+                "Have the task return a numpy array, x.get() with cupy or x.cpu().numpy() with torch, or read it in a "
+                "task with num_gpus."
+            ) from error
+        raise
 
 
 class Slot(NamedTuple):

@@ -57,11 +57,7 @@ class Finder:
         if self._process is None:
             return Report()
         data, is_late = self._read(self._started_s + limit_s)
-        os.close(self._answer)
-        if is_late:
-            self._process.kill()
-        code = self._wait()
-        self._process = None
+        code = self.end(kill=is_late)
         if is_late:
             return Report(error=f"NVML did not answer within {limit_s:g} s")
         try:
@@ -79,13 +75,19 @@ class Finder:
             data += part
         return data, True
 
-    def _wait(self) -> int | None:
+    def end(self, kill: bool = True) -> int | None:
+        """Leave nothing of it; its exit code. Nobody asks any more."""
+        if self._process is None:
+            return None
         import subprocess  # it was imported to start the process
 
-        assert self._process is not None
+        process, self._process = self._process, None
+        os.close(self._answer)
+        if kill:
+            process.kill()
         try:
-            return self._process.wait(KILL_LIMIT_S)
-        except subprocess.TimeoutExpired:
+            return process.wait(KILL_LIMIT_S)
+        except subprocess.TimeoutExpired:  # it hangs in the driver, and goes with us if it ever can
             return None
 
 
@@ -96,7 +98,11 @@ class Gpus:
         """Ask the finder; None: this rank runs no calls. `stated` is what `init()` was told."""
         self._tokens: dict[str, str] = {}
         self._known: dict[str, Device] = {}
-        self.report = finder.report(limit_s) if finder is not None and stated != 0 else Report()
+        self.report = Report()
+        if finder is not None and stated == 0:
+            finder.end()
+        elif finder is not None:
+            self.report = finder.report(limit_s)
         self._stated = int(stated or 0)
         if self.report.cards:
             self._narrow(launcher)

@@ -3,31 +3,26 @@
 Calls come in frames and are run in order. Before each the executor claims a token: the agent takes calls back by taking
 tokens, so when a claim fails, all calls that were received and not started are somebody else's.
 
-A call is cancelled by its id in a pipe and a signal, which interrupts user code even where it waits. A task gets a
-`KeyboardInterrupt`; methods of actors are left alone once they run, but for coroutines: the actor is to live on.
+What is cancelled is in `cancels.py`, what calls yield in `yields.py`.
 """
 
 from __future__ import annotations
 
-import _thread
 import contextlib
-import inspect
 import os
 import pickle
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from types import FrameType
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpi_runtime import current, errors
-from mpi_runtime.generators import DynamicObjectRefGenerator
 from mpi_runtime.objects import serialize
+from mpi_runtime.processes.cancels import Cancels
 from mpi_runtime.processes.client import Client
 from mpi_runtime.processes.interrupts import CANCEL_SIGNAL, Interrupts
 from mpi_runtime.processes.scope import Scope
+from mpi_runtime.processes.yields import Yields
 from mpi_runtime.scheduler.events import (
     ACTOR,
     CANCELLED_TEXT,
@@ -43,9 +38,7 @@ from mpi_runtime.scheduler.events import (
     Titled,
     Value,
     Where,
-    Yielded,
 )
-from mpi_runtime.scheduler.ids import ID_BYTES
 from mpi_runtime.transport.messages import Drained
 
 if TYPE_CHECKING:
@@ -56,10 +49,6 @@ _SLOW_US = 1000
 """A result that follows a call of this length is sent at once."""
 _TITLE_CHARACTERS_MAX = 100
 """It stands before each line of an actor's output."""
-_DEMAND_PAUSE_S = 0.002
-"""How often an asynchronous generator looks whether more is wanted of it."""
-_IGNORED_PAUSE_S = 0.01
-"""How long after an interrupt that Python had to ignore the next one comes."""
 
 
 class ActorExit(BaseException):
@@ -72,12 +61,8 @@ class Executor:
     def __init__(self, client: Client, tokens: int, cancels: int, setup: Setup, request: Fork) -> None:
         self._client = client
         self._tokens = tokens
-        self._cancels = cancels
-        self._cancelled: set[bytes] = set()
-        """Calls that are not to run, or not to run on."""
-        self._interruptible = b""
-        """The call whose user code runs in the main thread, if it may be interrupted."""
-        self._pid = os.getpid()
+        self.cancels = Cancels(cancels)
+        self.yields = Yields(client, self.cancels)
         self.number = request.executor
         self.rank = setup.rank
         self.hostname = setup.hostname
@@ -133,7 +118,7 @@ class Executor:
         return True
 
     def _run(self, call: Call, arguments: list[Any]) -> None:
-        client = self._client
+        client, cancels = self._client, self.cancels
         spec = client.specs[call.spec]
         if spec.kind != METHOD:
             self.where = where = spec.where
@@ -143,12 +128,12 @@ class Executor:
         try:
             try:
                 if spec.kind == TASK:
-                    self._interruptible = call.id
+                    cancels.interruptible = call.id
                 result = self.perform(spec, call, arguments)
             finally:
-                self._interruptible = b""
+                cancels.interruptible = b""
         except BaseException as error:
-            self._interruptible = b""  # an interrupt may have come just before
+            cancels.interruptible = b""  # an interrupt may have come just before
             self.failed(spec, call, start_s, error)
         else:
             self.ended(spec, call, start_s, result)
@@ -160,14 +145,14 @@ class Executor:
 
     def perform(self, spec: Spec, call: Call, arguments: list[Any]) -> Any:
         """Run user code: what it returns."""
-        if self._cancelled and call.id in self._cancelled:
+        if call.id in self.cancels.ids:
             raise KeyboardInterrupt
         positional, named = self._arguments(call, arguments)
         if spec.kind == METHOD:
             name = spec.name.rpartition(".")[2]
             method = _SPECIAL[name](self.actor) if name in _SPECIAL else getattr(self.actor, name)
             result = method(*positional, **named)
-            return result if spec.num_returns >= 0 else self._given(spec, call, result)
+            return result if spec.num_returns >= 0 else self.yields.all_of(spec, call, result)
         function = self._functions.get(spec.id)
         if function is None:
             if self.problem:
@@ -179,7 +164,7 @@ class Executor:
             self._become_actor(spec, call, function, positional, named)
             return None
         result = function(*positional, **named)
-        return result if spec.num_returns >= 0 else self._given(spec, call, result)
+        return result if spec.num_returns >= 0 else self.yields.all_of(spec, call, result)
 
     def _become_actor(
         self, spec: Spec, call: Call, cls: Callable[..., Any], positional: tuple[Any, ...], named: dict[str, Any]
@@ -195,6 +180,7 @@ class Executor:
 
             self._client.lends_cpu = False  # of several calls one that waits says nothing about the others
             self._lanes = Lanes(self, self._client.specs, spec)
+            self.cancels.on_cancelled = self._lanes.cancel
 
     def _arguments(self, call: Call, arguments: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if not call.payload and not arguments:
@@ -210,71 +196,6 @@ class Executor:
             positional = tuple(values[item.number] if type(item) is serialize.Slot else item for item in positional)
             named = {k: values[item.number] if type(item) is serialize.Slot else item for k, item in named.items()}
         return positional, named
-
-    # Items
-
-    def _given(self, spec: Spec, call: Call, result: Any) -> Any:
-        """What user code has returned, unless that is to be gone through."""
-        if inspect.isawaitable(result) or hasattr(result, "__aiter__"):
-            return result  # not here: see `given_async`
-        items = self._items(spec, result)
-        try:
-            if spec.num_returns == DYNAMIC:
-                return DynamicObjectRefGenerator([self._client.put(item) for item in items])
-            for index, item in enumerate(items):
-                self.give(spec, call, index, item)
-                if spec.backpressure:
-                    self._client.streams.await_demand(call.id, index + 2 - spec.backpressure, None)
-        finally:
-            close = getattr(items, "close", None)
-            if close is not None:
-                close()
-            self._client.streams.demands.pop(call.id, None)
-        return None
-
-    def _items(self, spec: Spec, result: Any) -> Iterator[Any]:
-        try:
-            return iter(result)
-        except TypeError:
-            wanted = "streaming" if spec.num_returns == STREAMING else "dynamic"
-            raise TypeError(
-                f"{spec.name} was called with num_returns={wanted!r}, and returned {type(result).__name__!r}: it has "
-                "to be a generator function, or return something that can be gone through"
-            ) from None
-
-    async def given_async(self, spec: Spec, call: Call, result: Any) -> Any:
-        """The same for what coroutines return, and asynchronous generators yield."""
-        if inspect.isawaitable(result):
-            result = await result
-        if spec.num_returns >= 0 or result is None:
-            return result
-        if not hasattr(result, "__aiter__"):
-            return self._given(spec, call, result)
-        import asyncio  # not at the top: whoever comes here has loaded it
-
-        refs = []
-        index = 0
-        try:
-            async for item in result:
-                if spec.num_returns == DYNAMIC:
-                    refs.append(self._client.put(item))
-                    continue
-                self.give(spec, call, index, item)
-                index += 1
-                while spec.backpressure and not self._client.streams.await_demand(
-                    call.id, index + 1 - spec.backpressure, 0
-                ):
-                    await asyncio.sleep(_DEMAND_PAUSE_S)
-        finally:
-            self._client.streams.demands.pop(call.id, None)
-        return DynamicObjectRefGenerator(refs) if spec.num_returns == DYNAMIC else None
-
-    def give(self, spec: Spec, call: Call, index: int, item: Any) -> None:
-        """Send an item of a stream."""
-        if self.is_cancelled(call):
-            raise KeyboardInterrupt
-        value = self._client.store(serialize.dumps(item, f"an item of {spec.name}"))
-        self._client.outbox.post(Yielded(call.id, index, self._client.next_ids(1), value))
 
     # Results. References in them must live until the message is posted.
 
@@ -349,8 +270,8 @@ class Executor:
 
     def _raised(self, call: Call, spec: Spec, error: BaseException, duration_us: int) -> Returned:
         described: errors.MpiRuntimeError
-        if self.is_cancelled(call):
-            self._cancelled.discard(call.id)
+        if call.id in self.cancels.ids:
+            self.cancels.ids.discard(call.id)
             described = errors.TaskCancelledError(CANCELLED_TEXT.format(spec.name))
         else:
             described = errors.make_task_error(error, spec.name, os.getpid(), self.rank, self.hostname, self.title)
@@ -363,41 +284,6 @@ class Executor:
             value = Value(errors.to_bytes(errors.TaskError(full, str(described)[:10_000])), None, [], True)
         return Returned(call.id, [value], duration_us, raised=True, may_retry=_may_retry(spec, error))
 
-    # Cancelling
-
-    def on_interrupt(self, number: int, frame: FrameType | None) -> None:
-        """Calls are to be cancelled. Several signals may have become one, and the ids that came with one be read."""
-        if os.getpid() != self._pid:
-            return
-        ids = self._read_cancels()
-        self._cancelled.update(ids)
-        if self._lanes is not None:
-            self._lanes.cancel(ids)
-        if self._interruptible not in self._cancelled:
-            return
-        if frame is not None and frame.f_code is Executor.on_ignored.__code__:
-            _thread.start_new_thread(_interrupt_again, ())
-            return
-        raise KeyboardInterrupt
-
-    def on_ignored(self, ignored: sys.UnraisableHookArgs) -> None:
-        """Python has to ignore what is raised in destructors and callbacks: an interrupt comes again afterwards."""
-        if isinstance(ignored.exc_value, KeyboardInterrupt) and self._interruptible in self._cancelled:
-            _thread.start_new_thread(_interrupt_again, ())
-        else:
-            sys.__unraisablehook__(ignored)
-
-    def is_cancelled(self, call: Call) -> bool:
-        """Whether a call is to end."""
-        return call.id in self._cancelled
-
-    def _read_cancels(self) -> list[bytes]:
-        try:
-            data = os.read(self._cancels, 1 << 16)
-        except BlockingIOError:
-            return []
-        return [data[at : at + ID_BYTES] for at in range(0, len(data), ID_BYTES)]
-
 
 def _may_retry(spec: Spec, error: BaseException) -> bool:
     """Whether this is what the call may be run again for. A class that cannot be loaded here was not raised here."""
@@ -407,11 +293,6 @@ def _may_retry(spec: Spec, error: BaseException) -> bool:
         return isinstance(error, pickle.loads(spec.retry_only))
     except Exception:
         return False
-
-
-def _interrupt_again() -> None:
-    time.sleep(_IGNORED_PAUSE_S)
-    signal.pthread_kill(threading.main_thread().ident or 0, CANCEL_SIGNAL)
 
 
 def title_of(actor: object) -> str:
@@ -463,7 +344,5 @@ def main(client: Client, tokens: int, cancels: int, setup: Setup, request: Fork,
     executor.problem = problem
     client.outbox.interrupts = Interrupts(CANCEL_SIGNAL, second_at_once=False)
     current.set_client(client)
-    signal.signal(CANCEL_SIGNAL, executor.on_interrupt)
-    sys.unraisablehook = executor.on_ignored
-    executor.on_interrupt(CANCEL_SIGNAL, None)  # one may have come before, and was ignored
+    executor.cancels.listen()
     executor.run()

@@ -129,7 +129,7 @@ class _Coroutines:
             async with self._room:
                 start_s = time.monotonic()
                 result = self._executor.perform(spec, call, arguments)
-                result = await self._executor.given_async(spec, call, result)
+                result = await self._executor.yields.all_of_async(spec, call, result)
         except BaseException as error:
             self._executor.failed(spec, call, start_s, error)
         else:

@@ -211,7 +211,7 @@ def test_recursion_sends_the_code_once(counts: Callable[[], dict[str, int]]) -> 
 
     @remote
     def down(n: int, seen: list[bytes]) -> Any:
-        seen = [*seen, digest(down._pickled, 8)]
+        seen = [*seen, digest(down._code.pickled(), 8)]
         return seen if n == 0 else get(down.remote(n - 1, seen))
 
     seen = get(down.remote(6, []))

@@ -346,3 +346,56 @@ def test_the_example_gives_gpus_to_its_tasks() -> None:
     assert re.search(r"^actor 0 with GPU \[[0-3]\]: 5 batches$", done.stdout, re.MULTILINE)
     assert re.search(r"^an actor with two GPUs has \[[0-3], [0-3]\]$", done.stdout, re.MULTILINE)
     assert done.stderr == ""
+
+
+def test_a_value_that_only_a_gpu_can_hold() -> None:
+    """cupy is not installed here: what it pickles cannot be read, which is said in words where it is asked for."""
+    run(
+        """
+class Array:
+    def __reduce__(self):
+        return __import__, ("cupy",)
+
+ray.init(num_cpus=2)
+make = ray.remote(lambda: Array())
+use = ray.remote(lambda value: 1)
+fails(ray.errors.DeviceUnavailableError, "x.get() with cupy", ray.get, make.remote())
+fails(ray.errors.DeviceUnavailableError, "x.get() with cupy", ray.get, use.remote(make.remote()))
+""",
+        no_gpus(),
+    ).expect(0)
+
+
+def no_gpus() -> machines.Machine:
+    return {"gpus": []}
+
+
+def test_the_benchmark_says_what_it_skips() -> None:
+    """Its logic, with numpy; the figures mean nothing here."""
+    benchmark = ROOT / "benchmarks" / "gpu_matmul.py"
+    done = run_program(benchmark, "--quick", env=shown(v100_pairs())).expect(0)
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("skipped: cupy.")
+    assert lines[2].split()[:2] == ["64", "float32"]
+    assert lines[3].startswith("cold executor: ")
+    assert [line.split()[0] for line in lines[4:]] == ["1", "2"]
+    none = run_program(benchmark, "--quick", env=shown({"gpus": []})).expect(0)
+    assert none.stdout.startswith("skipped: GPUs.")
+    assert none.stdout.endswith("skipped: shares of a GPU\n")
+
+
+@pytest.mark.mpi
+def test_the_next_job_looks_again() -> None:
+    """Of one program: what can be used may have changed, and what was stated is for one job."""
+    run(
+        """
+for options, count in (({}, 4), ({"num_gpus": 0}, 0), ({"num_gpus": 2}, 2), ({}, 4)):
+    ray.init(num_cpus=2, **options)
+    assert ray.cluster_resources().get("GPU", 0) == count
+    if count:
+        assert ray.get(have.remote())[1].startswith("GPU-")
+    ray.shutdown()
+""",
+        v100_pairs(),
+        "openmpi",
+    ).expect(0)

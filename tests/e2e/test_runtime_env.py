@@ -56,7 +56,12 @@ ray.init(num_cpus=2, runtime_env={
 assert "helper" not in sys.modules and os.getcwd() != str(place / "project")
 
 def look():
-    import helper, package, single
+    import helper
+    try:
+        import package, single
+    except ImportError:  # in the second job
+        package = single = helper
+        helper.NAME = ""
     names = sorted(str(path.relative_to(".")) for path in Path(".").rglob("*") if "__pycache__" not in path.parts)
     here = Path.cwd()
     return {
@@ -126,11 +131,20 @@ except ValueError as error:
     assert "nowhere" in str(error)
 else:
     raise AssertionError("not refused")
+other = look_remotely.options(runtime_env=own)
+
+@ray.remote
+def through():
+    return ray.get(other.remote())
+
+assert ray.get(through.remote())["here"] == changed["here"]
 ray.shutdown()
 left = [name for name in os.listdir(os.environ["TMPDIR"]) if name.startswith("mpi_runtime")]
 assert left == [], left
 ray.init(num_cpus=2)  # the next job knows nothing of it
 assert ray.get(ray.remote(os.getcwd).remote()) == os.getcwd()
+again = [ray.get(through.remote()), *other.starmap([()] * 10)]  # what has been made in a job was of that job
+assert {one["who"] for one in again} == {"another helper"} and again[0]["here"] != changed["here"], again
 print("good")
 """
 

@@ -116,14 +116,15 @@ class ActorAuthor(StreamAuthor):
         passing = rng.random() < 0.1
         function = self.function(
             kind=METHOD, cpu=0, max_retries=-1 if passing else rng.choice((0, 0, 2)), retry_exceptions=passing,
-            duration_us=rng.choice((10, 500, 5000) if self.options.concurrent else (10, 500)), group=group,
+            duration_us=rng.choice((10, 500, 5000, 30_000) if self.options.concurrent else (10, 500)), group=group,
         )  # fmt: skip
         inner.steps.append(self.compute(function))
         if rng.random() < 0.2:
             slot = self.leaf(inner, ())
             inner.steps.append(Get((slot,)))
         raises = rng.randint(1, 2) if passing else -1 if rng.random() < 0.1 else 0
-        job = self.job(function, inner, sizes=(self.size(),), raises=raises)
+        is_fragile = self.options.concurrent and rng.random() < 0.2
+        job = self.job(function, inner, sizes=(self.size(),), raises=raises, is_fragile=is_fragile)
         slot = scope.take()
         arguments = self.some(scope.safe, 2)
         if self.options.concurrent and rng.random() < 0.2:

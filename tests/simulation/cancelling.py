@@ -36,7 +36,7 @@ class CancelAuthor(ActorAuthor):
     def cancel(self, scope: Scope, slot: int) -> None:
         """Cancel what makes a value, if anything does."""
         rng = self.rng
-        scope.steps.append(Cancel(slot, force=rng.random() < 0.3, recursive=rng.random() < 0.5))
+        scope.steps.append(Cancel(slot, force=rng.random() < 0.3, recursive=rng.random() < 0.6))
 
     def long_call(self, scope: Scope) -> None:
         """A call that may have children and waits for them, or runs for long; and what depends on it."""
@@ -46,7 +46,7 @@ class CancelAuthor(ActorAuthor):
             cpu=rng.choice((0, UNIT)), duration_us=100, max_retries=rng.choice((0, 3, -1)),
             retry_exceptions=rng.random() < 0.3,
         )  # fmt: skip
-        for _ in range(rng.choice((0, 0, 1, 3))):
+        for _ in range(rng.choice((0, 1, 1, 3))):
             self.descend(inner, rng.choice((0, 1)))
         if inner.usable and rng.random() < 0.7:
             inner.steps.append(Get(tuple(inner.usable)))
@@ -58,8 +58,8 @@ class CancelAuthor(ActorAuthor):
         scope.steps.append(Submit(job, slot, self.some(scope.usable, 1)))
         if rng.random() < 0.5:
             self.leaf(scope, (slot,))
-        if rng.random() < 0.6:
-            scope.steps.append(Compute(rng.choice((10, 2000, 30_000, 30_000, 150_000))))
+        if rng.random() < 0.8:
+            scope.steps.append(Compute(rng.choice((2000, 30_000, 150_000))))
         self.cancel(scope, slot)
         scope.usable.append(slot)
 
@@ -69,7 +69,7 @@ class CancelAuthor(ActorAuthor):
         if depth:
             self.descend(inner, depth - 1)
             inner.steps.append(Get(tuple(inner.usable)))
-        inner.steps.append(Compute(self.rng.choice((50, 5000, 400_000))))
+        inner.steps.append(Compute(self.rng.choice((5000, 400_000, 400_000))))
         function = self.function(cpu=self.rng.choice((0, UNIT)), duration_us=100, max_retries=self.rng.choice((0, 3)))
         slot = scope.take()
         scope.steps.append(Submit(self.job(function, inner), slot))
@@ -119,6 +119,6 @@ class CancelAuthor(ActorAuthor):
         scope.steps.append(Submit(slow, slot))
         scope.steps.append(Submit(self.job(function), slot + 1, (slot,), (), handle))
         super().method(scope, handle, groups)
-        scope.steps.append(Compute(rng.choice((10, 30_000, 100_000))))
+        scope.steps.append(Compute(rng.choice((10, 100_000, 100_000))))
         self.cancel(scope, slot + 1)
         scope.usable.extend((slot, slot + 1))

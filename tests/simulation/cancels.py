@@ -11,7 +11,7 @@ from tests.simulation.steps import ACTOR
 
 if TYPE_CHECKING:
     from tests.simulation.checkers import Checker
-    from tests.simulation.processes import Scope
+    from tests.simulation.scope import Scope
 
 LATE_US = 200_000
 """After this time a call that the head knows to be cancelled does not start, and one that can be interrupted has been:

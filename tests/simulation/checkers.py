@@ -27,8 +27,9 @@ from tests.simulation.items import Items
 from tests.simulation.options import UNIT
 from tests.simulation.oracle import Oracle
 from tests.simulation.places import NOWHERE, Place, Places
-from tests.simulation.processes import CANCELLED, TAINT, Scope, spec_of
+from tests.simulation.processes import CANCELLED, TAINT, spec_of
 from tests.simulation.require import require
+from tests.simulation.scope import Scope
 from tests.simulation.steps import ACTOR, METHOD, STREAMING, TASK, Function, MakeGroup, Workload
 from tests.simulation.world import World
 
@@ -342,6 +343,7 @@ class Checker:
         """The process is gone."""
         self.hosts[executor.agent.host].uses.pop(executor.number, None)
         self.items.client_died(executor.number)
+        self.world.counters["deaths with several calls"] += len(executor.running) > 1
         ended = [message.id for message in executor.outbox if isinstance(message, Done | Returned)]
         for id in executor.running:
             del self.running[id]
@@ -351,6 +353,7 @@ class Checker:
                 lost[id] = None
             elif id not in lost:
                 self.unsaid[id] += 1
+                self.world.counters["ends that were not told"] += 1
         for actor, number in list(self.alive.items()):
             if number == executor.number:
                 del self.alive[actor]

@@ -8,7 +8,8 @@ from mpi_runtime.scheduler.effects import Answer, Demand, Item
 from mpi_runtime.scheduler.events import Query
 from mpi_runtime.transport import codec
 from tests.simulation.agents import Agent
-from tests.simulation.processes import MESSAGES, Pause, Process, Program, Scope, TaintedError
+from tests.simulation.processes import MESSAGES, Process
+from tests.simulation.scope import Pause, Program, Scope, TaintedError
 from tests.simulation.steps import Get, Open, Step, Take
 from tests.simulation.world import DRIVER, Head, Line, World
 

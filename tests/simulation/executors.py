@@ -17,19 +17,8 @@ from mpi_runtime.scheduler.events import Call, Done, Returned, Spec, Value, Yiel
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import Drained
 from tests.simulation import oracle
-from tests.simulation.processes import (
-    CANCELLED,
-    MESSAGES,
-    TAINT,
-    CallInterruptedError,
-    Content,
-    Message,
-    Pause,
-    Process,
-    Program,
-    Scope,
-    TaintedError,
-)
+from tests.simulation.processes import CANCELLED, MESSAGES, TAINT, Content, Message, Process
+from tests.simulation.scope import CallInterruptedError, Pause, Program, Scope, TaintedError
 from tests.simulation.steps import ACTOR, TASK, Await, Job, Signal, Yield
 from tests.simulation.world import Line, World
 
@@ -195,7 +184,10 @@ class Executor(Process):
         if len(self.running) > 1:
             world.counters["calls beside others"] += 1
         world.checker.started(self, call, caller, order)
-        if world.counters["deaths"] < world.options.deaths_max and world.chance(world.options.deaths):
+        if running.job.kills:
+            world.at(0, self._kill)
+        deaths = world.options.deaths * (5 if running.job.is_fragile else 1)
+        if world.counters["deaths"] < world.options.deaths_max and world.chance(deaths):
             cause = world.rng.choice(("was killed by signal 11", "exited with code 1", "ran out of memory"))
             world.at(world.rng.choice((0, 50, 3000, 100_000)), lambda: self._fault(cause))
         running.program = self._program(running, entries)
@@ -383,6 +375,13 @@ class Executor(Process):
         if self.alive and self.world.now < self.world.options.faults_until_us:
             self.world.counters["deaths"] += 1
             self.die(cause)
+
+    def _kill(self) -> None:
+        """A call ends its own process."""
+        if self.alive:
+            self.world.counters["killers"] += 1
+            self.world.counters["deaths"] += 1
+            self.die("was killed by signal 9")
 
     def die(self, cause: str) -> None:
         """The process is gone: what it had not sent is lost, and its agent hears of it after all that it had sent."""

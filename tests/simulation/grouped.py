@@ -40,6 +40,10 @@ class GroupAuthor(CancelAuthor):
             choices += [self.section] * 3
         return choices
 
+    def always(self) -> list[Callable[[Scope], object]]:
+        """A section with groups, where there are any."""
+        return super().always() + [self.section] * (self.groups_left > 0)
+
     def section(self, scope: Scope) -> None:
         """One group or two, of which the second may have to wait for the end of the first.
 

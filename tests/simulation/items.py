@@ -50,6 +50,7 @@ class Items:
 
     def heard(self, event: Yielded) -> None:
         """The head hears of an item."""
+        self._checker.world.counters["items again"] += event.index < self._heard.get(event.call, 0)
         self._heard[event.call] = max(self._heard.get(event.call, 0), event.index + 1)
 
     def came(self, call: bytes, id: bytes, position: int) -> None:

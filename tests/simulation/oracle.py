@@ -50,7 +50,7 @@ class Thing:
 
 def digest(*parts: bytes | int) -> bytes:
     """A short name for what was computed from these."""
-    text = b"|".join(part if isinstance(part, bytes) else str(part).encode() for part in parts)
+    text = b"|".join([part if isinstance(part, bytes) else b"%d" % part for part in parts])
     return blake2b(text, digest_size=8).digest()
 
 

@@ -217,6 +217,10 @@ class Job:
     """How many attempts raise; -1: all."""
     raises_at: int = 0
     """After how many of its steps."""
+    kills: bool = False
+    """Whether it ends its process, each time as it begins."""
+    is_fragile: bool = False
+    """Its process dies in the middle of it five times as often as others."""
     keeps: bool = False
     """For creations: the actor keeps the references that it was given."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.simulation.options import UNIT
-from tests.simulation.steps import METHOD, STREAMING, Compute, Drop, Forget, Put, Submit, Take, Yield
+from tests.simulation.steps import METHOD, STREAMING, Compute, Drop, Forget, Get, Put, Submit, Take, Yield
 from tests.simulation.workload import Author, Scope
 
 
@@ -16,17 +16,36 @@ class StreamAuthor(Author):
         """Those of every program, and streams."""
         choices = super().choices(scope)
         if self.options.streams:
-            choices += [self.stream] * 4
+            choices += [self.stream] * 3
+            if scope.depth == 0:
+                choices += [self.consumer]
         return choices
 
     def always(self) -> list[Callable[[Scope], object]]:
-        """A stream, where there are any."""
-        return super().always() + [self.stream] * self.options.streams
+        """Streams, where there are any."""
+        return super().always() + [self.stream, self.consumer] * self.options.streams
 
     def stream(self, scope: Scope) -> None:
         """A task that yields."""
         cpu = self.rng.choice((0, UNIT // 2, UNIT, UNIT))
         self.begin(scope, -1, cpu=cpu, max_retries=self.rng.choice((0, 2, -1)))
+
+    def consumer(self, scope: Scope) -> None:
+        """A task that takes the items of calls that wait for that: it may die meanwhile."""
+        inner = Scope(100)
+        for _ in range(self.rng.choice((1, 2))):
+            yielding = Scope(100)
+            yielding.steps = [Yield(self.size()) for _ in range(3)]
+            function = self.function(num_returns=STREAMING, backpressure=1, cpu=0, duration_us=100)
+            slot = inner.take(4)
+            inner.steps.append(Submit(self.job(function, yielding), slot))
+            inner.steps += [Take(slot, slot + 1, 1), Compute(self.rng.choice((2000, 100_000))), Take(slot, slot + 2, 3)]
+            inner.usable += [slot + 1, slot + 2, slot + 3]
+        inner.steps.append(Get(self.some(inner.usable, 3)))
+        function = self.function(cpu=UNIT, duration_us=4000, max_retries=self.rng.choice((0, 3)))
+        slot = scope.take()
+        scope.steps.append(Submit(self.job(function, inner, is_fragile=True), slot))
+        scope.usable.append(slot)
 
     def stream_method(self, scope: Scope, handle: int, group: str) -> None:
         """A method that yields."""

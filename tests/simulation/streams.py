@@ -13,7 +13,8 @@ from mpi_runtime.scheduler.effects import Demand, Item
 from mpi_runtime.scheduler.events import Consumed
 
 if TYPE_CHECKING:
-    from tests.simulation.processes import Process, Program, Scope
+    from tests.simulation.processes import Process
+    from tests.simulation.scope import Program, Scope
     from tests.simulation.steps import Take
 
 ALL = 1 << 62
@@ -92,6 +93,7 @@ class Streams:
         if stream is None or stream.scope is not scope or stream.slot != slot:
             return b""
         del self._open[call]
+        self._process.world.counters["streams given up"] += call not in self._process.values
         self._process.drop(list(stream.items))
         self._process.world.checker.items.taken[call] = ALL
         if stream.counts:

@@ -13,6 +13,7 @@ from mpi_runtime.scheduler.objects import Object
 from mpi_runtime.scheduler.resources import Grant, Pool, Request, copy_of, give_back, take
 from mpi_runtime.scheduler.state import Client, State
 from mpi_runtime.scheduler.tasks import Task
+from tests.simulation import planted
 from tests.simulation.agents import Agent
 from tests.simulation.options import random_options
 from tests.simulation.run import FailedError, simulate
@@ -210,6 +211,7 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     calls_go_to_any_bundle,
     a_strict_group_is_placed_as_a_soft_one,
     a_node_that_was_asked_for_is_forgotten,
+    *planted.BUGS,
 ]
 
 

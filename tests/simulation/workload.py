@@ -222,8 +222,10 @@ class Author:
         scope.usable.append(slot)
 
     def burst(self, scope: Scope) -> None:
-        """Many short calls of one function, and now and then a long one among them."""
+        """Many short calls of one function, now and then a long one among them, or some that kill their process."""
         function = self.function(duration_us=self.rng.choice((10, 200, 1500)), max_retries=1)
+        may_kill = self.options.deaths and self.rng.random() < 0.5
+        killer = self.function(duration_us=50, max_retries=3) if may_kill else None
         slots = []
         for _ in range(self.rng.randint(10, 40)):
             inner = Scope(0)
@@ -231,6 +233,10 @@ class Author:
             slot = scope.take()
             scope.steps.append(Submit(self.job(function, inner), slot))
             slots.append(slot)
+            if killer is not None and self.rng.random() < 0.15:
+                inner = Scope(0)
+                inner.steps.append(Compute(50))
+                scope.steps.append(Submit(self.job(killer, inner, kills=True), scope.take()))
         scope.usable.extend(slots)
 
     def crossing(self, scope: Scope) -> None:

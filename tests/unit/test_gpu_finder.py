@@ -78,3 +78,8 @@ def test_stated_devices_have_the_users_numbers(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6")
     gpus = Gpus(Finder(sys.path), 1.0, 2, "none")
     assert gpus.variables(["stated-0001"]) == {"CUDA_VISIBLE_DEVICES": "6"}
+
+
+def test_who_wants_no_gpus_does_not_wait(path: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    show(monkeypatch, {**machines.v100_pairs(), "delay_s": 1000})
+    assert Gpus(Finder(path), 1000.0, 0, "none").report == Report()

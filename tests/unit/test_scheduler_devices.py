@@ -104,8 +104,8 @@ def test_memory_is_not_promised_twice() -> None:
         assert free(cluster)["gpu_memory"] == 20 * GIB
         executor = cluster.placed(first)
         cluster.placed(second)
-        waiting = [cluster.submit(cpu=0, gpu=0.5), cluster.submit(cpu=0, gpu=1)]
-        assert cluster.explain(waiting[0])["why"].startswith("It needs 0.5 GPU.")
+        waiting = cluster.submit(cpu=0, gpu=0.5)
+        assert cluster.explain(waiting)["why"].startswith("It needs 0.5 GPU.")
         quarter = cluster.submit(cpu=0, gpu=0.25, name="quarter")
         cluster.placed(quarter)
         cluster.died(executor, first)
@@ -233,3 +233,30 @@ def test_nothing_is_kept_for_a_call_that_waits_for_devices_of_actors() -> None:
         cluster.placed(cluster.submit(name="other"))
         task = cluster.submit(cpu=0, gpu=1, name="task")
         cluster.placed(task)
+
+
+def test_shares_do_not_keep_a_device_from_being_whole_for_ever() -> None:
+    with cluster_of(joined(0, 0, gpu(0))) as cluster:
+        first, second = (cluster.submit(cpu=0, gpu=0.5) for _ in range(2))
+        executors = cluster.running(first, second)
+        whole = cluster.submit(cpu=1, gpu=1, name="whole")
+        later = [cluster.submit(cpu=0, gpu=0.5) for _ in range(3)]
+        cluster.done(executors[0], first, us=10_000_000)
+        cluster.forget()
+        assert cluster.explain(later[0])["why"].endswith("(kept for a larger request).")
+        task = cluster.submit(name="a task that needs no GPU")
+        cluster.placed(task)
+        cluster.done(executors[1], second, us=10_000_000)
+        assert cluster.placed(whole) in executors
+        cluster.forget()
+
+
+def test_cpus_that_a_call_for_gpus_needs_are_kept_for_it() -> None:
+    with cluster_of(joined(0, 0, gpu(0), gpu(1))) as cluster:
+        calls = [cluster.submit(cpu=0, gpu=1) for _ in range(2)]
+        cluster.running(*calls)
+        cluster.submit(cpu=2, gpu=2, name="both")
+        others = [cluster.submit(name="other") for _ in range(3)]
+        cluster.running(*others[:2])
+        assert cluster.explain(others[2])["why"].endswith("(kept for a larger request).")
+        cluster.nothing()

@@ -340,3 +340,23 @@ def test_an_executor_whose_calls_wait_for_copies_is_not_stuck() -> None:
         cluster.nothing()
         cluster.rank_says(Fetched(1, far, 0))
         assert cluster.placed(ids[0]) == cluster.placed(ids[1])
+
+
+def test_parts_of_a_cpu_do_not_keep_out_a_call_that_wants_all_of_it() -> None:
+    with Cluster().node(cpus=1) as cluster:
+        first, second = cluster.submit(name="half", cpu=0.5), cluster.submit(name="half", cpu=0.5)
+        running = dict(zip(cluster.running(first, second), (first, second), strict=True))
+        whole = cluster.submit(name="whole")
+        for _ in range(20):
+            cluster.submit(name="half", cpu=0.5)
+        sent: list[bytes] = []
+        while whole not in sent:
+            assert running, "nothing runs, and it was not started"
+            executor, id = running.popitem()
+            cluster.submit(name="half", cpu=0.5)
+            cluster.done(executor, id)
+            calls = {to: effect.id for _, to, effect in cluster.recorded if type(effect) is Call}
+            running.update(calls)
+            sent += calls.values()
+            assert len(sent) < 20
+            cluster.forget()

@@ -88,6 +88,17 @@ def test_items_of_a_client_that_has_died_are_freed() -> None:
         assert len(cluster.state.objects) == 2  # what the driver has of the parent, and the call
 
 
+def test_a_call_does_not_wait_for_a_client_that_has_died() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        parent = cluster.submit(max_retries=0)
+        outer = cluster.placed(parent)
+        call = cluster.submit(name="g", num_returns=STREAMING, backpressure=1, client=outer)
+        executor = cluster.placed(call)
+        cluster.died(outer, running=parent)
+        assert cluster.one(Demand, to=executor) == Demand(call, ALL)
+        cluster.told(parent)
+
+
 def test_an_item_of_a_call_that_was_given_up_is_freed() -> None:
     with Cluster().node() as cluster:
         call, executor = stream(cluster, max_retries=0)

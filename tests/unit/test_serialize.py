@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpi_runtime.errors import DeviceUnavailableError, is_about_device
 from mpi_runtime.objects import serialize
 from mpi_runtime.objects.serialize import ALIGNMENT, Serialized, Slot, dumps, dumps_arguments, loads
 
@@ -136,3 +137,46 @@ def test_the_layout_is_as_documented() -> None:
     start += -start % ALIGNMENT
     assert data[start:] == bytes(range(5))
     assert serialize.loads(data).tolist() == [0, 1, 2, 3, 4]
+
+
+class OnDevice:
+    """Reads back as an array of a GPU does where there is none."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return fail, (self.error,)
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+class CudaError(RuntimeError):
+    """As cupy's."""
+
+    __module__ = "cupy_backends.cuda.api.runtime"
+
+
+@pytest.mark.parametrize("error", [
+    ModuleNotFoundError("No module named 'cupy'", name="cupy"), ModuleNotFoundError("none", name="cupy._core.core"),
+    RuntimeError("Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False"),
+], ids=str)  # fmt: skip
+def test_an_array_of_a_gpu_where_there_is_none(error: Exception) -> None:
+    data = serialize.dumps(OnDevice(error)).inline()
+    with pytest.raises(DeviceUnavailableError, match=r"x\.get\(\) with cupy") as caught:
+        serialize.loads(data)
+    assert isinstance(caught.value.__cause__, type(error))
+
+
+@pytest.mark.parametrize(
+    "error", [ModuleNotFoundError("no", name="mine"), RuntimeError("no"), KeyError("CUDA")], ids=repr
+)
+def test_other_errors_of_reading_are_left_alone(error: Exception) -> None:
+    with pytest.raises(type(error)):
+        serialize.loads(serialize.dumps(OnDevice(error)).inline())
+
+
+def test_errors_of_cupy_are_about_devices() -> None:
+    assert is_about_device(CudaError("cudaErrorInsufficientDriver"))

@@ -1,0 +1,144 @@
+"""What does a GPU task cost beside the same product in a bare loop, and what is a warm executor worth?
+
+Products of two matrices that lie on the device already, as tasks and in a loop inside one task, which is what a bare
+program with cupy does: `python -m benchmarks.gpu_matmul`, with `--quick` for small ones. Where there is no GPU, or no
+cupy that can use it, the same program computes with numpy on a CPU and says so: its logic is tested, not its speed.
+"""
+
+import argparse
+import itertools
+import time
+from statistics import median
+from typing import Any
+
+import mpi_runtime as ray
+
+SIZES = {"cupy": (1024, 2048, 4096, 8192, 16384), "numpy": (64, 128)}
+TYPES = {"cupy": ("float32", "float16"), "numpy": ("float32",)}
+TASKS = 50
+SHARES = (1, 2, 4, 8)
+_operands: dict[tuple[int, str], tuple[Any, Any]] = {}
+"""What lies on the device, in the process of an executor."""
+
+
+def library() -> Any:
+    """Cupy if this task has a GPU and cupy can use it, else numpy."""
+    if ray.get_gpu_ids():
+        try:
+            import cupy
+        except ImportError:
+            pass
+        else:
+            if cupy.cuda.is_available():
+                return cupy
+    import numpy
+
+    return numpy
+
+
+def finish(xp: Any) -> None:
+    """Wait until the device has done what it was told."""
+    if xp.__name__ == "cupy":
+        xp.cuda.Device().synchronize()
+
+
+def operands(n: int, kind: str) -> tuple[Any, Any]:
+    """Two matrices with random content, made once in a process."""
+    if (n, kind) not in _operands:
+        import numpy
+
+        xp = library()
+        _operands.clear()  # there may be room for one pair only
+        made = (numpy.random.default_rng(seed).random((n, n), dtype=numpy.float32).astype(kind) for seed in (1, 2))
+        first, second = (xp.asarray(one) for one in made)
+        _operands[n, kind] = first, second
+    return _operands[n, kind]
+
+
+@ray.remote(num_cpus=0)
+def loop(n: int, kind: str, count: int) -> float:
+    """Seconds for one product in a bare loop, each awaited."""
+    xp = library()
+    a, b = operands(n, kind)
+    _ = a @ b  # the library's own start
+    finish(xp)
+    start = time.perf_counter()
+    for _ in range(count):
+        _ = a @ b
+        finish(xp)
+    return (time.perf_counter() - start) / count
+
+
+@ray.remote(num_cpus=0)
+def product(n: int, kind: str) -> str:
+    """One product; which library made it."""
+    xp = library()
+    a, b = operands(n, kind)
+    _ = a @ b
+    finish(xp)
+    return str(xp.__name__)
+
+
+def by_task(n: int, kind: str, count: int, options: dict[str, Any]) -> tuple[float, float]:
+    """Seconds for one product as a task: one after the other, and all submitted at once."""
+    task = product.options(**options)
+    ray.get([task.remote(n, kind) for _ in range(3)])
+    single = []
+    for _ in range(count):
+        start = time.perf_counter()
+        ray.get(task.remote(n, kind))
+        single.append(time.perf_counter() - start)
+    start = time.perf_counter()
+    ray.get([task.remote(n, kind) for _ in range(count)])
+    return median(single), (time.perf_counter() - start) / count
+
+
+def cold(number: int, options: dict[str, Any]) -> float:
+    """Seconds for a small product in a process that has to be started for it."""
+    other = {"env_vars": {"MPI_RUNTIME_BENCHMARK": str(number)}}
+    start = time.perf_counter()
+    ray.get(product.options(runtime_env=other, **options).remote(64, "float32"))
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """Print all of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="the smallest sizes only")
+    quick = parser.parse_args().quick
+    ray.init(resources={"lane": 1})
+    has_gpus = bool(ray.cluster_resources().get("GPU"))
+    # One lane: however many devices or processors there are, one process at a time computes.
+    whole: dict[str, Any] = {"resources": {"lane": 1}, **({"num_gpus": 1} if has_gpus else {})}
+    used = ray.get(product.options(**whole).remote(64, "float32"))
+    if not has_gpus:
+        print("skipped: GPUs. There is none here; what follows is numpy on a CPU, and says nothing of GPUs")
+    elif used == "numpy":
+        print("skipped: cupy. It is not installed or cannot use the GPU; what follows is numpy on a CPU")
+    else:
+        names = ray.get(ray.remote(lambda: [gpu.name for gpu in ray.get_gpus()]).options(**whole).remote())
+        print(f"cupy on {names[0]}")
+    sizes, count = SIZES[used][: 1 if quick else None], 5 if quick else TASKS
+    print("     n type          loop  one by one   at once   TFLOP/s  ratio  overhead")
+    for n, kind in itertools.product(sizes, TYPES[used]):
+        bare = ray.get(loop.options(**whole).remote(n, kind, count))
+        single, many = by_task(n, kind, count, whole)
+        print(
+            f"{n:6} {kind:8} {bare * 1e3:6.3f} ms {single * 1e3:8.3f} ms {many * 1e3:6.3f} ms "
+            f"{2 * n**3 / many / 1e12:9.3f} {bare / many:6.3f} {(single - bare) * 1e3:6.3f} ms"
+        )
+    print(f"cold executor: {median(cold(number, whole) for number in range(3)) * 1e3:.0f} ms to the first result")
+    if not has_gpus:
+        print("skipped: shares of a GPU")
+        return
+    one = 0.0
+    for parts in SHARES[: 2 if quick else None]:
+        share = {"num_gpus": 1 / parts}
+        each = ray.get([loop.options(**share).remote(sizes[0], "float32", count) for _ in range(parts)])
+        rate = sum(1 / seconds for seconds in each)
+        one = one or rate
+        print(f"{parts} process(es) with 1/{parts} each: {rate:.0f} products/s, {rate / one:.2f} of one process")
+
+
+if __name__ == "__main__":
+    main()

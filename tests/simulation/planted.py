@@ -1,0 +1,168 @@
+"""Bugs to be planted: in cancelling, in actors that take several calls at a time, in calls that yield."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mpi_runtime.scheduler import actors, cancel, endings, streams
+from mpi_runtime.scheduler.effects import Cancel, RankEffect
+from mpi_runtime.scheduler.events import Consumed, ExecutorDied, Yielded
+from mpi_runtime.scheduler.nodes import Executor
+from mpi_runtime.scheduler.objects import free_extent
+from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler.tasks import Task
+
+
+def a_cancelled_call_is_queued_again(patch: pytest.MonkeyPatch) -> None:
+    cancel_one = cancel.cancel_one
+
+    def planted(state: State, task: Task, force: bool, now: int) -> None:
+        cancel_one(state, task, force, now)
+        task.is_cancelled = False
+
+    patch.setattr(cancel, "cancel_one", planted)
+
+
+def a_running_call_is_not_interrupted(patch: pytest.MonkeyPatch) -> None:
+    to_rank = State.to_rank
+
+    def planted(self: State, rank: int, effect: RankEffect) -> None:
+        if not isinstance(effect, Cancel):
+            to_rank(self, rank, effect)
+
+    patch.setattr(State, "to_rank", planted)
+
+
+def a_cancelled_call_waits_for_the_one_before_it(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(cancel, "ask_for_the_rest", lambda state, executor: None)
+
+
+def what_a_cancelled_call_has_submitted_runs_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(cancel, "children", lambda task: [])
+
+
+def a_cancelled_call_keeps_its_arguments(patch: pytest.MonkeyPatch) -> None:
+    cancelled = endings.cancelled
+
+    def planted(state: State, task: Task) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(endings, "release_arguments", lambda state, task: None)
+            cancelled(state, task)
+
+    patch.setattr(endings, "cancelled", planted)
+
+
+def a_busy_group_holds_up_others(patch: pytest.MonkeyPatch) -> None:
+    def planted(actor: actors.Actor, executor: Executor, group: str) -> int:
+        return actors.ACTOR_CALLS_MAX - len(executor.in_hand)
+
+    patch.setattr(actors, "room_for", planted)
+
+
+def an_actor_gets_calls_only_when_it_has_none(patch: pytest.MonkeyPatch) -> None:
+    pump = actors.pump
+
+    def planted(state: State, actor: actors.Actor) -> None:
+        if actor.executor is None or not actor.executor.in_hand:
+            pump(state, actor)
+
+    patch.setattr(actors, "pump", planted)
+
+
+def calls_beside_others_are_thought_not_to_have_run(patch: pytest.MonkeyPatch) -> None:
+    executor_died = actors.executor_died
+
+    def planted(
+        state: State, actor: actors.Actor, executor: Executor, in_hand: list[Task], event: ExecutorDied
+    ) -> None:
+        spec = actor.creation.function.spec
+        concurrency, spec.concurrency = spec.concurrency, {}
+        executor_died(state, actor, executor, in_hand, event)
+        spec.concurrency = concurrency
+
+    patch.setattr(actors, "executor_died", planted)
+
+
+def calls_overtake_one_that_waits_for_an_argument(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(actors, "out_of_order", lambda actor: bool(actor.creation.function.spec.concurrency))
+
+
+def items_are_told_again_by_a_second_attempt(patch: pytest.MonkeyPatch) -> None:
+    yielded = streams.yielded
+
+    def planted(state: State, executor: Executor, event: Yielded) -> None:
+        task = executor.in_hand.get(event.call)
+        if task is not None:
+            task.yielded = min(task.yielded, event.index)
+        yielded(state, executor, event)
+
+    patch.setattr(streams, "yielded", planted)
+
+
+def an_item_is_lost(patch: pytest.MonkeyPatch) -> None:
+    yielded = streams.yielded
+
+    def planted(state: State, executor: Executor, event: Yielded) -> None:
+        task = executor.in_hand.get(event.call)
+        if task is not None and task.call.attempt:
+            task.yielded = max(task.yielded, 1)
+        yielded(state, executor, event)
+
+    patch.setattr(streams, "yielded", planted)
+
+
+def more_is_demanded_than_was_taken(patch: pytest.MonkeyPatch) -> None:
+    consumed = streams.consumed
+
+    def planted(state: State, event: Consumed) -> None:
+        event.count += 1
+        consumed(state, event)
+
+    patch.setattr(streams, "consumed", planted)
+
+
+def a_dead_client_is_waited_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(streams, "client_died", lambda state, executor: None)
+
+
+def references_in_items_are_not_held(patch: pytest.MonkeyPatch) -> None:
+    yielded = streams.yielded
+
+    def planted(state: State, executor: Executor, event: Yielded) -> None:
+        event.value.holds.clear()
+        yielded(state, executor, event)
+
+    patch.setattr(streams, "yielded", planted)
+
+
+def items_are_freed_when_they_come(patch: pytest.MonkeyPatch) -> None:
+    yielded = streams.yielded
+
+    def planted(state: State, executor: Executor, event: Yielded) -> None:
+        yielded(state, executor, event)
+        place = event.value.stored
+        if place is not None and state.extents.get((place.rank, place.offset)) == event.id:
+            free_extent(state, place)
+
+    patch.setattr(streams, "yielded", planted)
+
+
+BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
+    a_cancelled_call_is_queued_again,
+    a_running_call_is_not_interrupted,
+    a_cancelled_call_waits_for_the_one_before_it,
+    what_a_cancelled_call_has_submitted_runs_on,
+    a_cancelled_call_keeps_its_arguments,
+    a_busy_group_holds_up_others,
+    an_actor_gets_calls_only_when_it_has_none,
+    calls_beside_others_are_thought_not_to_have_run,
+    calls_overtake_one_that_waits_for_an_argument,
+    items_are_told_again_by_a_second_attempt,
+    an_item_is_lost,
+    more_is_demanded_than_was_taken,
+    a_dead_client_is_waited_for,
+    references_in_items_are_not_held,
+    items_are_freed_when_they_come,
+]
