@@ -7,24 +7,21 @@ environment. Needs root, iproute2 and util-linux. All of it goes with the proces
 
 from __future__ import annotations
 
-import os
-import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from tests.helpers import MARK, ROOT, Program, mpi_python, start_command, wait_until
+from tests.helpers import MARK, Program, mpi_python, start_command
+from tests.hosts import namespaces
+from tests.hosts.namespaces import ENTER, child, connect, enter, hold, kept
 
 SUBNET = "10.78.0"
 TOOLS = ("ip", "unshare", "nsenter", "mount")
-UNSHARE = ("unshare", "--net", "--uts", "--ipc", "--mount", "--propagation", "private", "--fork", "--kill-child")
-ENTER = ("--net", "--uts", "--ipc", "--mount")
 
 # Run by each host's first process: {place} is visible to all hosts under its own name, {kept} too.
 _FIRST = """
@@ -73,7 +70,7 @@ class Lab:
 
     def enter(self, host: str) -> list[str]:
         """Return the words that run the command after them on a host."""
-        return ["nsenter", "--target", str(self.hosts[host]), *ENTER, "--"]
+        return enter(self.hosts[host])
 
     def mpirun(
         self,
@@ -119,13 +116,7 @@ _numbers = count(1)
 
 def missing() -> str:
     """Return why there can be no lab here, or nothing."""
-    if os.geteuid():
-        return "hosts are made of namespaces: run as root"
-    absent = [tool for tool in TOOLS if not shutil.which(tool)]
-    if absent:
-        return f"hosts are made with {', '.join(absent)}: install iproute2 and util-linux"
-    tried = subprocess.run([*UNSHARE, "ip", "link", "add", "br0", "type", "bridge"], capture_output=True, text=True)
-    return f"this machine does not let us make hosts: {tried.stderr.strip()}" if tried.returncode else ""
+    return namespaces.missing(TOOLS, "iproute2 and util-linux")
 
 
 @contextmanager
@@ -135,7 +126,7 @@ def lab(number: int) -> Iterator[Lab]:
     place.chmod(0o755)
     holders: list[subprocess.Popen[str]] = []
     try:
-        switch = _hold(
+        switch = hold(
             ["sh", "-c", "ip link add br0 type bridge && ip link set br0 up && echo ready; exec sleep infinity"]
         )
         holders.append(switch)
@@ -145,47 +136,17 @@ def lab(number: int) -> Iterator[Lab]:
         ssh = place / "ssh"
         ssh.write_text(_SSH.format(place=place, enter=" ".join(ENTER), mark=MARK))
         ssh.chmod(0o755)
-        # Of what lies below /tmp only what programs need is seen by all hosts.
-        kept = [path for path in {place, ROOT, Path(sys.prefix), Path(sys.base_prefix)} if path.is_relative_to("/tmp")]
+        words = kept(place)
         hosts = {}
         for index, name in enumerate(names):
             (place / f"{name}.boot_id").write_text(Path("/proc/sys/kernel/random/uuid").read_text())
-            words = " ".join(shlex.quote(str(path)) for path in kept)
-            holder = _hold(["sh", "-c", _FIRST.format(name=name, place=place, kept=words)])
+            holder = hold(["sh", "-c", _FIRST.format(name=name, place=place, kept=words)])
             holders.append(holder)
-            hosts[name] = _child(holder)
+            hosts[name] = child(holder)
             (place / f"{name}.pid").write_text(str(hosts[name]))
-            _connect(_child(switch), hosts[name], name, f"{SUBNET}.{index + 1}")
+            connect(child(switch), hosts[name], name, f"{SUBNET}.{index + 1}")
         yield Lab(place, hosts)
     finally:
         for holder in holders:
-            holder.kill()  # and `unshare --kill-child` its child, whose namespaces go with it
-            holder.wait()
-            assert holder.stdout is not None
-            holder.stdout.close()
+            namespaces.end(holder)
         shutil.rmtree(place)
-
-
-def _hold(command: Sequence[str]) -> subprocess.Popen[str]:
-    """A process that holds new namespaces; returns when it is ready."""
-    holder = subprocess.Popen([*UNSHARE, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-    assert holder.stdout is not None
-    if holder.stdout.readline() != "ready\n":
-        raise OSError(f"namespaces could not be made: {command}")
-    return holder
-
-
-def _child(holder: subprocess.Popen[str]) -> int:
-    children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children")
-    return int(wait_until(lambda: children.read_text().split(), what="the first process of a host")[0])
-
-
-def _connect(switch: int, host: int, name: str, address: str) -> None:
-    link = f"ip link add {name} netns {switch} type veth peer name eth0 netns {host}"
-    subprocess.run(link.split(), check=True)
-    for pid, line in (
-        (switch, f"ip link set {name} master br0 up"),
-        (host, f"ip addr add {address}/24 dev eth0"),
-        (host, "ip link set eth0 up"),
-    ):
-        subprocess.run(["nsenter", "--target", str(pid), "--net", "--", *line.split()], check=True)

@@ -14,7 +14,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +25,8 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import MARK, OPENMPI_ENVIRONMENT, ROOT, Program, mpi_python, start_command, wait_until
+from tests.hosts import namespaces
+from tests.hosts.namespaces import child, connect, end, enter, hold, kept
 
 NODES = 6
 STEADY = 3
@@ -35,7 +36,6 @@ GPUS = 4
 SUBNET = "10.77.0"
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "ip", "unshare", "nsenter", "mount")
 PACKAGES = "munge slurmctld slurmd slurm-client libpmix2 iproute2"
-UNSHARE = ("unshare", "--net", "--uts", "--ipc", "--mount", "--propagation", "private", "--fork", "--kill-child")
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL")
 START_LIMIT_S = 60.0
 JOB_LIMIT_S = 90.0
@@ -69,13 +69,13 @@ SchedulerParameters=bf_interval=1,sched_interval=5,batch_sched_delay=0,sched_min
 SlurmdParameters=config_overrides
 ReturnToService=2
 JobRequeue=1
-# All quick: a node is down after 10 s of silence, SIGKILL comes 5 s after SIGTERM.
+# All quick: a node is down after 10 s of silence, SIGKILL comes 10 s after SIGTERM.
 SlurmctldTimeout=10
 SlurmdTimeout=10
 MessageTimeout=5
 TCPTimeout=2
 BatchStartTimeout=10
-KillWait=5
+KillWait=10
 UnkillableStepTimeout=15
 CompleteWait=0
 WaitTime=0
@@ -200,7 +200,7 @@ class Cluster:
         return start_command(self._on_login(command, cwd), env=env)
 
     def _on_login(self, command: Sequence[str], cwd: Path | None) -> list[str]:
-        return [*_enter(self.login), "sh", "-c", 'cd "$0" && exec "$@"', str(cwd or self.place), *command]
+        return [*enter(child(self.login)), "sh", "-c", 'cd "$0" && exec "$@"', str(cwd or self.place), *command]
 
     def sbatch(self, script: str, *options: str, app: str = "", mpi: str = "openmpi", cwd: Path | None = None) -> str:
         """Submit a batch script, beside a program `app.py`, and return the job's id."""
@@ -262,18 +262,16 @@ class Cluster:
     def crash(self, name: str, silently: bool) -> None:
         """End all processes of a node at once; silently: as when it loses its power, its peers get no word of it."""
         if silently:
-            subprocess.run([*_enter(self.login), "ip", "link", "set", name, "down"], check=True)
-        _end(self.nodes.pop(name))
+            subprocess.run([*enter(child(self.login)), "ip", "link", "set", name, "down"], check=True)
+        end(self.nodes.pop(name))
 
     def start_node(self, name: str) -> None:
         """Start a node."""
         number = int(name[1:])
-        kept = [path for path in {ROOT, Path(sys.prefix), Path(sys.base_prefix)} if path.is_relative_to("/tmp")]
-        words = " ".join(shlex.quote(str(path)) for path in [*kept, self.place])
-        text = _NODE.format(name=name, place=self.place, kept=words)
-        holder = _hold(["--pid", "--mount-proc", "bash", "-c", text], SLURM_CONF=str(self.place / "slurm.conf"))
+        text = _NODE.format(name=name, place=self.place, kept=kept(self.place))
+        holder = hold(["--pid", "--mount-proc", "bash", "-c", text], _daemon_environment(self.place))
         self.nodes[name] = holder
-        _connect(_child(self.login), _child(holder), name, f"{SUBNET}.{number}")
+        connect(child(self.login), child(holder), name, f"{SUBNET}.{number}")
         assert holder.stdin is not None
         holder.stdin.write("begin\n")
         holder.stdin.flush()
@@ -291,27 +289,15 @@ class Cluster:
 _numbers = count(1)
 
 
-def missing() -> str:
-    """Return why there can be no cluster here, or nothing."""
-    if os.geteuid():
-        return "the nodes of a Slurm cluster are made of namespaces: run as root"
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    absent = [tool for tool in TOOLS if not shutil.which(tool, path=path)]
-    if absent:
-        return f"a Slurm cluster takes {', '.join(absent)}: on Debian, install {PACKAGES}"
-    tried = subprocess.run([*UNSHARE, "ip", "link", "add", "br0", "type", "bridge"], capture_output=True, text=True)
-    return f"this machine does not let us make hosts: {tried.stderr.strip()}" if tried.returncode else ""
-
-
 @contextmanager
 def cluster() -> Iterator[Cluster]:
     """A cluster, until the block is left; where there can be none the test is skipped."""
-    if reason := missing():
+    if reason := namespaces.missing(TOOLS, PACKAGES):
         pytest.skip(reason)
     place = Path(tempfile.mkdtemp(prefix="mrs-", dir="/tmp"))
     place.chmod(0o755)
     _write_configuration(place)
-    login = _hold(["bash", "-c", _LOGIN.format(place=place, subnet=SUBNET)])
+    login = hold(["bash", "-c", _LOGIN.format(place=place, subnet=SUBNET)], _daemon_environment(place))
     made = Cluster(place, login)
     try:
         _start_daemon(made, "munged", "--foreground", "--force", f"--socket={place}/munge/socket",
@@ -325,7 +311,7 @@ def cluster() -> Iterator[Cluster]:
         yield made
     finally:
         for holder in [*made.nodes.values(), login]:
-            _end(holder)
+            end(holder)
         for daemon in made.daemons:
             daemon.kill()
             daemon.wait()
@@ -363,51 +349,14 @@ def _write_configuration(place: Path) -> None:
 def _start_daemon(made: Cluster, *command: str) -> None:
     with open(made.place / f"log/{command[0]}.out", "ab") as out:
         daemon = subprocess.Popen(
-            [*_enter(made.login), *command],
+            [*enter(child(made.login)), *command],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SLURM_CONF": str(made.place / "slurm.conf")},
+            env=_daemon_environment(made.place),
         )
     made.daemons.append(daemon)
 
 
-def _enter(holder: subprocess.Popen[str]) -> list[str]:
-    return ["nsenter", "--target", str(_child(holder)), "--net", "--uts", "--ipc", "--mount", "--"]
-
-
-def _hold(command: Sequence[str], **more: str) -> subprocess.Popen[str]:
-    """A process that holds new namespaces; returns when it is ready."""
-    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", **more}
-    holder = subprocess.Popen(
-        [*UNSHARE, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True
-    )
-    assert holder.stdout is not None
-    if holder.stdout.readline() != "ready\n":
-        raise OSError(f"namespaces could not be made: {command}")
-    return holder
-
-
-def _end(holder: subprocess.Popen[str]) -> None:
-    """Kill it, and with it (`unshare --kill-child`) its child, whose namespaces and processes go along."""
-    holder.kill()
-    holder.wait()
-    for stream in (holder.stdin, holder.stdout):
-        assert stream is not None
-        with suppress(BrokenPipeError):
-            stream.close()
-
-
-def _child(holder: subprocess.Popen[str]) -> int:
-    children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children")
-    return int(wait_until(lambda: children.read_text().split(), what="the first process of a host")[0])
-
-
-def _connect(login: int, node: int, name: str, address: str) -> None:
-    for pid, line in (
-        (login, f"ip link add {name} type veth peer name eth0 netns {node}"),
-        (login, f"ip link set {name} master br0 up"),
-        (node, f"ip addr add {address}/24 dev eth0"),
-        (node, "ip link set eth0 up"),
-    ):
-        subprocess.run(["nsenter", "--target", str(pid), "--net", "--", *line.split()], check=True)
+def _daemon_environment(place: Path) -> dict[str, str]:
+    return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "SLURM_CONF": str(place / "slurm.conf")}

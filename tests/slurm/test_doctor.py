@@ -4,8 +4,6 @@ import os
 import re
 from itertools import pairwise
 
-import pytest
-
 from tests.slurm.cluster import Cluster
 
 # The first two GPUs of n2 belong to another job, so that the job has other numbers there than on n1.
@@ -22,8 +20,7 @@ LAUNCHES = {
 }
 
 
-@pytest.fixture(scope="module")
-def said(slurm: Cluster) -> dict[tuple[str, str], str]:
+def ask(slurm: Cluster) -> dict[tuple[str, str], str]:
     """What each launch says, ending with its exit code."""
     share = ("--gpus-per-node=2", "--cpus-per-task=1")
     other = slurm.sbatch(OTHER, "-N1", "--nodelist=n2", *share)
@@ -44,7 +41,7 @@ def said(slurm: Cluster) -> dict[tuple[str, str], str]:
     return found
 
 
-def test_a_right_launch(said: dict[tuple[str, str], str]) -> None:
+def nothing_is_wrong_with_right_launches(said: dict[tuple[str, str], str]) -> None:
     text = said["openmpi", "right"]
     assert text.endswith("nothing wrong was found\nexit 0\n"), text
     assert re.search(r"job \d+ \(slurm\) on n1, n3, (9|10) min left; launcher: openmpi; Open MPI", text)
@@ -54,7 +51,7 @@ def test_a_right_launch(said: dict[tuple[str, str], str]) -> None:
     assert said["mpich", "right"].endswith("nothing wrong was found\nexit 0\n")
 
 
-def test_wrong_launches_are_told_with_what_mends_them(said: dict[tuple[str, str], str]) -> None:
+def wrong_launches_are_told_with_what_mends_them(said: dict[tuple[str, str], str]) -> None:
     for launch, what, cure in (
         (("openmpi", "alone"), "no rank runs on n3, though the job has them", "mpi-runtime run -n 3 app.py"),
         (("openmpi", "without mpi"), "srun started 4 tasks but offered them no MPI", "srun --mpi=pmix"),
@@ -68,8 +65,15 @@ def test_wrong_launches_are_told_with_what_mends_them(said: dict[tuple[str, str]
         assert text.count("wrong: ") == 1, "one rank says it"
 
 
-@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="with one CPU nothing can be bound to a part")
-def test_ranks_bound_to_a_core(said: dict[tuple[str, str], str]) -> None:
+def a_part_of_the_cpus_is_told(said: dict[tuple[str, str], str]) -> None:
     text = said["openmpi", "bound"]
     assert re.search(r"wrong: on n1 its rank is bound to 1 of 2 CPUs, and so is all that runs there\n", text)
     assert "mend it: mpirun --bind-to none ..." in text
+
+
+def test_what_it_says_of_right_and_wrong_launches(slurm: Cluster) -> None:
+    said = ask(slurm)
+    nothing_is_wrong_with_right_launches(said)
+    wrong_launches_are_told_with_what_mends_them(said)
+    if (os.cpu_count() or 1) > 1:  # else there is no part
+        a_part_of_the_cpus_is_told(said)

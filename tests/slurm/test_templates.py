@@ -1,7 +1,5 @@
 """The batch scripts that we ship, each submitted as it is; all side by side on one cluster."""
 
-import pytest
-
 from tests.helpers import ROOT
 from tests.slurm.cluster import GPUS, Cluster
 
@@ -45,24 +43,20 @@ EXPECTED = {
 }
 
 
-@pytest.fixture(scope="module")
-def submitted(slurm: Cluster) -> dict[str, str]:
-    """The job of each template."""
+def test_each_template_runs_as_it_is(slurm: Cluster) -> None:
+    """In one test, so that they run side by side also where tests are dealt out to several processes."""
+    assert sorted(EXPECTED) == NAMES
     jobs = {}
     for name in NAMES:
         mpi = "mpich" if "mpich" in name else "openmpi"
         jobs[name] = slurm.sbatch((FOLDER / f"{name}.sbatch").read_text(), app=APP, mpi=mpi)
-    return jobs
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_template_runs_as_it_is(name: str, slurm: Cluster, submitted: dict[str, str]) -> None:
-    nodes, gpus = EXPECTED[name]
-    job = submitted[name]
-    tasks = {f"{job}_{number}": f"['{number}']" for number in range(4)} if name == "job_array" else {job: "[]"}
-    for one, arguments in tasks.items():
-        ended = slurm.wait(one).expect()
-        assert f"tasks run on {nodes} nodes with {gpus} GPUs; arguments: {arguments}\n" in ended.stdout
+    for name, (nodes, gpus) in EXPECTED.items():
+        job = jobs[name]
+        tasks = {f"{job}_{number}": f"['{number}']" for number in range(4)} if name == "job_array" else {job: "[]"}
+        for one, arguments in tasks.items():
+            ended = slurm.wait(one).expect()
+            said = f"tasks run on {nodes} nodes with {gpus} GPUs; arguments: {arguments}\n"
+            assert said in ended.stdout, f"{name}: {ended.stdout}"
 
 
 def test_templates_are_listed_and_printed_by_the_command_line(slurm: Cluster) -> None:
