@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
 from mpi_runtime import current, running
 from mpi_runtime.actors import ActorHandle, handle_of
 from mpi_runtime.gpu.device import Device
+from mpi_runtime.processes.scratch import PY_MODULES, WORKING_DIR, archives_in
 
 
 class RuntimeContext:
@@ -73,6 +75,26 @@ class RuntimeContext:
         executor = running.client().executor
         where = executor.where if executor is not None else None
         return where.group.hex() if where is not None and where.group else None
+
+    @property
+    def should_capture_child_tasks_in_placement_group(self) -> bool:
+        """Whether calls made here run in the same placement group, unless they say otherwise."""
+        return running.client().inherited is not None
+
+    @property
+    def runtime_env(self) -> dict[str, Any]:
+        """The `runtime_env` of this code: "env_vars", "working_dir", "py_modules". Copies are named by their hashes."""
+        environment = running.client().environment
+        variables = {name: text for name, text in environment.items() if "=" not in name}
+        found: dict[str, Any] = {"env_vars": variables} if variables else {}
+        modules = [hash for hash, _ in archives_in(environment, PY_MODULES)]
+        for hash, _ in archives_in(environment, WORKING_DIR):
+            found["working_dir"] = hash
+        return {**found, "py_modules": modules} if modules else found
+
+    def get_runtime_env_string(self) -> str:
+        """The same as JSON."""
+        return json.dumps(self.runtime_env)
 
     def get_node_labels(self) -> dict[str, str]:
         """The labels of this node."""

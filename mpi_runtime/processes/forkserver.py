@@ -76,6 +76,8 @@ class Fork(Struct, array_like=True, tag=2):
     cpus: list[int]
     devices: list[Device] = []
     """What is known of the GPUs."""
+    variables: Mapping[str, str] = {}
+    """What shows them to CUDA: for this process alone, where `environment` is for the calls that it makes too."""
 
 
 class Kill(Struct, array_like=True, tag=3):
@@ -268,6 +270,8 @@ class Forkserver:
 
 def prepare(setup: Setup, request: Fork) -> None:
     """Give the process the environment that user code is to find."""
+    os.environ.update(request.variables)
+    # What the user states for a task is his own word, and goes before ours.
     os.environ.update({name: text for name, text in request.environment.items() if "=" not in name})
     os.environ["OMP_NUM_THREADS"] = str(request.threads)
     if request.cpus:

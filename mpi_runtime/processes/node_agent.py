@@ -213,10 +213,10 @@ class NodeAgent:
             hand.outputs.append(lines)
             written.append(write_end)
         self.start_forkserver()
-        # What the user states for a task is his own word, and goes before ours.
-        environment = {**self.gpus.variables(effect.devices), **effect.environment}
-        devices = self.gpus.devices(effect.devices)
-        request = Fork(effect.executor, environment, effect.gpus, effect.threads, effect.cpus, devices)
+        devices, variables = self.gpus.devices(effect.devices), self.gpus.variables(effect.devices)
+        request = Fork(
+            effect.executor, effect.environment, effect.gpus, effect.threads, effect.cpus, devices, variables
+        )
         self._ask_forkserver(request, [theirs.fileno(), tokens, cancelled, *written])
         theirs.close()
         for descriptor in (cancelled, *written):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime import available_resources, explain, get, get_gpu_ids, nodes, remote, wait
+from mpi_runtime import available_resources, explain, get, get_gpu_ids, get_runtime_context, nodes, remote, wait
 from mpi_runtime.errors import (
     ActorDiedError,
     GetTimeoutError,
@@ -269,6 +269,8 @@ def test_children_are_captured_when_asked() -> None:
     assert get(parent.options(**inside(group, capture=True)).remote("actor")) == group
     assert get(parent.options(**inside(group, capture=True)).remote("leave")) is None
     assert get(parent.options(**inside(group, capture=True)).remote("spread")) is None
+    captures = remote(lambda: get_runtime_context().should_capture_child_tasks_in_placement_group)
+    assert [get(captures.options(**inside(group, capture=one)).remote()) for one in (True, False)] == [True, False]
     assert get(parent.options(**inside(group)).remote("child")) is None
     assert get(parent.remote("child")) is None
     remove_placement_group(group)

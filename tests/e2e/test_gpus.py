@@ -77,6 +77,11 @@ by_memory = ray.get([have.options(num_gpus=0, gpu_memory="50GB").remote(0.3) for
 assert by_memory[0][0] != by_memory[1][0], "two of 50 GB do not fit onto one of 80"
 
 assert ray.get(ray.remote(visible).remote()) == "", "who asks for none sees none"
+@ray.remote
+def ask_for(gpus):
+    return ray.get(have.options(num_gpus=gpus).remote(0))
+ids, shown, *_ = ray.get(ask_for.remote(1))
+assert shown == uuid[ids[0]], "who has none can ask for some"
 open_to_all = {"env_vars": {"CUDA_VISIBLE_DEVICES": "6"}}
 assert ray.get(ray.remote(visible).options(runtime_env=open_to_all).remote()) == "6", "the user's own word counts"
 

@@ -69,7 +69,7 @@ def look():
         "text": Path("data/text.txt").read_text() if Path("data").exists() else "",
         "first": sys.path[0] == str(here),
         "modes": [oct(path.stat().st_mode & 0o777) for path in (here, here.parent, here.parent.parent)],
-        "A": os.environ.get("A"), "B": os.environ.get("B"),
+        "A": os.environ.get("A"), "B": os.environ.get("B"), "own": ray.get_runtime_context().runtime_env,
         "by a program": subprocess.run(
             [sys.executable, "-c", "import helper; print(helper.who())"], capture_output=True, text=True, cwd="/"
         ).stdout,
@@ -95,6 +95,8 @@ assert found["names"] == [".gitignore", "data", "data/text.txt", "empty", "helpe
 assert found["who"] == "helper of the project" and found["modules"] == ["package", "single"], found
 assert found["text"] == "first" and found["first"] and found["modes"] == ["0o700"] * 3, found
 assert (found["A"], found["B"]) == ("1", None)
+assert found["own"]["env_vars"] == {"A": "1"} and found["own"]["working_dir"] == found["here"].name, found
+assert len(found["own"]["py_modules"]) == 2 and found["own"] == ray.get_runtime_context().runtime_env, found
 assert found["by a program"] == "helper of the project\\n", found
 assert found["here"].is_relative_to(os.environ["TMPDIR"]), found
 assert not found["here"].is_relative_to(place), found

@@ -134,6 +134,8 @@ def test_what_a_task_and_the_driver_know() -> None:
     assert context.get_node_labels()["zone"] == "a"
     assert context.pid == os.getpid()
     assert not context.was_current_actor_reconstructed
+    assert not context.should_capture_child_tasks_in_placement_group
+    assert (context.runtime_env, context.get_runtime_env_string()) == ({}, "{}")
     with pytest.raises(RuntimeError, match="inside an actor"):
         context.current_actor  # noqa: B018
 
