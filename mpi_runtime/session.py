@@ -75,7 +75,8 @@ class HeadHandle:
             self._process = start_python(code, [theirs.fileno()], environment, library_path(), keep_all=True)
             theirs.close()
             configuration.leave_launcher()
-            threading.Thread(target=self._watch, name="mpi_runtime head watch", daemon=True).start()
+            self._thread = threading.Thread(target=self._watch, name="mpi_runtime head watch", daemon=True)
+            self._thread.start()
 
     def _start_thread(self, theirs: socket.socket) -> None:
         from mpi_runtime.processes.head import serve
@@ -172,7 +173,7 @@ class HeadHandle:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        elif self._thread is not None:
+        if self._thread is not None:
             self._thread.join(limit_s)
 
 
