@@ -225,7 +225,7 @@ class Client:
         id = self._last_call = call.id
         self.counts[id] = 1
         count = spec.num_returns
-        if count in (1, DYNAMIC):
+        if count == 1 or count == DYNAMIC:
             self.outbox.post(call)
             return ObjectRef(id, self)
         if count == STREAMING:

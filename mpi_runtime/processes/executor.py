@@ -26,9 +26,7 @@ from mpi_runtime.processes.yields import Yields
 from mpi_runtime.scheduler.events import (
     ACTOR,
     CANCELLED_TEXT,
-    DYNAMIC,
     METHOD,
-    STREAMING,
     TASK,
     Call,
     Done,
@@ -124,7 +122,7 @@ class Executor:
             self.where = where = spec.where
             client.inherited = where if where is not None and where.captures else None
         client.enter(Scope(call.id, call.attempt, call, spec.name))
-        start_s = time.monotonic()
+        start_us = time.monotonic_ns() // 1000
         try:
             try:
                 if spec.kind == TASK:
@@ -134,9 +132,9 @@ class Executor:
                 cancels.interruptible = b""
         except BaseException as error:
             cancels.interruptible = b""  # an interrupt may have come just before
-            self.failed(spec, call, start_s, error)
+            self.failed(spec, call, start_us, error)
         else:
-            self.ended(spec, call, start_s, result)
+            self.ended(spec, call, start_us, result)
         if spec.max_calls:
             self._calls_made[spec.id] = made = self._calls_made.get(spec.id, 0) + 1
             if made >= spec.max_calls:
@@ -147,7 +145,7 @@ class Executor:
         """Run user code: what it returns."""
         if call.id in self.cancels.ids:
             raise KeyboardInterrupt
-        positional, named = self._arguments(call, arguments)
+        positional, named = self._arguments(call, arguments) if call.payload or arguments else ((), {})
         if spec.kind == METHOD:
             name = spec.name.rpartition(".")[2]
             method = _SPECIAL[name](self.actor) if name in _SPECIAL else getattr(self.actor, name)
@@ -183,8 +181,6 @@ class Executor:
             self.cancels.on_cancelled = self._lanes.cancel
 
     def _arguments(self, call: Call, arguments: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if not call.payload and not arguments:
-            return (), {}
         client = self._client
         values = [client.load(entry) for entry in arguments]
         if not call.payload:  # too large for a message: the arguments are an object of their own
@@ -199,30 +195,31 @@ class Executor:
 
     # Results. References in them must live until the message is posted.
 
-    def ended(self, spec: Spec, call: Call, start_s: float, result: Any) -> None:
+    def ended(self, spec: Spec, call: Call, start_us: int, result: Any) -> None:
         """User code has returned; a result that cannot be stored is an error like any other."""
-        duration_us = int((time.monotonic() - start_s) * 1e6)
+        duration_us = time.monotonic_ns() // 1000 - start_us
         try:
             message = self._result(call, spec, result, duration_us)
         except BaseException as error:
-            self.failed(spec, call, start_s, error)
+            self.failed(spec, call, start_us, error)
         else:
-            self._post(spec, message, start_s)
+            self._post(spec, message, start_us)
 
-    def failed(self, spec: Spec, call: Call, start_s: float, error: BaseException) -> None:
+    def failed(self, spec: Spec, call: Call, start_us: int, error: BaseException) -> None:
         """User code has raised."""
-        duration_us = int((time.monotonic() - start_s) * 1e6)
+        duration_us = time.monotonic_ns() // 1000 - start_us
         if isinstance(error, ActorExit) or (isinstance(error, SystemExit) and self.actor_id and not error.code):
             self._end_actor()
         elif isinstance(error, SystemExit):
             self._exit(error)
         else:
-            self._post(spec, self._raised(call, spec, error, duration_us), start_s)
+            self._post(spec, self._raised(call, spec, error, duration_us), start_us)
 
-    def _post(self, spec: Spec, message: Done | Returned, start_s: float) -> None:
+    def _post(self, spec: Spec, message: Done | Returned, start_us: int) -> None:
         client = self._client
-        message.start_us = int(start_s * 1e6)
-        client.say_unblocked()
+        message.start_us = start_us
+        if client.said_blocked:
+            client.say_unblocked()
         at_once = message.duration_us > _SLOW_US or not client.calls or not spec.max_retries
         if at_once and self._lanes is None:
             client.outbox.post_now(message)
@@ -250,7 +247,7 @@ class Executor:
     def _result(self, call: Call, spec: Spec, result: Any, duration_us: int) -> Done | Returned:
         client = self._client
         count = spec.num_returns
-        if count in (1, STREAMING, DYNAMIC):
+        if count == 1 or count < 0:  # a stream or the like: what is left is None
             if result is None:
                 return Done(call.id, _NONE, duration_us)
             value = client.store(serialize.dumps(result, "the result"))

@@ -43,7 +43,7 @@ class Lanes:
             return
         known = ", ".join(repr(name) for name in self._groups if name) or "none"
         error = ValueError(f"{self._creation.name} has no concurrency group {spec.group!r}; it has: {known}")
-        self._executor.failed(spec, call, time.monotonic(), error)
+        self._executor.failed(spec, call, time.monotonic_ns() // 1000, error)
 
     def cancel(self, ids: Sequence[bytes]) -> None:
         """Interrupt those of the calls that are coroutines under way."""
@@ -75,13 +75,13 @@ class _Threads:
         while True:
             spec, call, arguments = self._waiting.get()
             scope.beside.set(Scope(call.id, call.attempt, call, spec.name))
-            start_s = time.monotonic()
+            start_us = time.monotonic_ns() // 1000
             try:
                 result = self._executor.perform(spec, call, arguments)
             except BaseException as error:
-                self._executor.failed(spec, call, start_s, error)
+                self._executor.failed(spec, call, start_us, error)
             else:
-                self._executor.ended(spec, call, start_s, result)
+                self._executor.ended(spec, call, start_us, result)
                 del result
             del spec, call, arguments
             self._free.release()
@@ -124,16 +124,16 @@ class _Coroutines:
         assert task is not None
         self._tasks[call.id] = task
         scope.beside.set(Scope(call.id, call.attempt, call, spec.name))
-        start_s = time.monotonic()
+        start_us = time.monotonic_ns() // 1000
         try:
             async with self._room:
-                start_s = time.monotonic()
+                start_us = time.monotonic_ns() // 1000
                 result = self._executor.perform(spec, call, arguments)
                 result = await self._executor.yields.all_of_async(spec, call, result)
         except BaseException as error:
-            self._executor.failed(spec, call, start_s, error)
+            self._executor.failed(spec, call, start_us, error)
         else:
-            self._executor.ended(spec, call, start_s, result)
+            self._executor.ended(spec, call, start_us, result)
         finally:
             del self._tasks[call.id]
 

@@ -16,22 +16,21 @@ from mpi_runtime.scheduler.ids import ID_BYTES, PREFIX_BYTES, prefix_of
 beside: ContextVar[Scope | None] = ContextVar("mpi_runtime scope", default=None)
 """The scope of a call that runs beside others."""
 _lock = threading.Lock()
-"""For the counts of calls with several return values: rare enough that all scopes share it."""
+"""For what is rare: a scope's first id, and calls with several return values. All scopes share it."""
 
 
 class Scope:
     """One call, or the driver."""
 
     __slots__ = ("_attempt", "_parent", "_prefix", "_several", "_single", "call", "name", "waiting")
+    _several: int
+    """Next index for calls with several return values, whose ids are consecutive: counted apart, under the lock."""
 
     def __init__(self, parent: bytes, attempt: int = 0, call: Call | None = None, name: str = "") -> None:
         """Make ids that derive from a parent and the number of the attempt."""
         self._parent, self._attempt = parent, attempt
         self._prefix = b""
-        """Hash of the parent, once it is needed."""
-        self._single = itertools.count(1)
-        self._several = 1 << 47
-        """Next index for calls with several return values, whose ids are consecutive: counted apart, under a lock."""
+        """Hash of the parent, once it is needed: most calls make no ids."""
         self.call = call
         """None in the driver."""
         self.name = name
@@ -42,10 +41,17 @@ class Scope:
     def next_ids(self, count: int) -> bytes:
         """The first of `count` consecutive new ids: the parent's prefix, and a counter."""
         if not self._prefix:
-            self._prefix = prefix_of(self._parent, self._attempt)
+            self._begin()
         if count <= 1:
             index = next(self._single)
         else:
             with _lock:
                 index, self._several = self._several, self._several + count
         return self._prefix + index.to_bytes(ID_BYTES - PREFIX_BYTES, "big")
+
+    def _begin(self) -> None:
+        with _lock:
+            if not self._prefix:
+                self._single = itertools.count(1)
+                self._several = 1 << 47
+                self._prefix = prefix_of(self._parent, self._attempt)
