@@ -323,7 +323,7 @@ def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None)
         send_welcome(driver, Welcome(str(error)), None)
         return 1
     if transport.fileno() >= 0:
-        poller.add(transport.fileno(), lambda: None)
+        poller.add(transport.fileno(), lambda: transport.wake(rung=True))
     while start is not None and start.job is not None:
         for rank in range(1, transport.size):
             transport.send(rank, codec.encode([start.job]))

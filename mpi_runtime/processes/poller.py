@@ -34,7 +34,10 @@ class Poller:
         self.patience = Patience()
 
     def add(self, source: HasFileno | int, callback: Callable[[], None]) -> None:
-        """Call back whenever there is something to read, or the other end is gone."""
+        """Call back whenever there is something to read, or the other end is gone. The callback reads it.
+
+        What it leaves is found again at once: `gather` would go on looking for its whole time.
+        """
         descriptor = source if isinstance(source, int) else source.fileno()
         self._callbacks[descriptor] = callback
         self._epoll.register(descriptor, select.EPOLLIN)

@@ -62,7 +62,7 @@ class Worker:
         """Work until the head says stop."""
         transport, poller = self._transport, self._poller
         if transport.fileno() >= 0:
-            poller.add(transport.fileno(), lambda: None)
+            poller.add(transport.fileno(), lambda: transport.wake(rung=True))
         busy_s = time.monotonic()
         limit: float | None = 0.0
         while not self._stopping:

@@ -53,8 +53,8 @@ class Transport(Protocol):
         `epoll` round pauses below a millisecond up to one: `select` does not.
         """
 
-    def wake(self) -> None:
-        """Say that this rank is awake again; empties the doorbell."""
+    def wake(self, rung: bool = False) -> None:
+        """Say that this rank is awake again; empties the doorbell. `rung`: it is known to have something in it."""
 
     def share_descriptor(self, descriptor: int | None) -> int:
         """Collective over the ranks of a host: the lowest rank gives a descriptor, the others get a copy of it."""

@@ -122,9 +122,9 @@ class Doorbell:
         self._asleep = True
         self._flags[self._rank << _SPACING_SHIFT] = 1
 
-    def wake(self) -> None:
-        """Clear this rank's flag, and silence the bell, if it was asleep."""
-        if not self._asleep:
+    def wake(self, rung: bool = False) -> None:
+        """Clear this rank's flag, and silence the bell, if it was asleep or is known to have been `rung`."""
+        if not (self._asleep or rung):
             return
         assert self._flags is not None
         self._asleep = False
@@ -134,7 +134,7 @@ class Doorbell:
         if self._flags[self._rank << _SPACING_SHIFT]:
             self._flags[self._rank << _SPACING_SHIFT] = 0
             self._silent_wakes += 1
-            if self._silent_wakes % _SILENT_WAKES:
+            if not rung and self._silent_wakes % _SILENT_WAKES:
                 return
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._bell)

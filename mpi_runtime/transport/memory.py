@@ -118,7 +118,7 @@ class MemoryTransport:
             return 0.0
         return TRANSFER_PAUSE_S if self.busy else None
 
-    def wake(self) -> None:
+    def wake(self, rung: bool = False) -> None:
         """See `Transport.wake`."""
         self._inbox.asleep = False
         if self._inbox.bell >= 0:

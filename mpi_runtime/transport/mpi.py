@@ -387,10 +387,10 @@ class MpiTransport:
             raise self.translate(error, "receive") from error
         return None if self._bell is None else max(BACKSTOP_S, min(BACKSTOP_S_MAX, idle_s / 10))
 
-    def wake(self) -> None:
+    def wake(self, rung: bool = False) -> None:
         """See `Transport.wake`."""
         if self._bell is not None:
-            self._bell.wake()
+            self._bell.wake(rung)
 
     def share_descriptor(self, descriptor: int | None) -> int:
         """See `Transport.share_descriptor`."""

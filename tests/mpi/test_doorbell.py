@@ -43,6 +43,9 @@ def test_only_sleepers_are_rung_and_only_once() -> None:
     bells[3].wake()
     bells[5].ring(3)
     assert not rings(bells[3])
+    os.eventfd_write(bells[3].fileno(), 1)  # late, and known to have come
+    bells[3].wake(rung=True)
+    assert not rings(bells[3])
     for bell in bells.values():
         bell.close()
 
