@@ -329,11 +329,12 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False
 
     Args:
         ref: what a call returned: a reference or a generator.
-        force: kill the process of a task that runs. Methods of actors are never killed: see `kill`.
+        force: kill the process of a task that runs.
         recursive: cancel too what the call has submitted.
 
     Raises:
         TypeError: neither an `ObjectRef` nor an `ObjectRefGenerator`.
+        ValueError: `force` for a call of an actor that has not ended.
     """
     if isinstance(ref, ObjectRefGenerator):
         ref = ref.completed()
@@ -343,6 +344,11 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False
         raise TypeError(f"cancel() only supports object refs, got: {type(ref)}.")
     ref.check_job()
     client = running.client()
+    if force and any(call["type"] == "ACTOR_TASK" for call in client.query("tasks", ref.binary())):
+        raise ValueError(
+            "force=True is not supported for actor tasks: it would end the actor, which others may use. To end an "
+            "actor: kill(). Without force the call is dropped if it waits, and a coroutine is interrupted."
+        )
     client.outbox.post(Cancelled(ref.binary(), force, recursive))
     client.outbox.flush()
 

@@ -266,11 +266,16 @@ def test_at_any_moment() -> None:
 def test_what_is_refused() -> None:
     @remote
     class Actor:
-        pass
+        def run(self) -> None:
+            time.sleep(1)
 
     actor = Actor.remote()
     with pytest.raises(TypeError, match=r"kill\(\)"):
         cancel(actor)
+    ref = actor.run.remote()
+    with pytest.raises(ValueError, match="not supported for actor tasks"):
+        cancel(ref, force=True)
+    assert get(ref) is None
     with pytest.raises(TypeError, match="object refs"):
         cancel("a ref")  # type: ignore[arg-type]
 
