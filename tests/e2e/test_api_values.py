@@ -266,7 +266,7 @@ def test_wait_gives_up_in_time(gate: Gate) -> None:
     assert wait([slow], timeout=0.05) == ([], [slow])
     assert wait([slow, done], num_returns=2, timeout=0.05) == ([done], [slow])
     gate.open()
-    assert wait([slow], timeout=30) == ([slow], [])
+    assert wait([slow], timeout=30, fetch_local=False) == ([slow], [])
 
 
 def test_wait_counts_errors_as_ready() -> None:
