@@ -504,7 +504,7 @@ class Client:
                 counts[message.id] = 1
                 self.streams.take(message)
             elif kind is Demand:
-                self.streams.demands[message.call] = message.count
+                self.streams.demand(message)
             elif message.id in counts:
                 values[message.id] = message
                 waiting.came(message)

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from mpi_runtime import errors
-from mpi_runtime.scheduler.effects import Item
+from mpi_runtime.scheduler.effects import Demand, Item
 from mpi_runtime.scheduler.events import Cancelled, Consumed
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Streams:
         self._forgotten: list[bytes] = []
         """Such calls whose items nobody will take any more: their executors have not been told."""
         self.demands: dict[bytes, int] = {}
-        """In an executor: how many items of a call have been taken, as it was told."""
+        """In an executor: how many items have been taken of each call that yields here, as it was told."""
 
     def begin(self, call: bytes, counts: bool) -> None:
         """A call that streams is about to be submitted; with `counts` its executor wants to hear what is taken."""
@@ -88,10 +88,15 @@ class Streams:
         while self._forgotten:
             self._client.outbox.add(Consumed(self._forgotten.pop(), _ALL))
 
+    def demand(self, message: Demand) -> None:
+        """In an executor: items of a call have been taken. If it has not begun it will be told again, with the next."""
+        if message.call in self.demands:
+            self.demands[message.call] = message.count
+
     def await_demand(self, call: bytes, count: int, timeout_s: float | None) -> bool:
         """In an executor: wait until so many items of a call have been taken; whether they were in time."""
 
         def complete() -> bool:
-            return self.demands.get(call, 0) >= count
+            return self.demands[call] >= count
 
         return complete() or self._client.wait_until(complete, timeout_s, [call])

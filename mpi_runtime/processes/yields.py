@@ -31,6 +31,7 @@ class Yields:
         if inspect.isawaitable(result) or hasattr(result, "__aiter__"):
             return result  # not here: see `all_of_async`
         items = self._items(spec, result)
+        self._client.streams.demands[call.id] = 0
         try:
             if spec.num_returns == DYNAMIC:
                 return DynamicObjectRefGenerator([self._client.put(item) for item in items])
@@ -42,7 +43,7 @@ class Yields:
             close = getattr(items, "close", None)
             if close is not None:
                 close()
-            self._client.streams.demands.pop(call.id, None)
+            self._client.streams.demands.pop(call.id)
         return None
 
     def _items(self, spec: Spec, result: Any) -> Iterator[Any]:
@@ -67,6 +68,7 @@ class Yields:
 
         refs = []
         index = 0
+        self._client.streams.demands[call.id] = 0
         try:
             async for item in result:
                 if spec.num_returns == DYNAMIC:
@@ -79,7 +81,7 @@ class Yields:
                 ):
                     await asyncio.sleep(DEMAND_PAUSE_S)
         finally:
-            self._client.streams.demands.pop(call.id, None)
+            self._client.streams.demands.pop(call.id)
         return DynamicObjectRefGenerator(refs) if spec.num_returns == DYNAMIC else None
 
     def _give(self, spec: Spec, call: Call, index: int, item: Any) -> None:

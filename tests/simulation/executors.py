@@ -184,6 +184,7 @@ class Executor(Process):
         if len(self.running) > 1:
             world.counters["calls beside others"] += 1
         world.checker.started(self, call, caller, order)
+        self.streams.demands[call.id] = 0
         if running.job.kills:
             world.at(0, self._kill)
         deaths = world.options.deaths * (5 if running.job.is_fragile else 1)

@@ -51,7 +51,8 @@ class Streams:
     def hear(self, message: Item | Demand) -> None:
         """The head says something about a stream."""
         if isinstance(message, Demand):
-            self.demands[message.call] = message.count
+            if message.call in self.demands:  # else it has not begun, or has ended
+                self.demands[message.call] = message.count
             return
         process = self._process
         process.counts[message.id] = 1
