@@ -96,6 +96,8 @@ class Client:
         self.futures = Futures(self)
         self._registered: set[int] = set()
         self._replies: dict[int, Allocated | Answer] = {}
+        self._unwanted: set[int] = set()
+        """Requests whose answers have not come, and nobody waits for."""
         self._requests = itertools.count(1)
         self._last_call = b""
         """The call that was submitted last."""
@@ -373,8 +375,19 @@ class Client:
         return msgspec.msgpack.decode(reply.data)
 
     def _reply(self, request: int) -> Allocated | Answer:
-        self.wait_until(lambda: request in self._replies, None, None)
-        return self._replies.pop(request)
+        try:
+            self.wait_until(lambda: request in self._replies, None, None)
+            return self._replies.pop(request)
+        except BaseException:  # Ctrl-C, or the call was cancelled: nobody takes the answer, which may be memory
+            self._unwanted.add(request)
+            if request in self._replies:
+                self._refuse(self._replies.pop(request))
+            raise
+
+    def _refuse(self, reply: Allocated | Answer) -> None:
+        self._unwanted.discard(reply.request)
+        if isinstance(reply, Allocated) and reply.offset >= 0:
+            self.outbox.send_local(Abandon(reply.offset))
 
     # Reading
 
@@ -498,6 +511,8 @@ class Client:
                 self.specs[message.id] = message
             elif kind in (Allocated, Answer):
                 self._replies[message.request] = message
+                if message.request in self._unwanted:
+                    self._refuse(self._replies.pop(message.request))
             elif kind is Exit:
                 self.exiting = True
             elif kind is Item:

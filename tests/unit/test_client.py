@@ -33,7 +33,7 @@ from mpi_runtime.scheduler.events import (
 )
 from mpi_runtime.transport import channel, codec
 from mpi_runtime.transport.channel import HEADER, LOCAL, Splitter
-from mpi_runtime.transport.messages import Shutdown
+from mpi_runtime.transport.messages import Abandon, Allocate, Allocated, Shutdown
 
 LIMIT_S = 10.0
 
@@ -388,6 +388,37 @@ def test_queries_of_threads_get_their_own_answers(both: tuple[Client, Peer]) -> 
     for thread, _ in threads:
         thread.join(LIMIT_S)
     assert [found for _, found in threads] == [[n] for n in range(4)]
+
+
+# Interrupts
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_memory_that_nobody_waits_for_any_more_is_given_back(
+    both: tuple[Client, Peer], monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    client, peer = both
+    read = client.wait_until
+
+    def interrupted(*_: Any) -> bool:
+        (asked,) = (message for message in peer.hear(Allocate) if type(message) is Allocate)
+        if not late:
+            peer.say(Allocated(asked.request, 0, 64, ""))
+            read(lambda: asked.request in client._replies, LIMIT_S, None)
+        requests.append(asked.request)
+        raise KeyboardInterrupt
+
+    requests: list[int] = []
+    monkeypatch.setattr(client, "wait_until", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        client.put(bytes(100_000))
+    if late:
+        peer.say(Allocated(requests[0], 0, 64, ""))
+        read(lambda: not client._unwanted, LIMIT_S, None)
+    (given_back,) = (message for message in peer.hear(Abandon) if type(message) is Abandon)
+    assert given_back.offset == 64
+    assert not client._replies
+    assert not client._unwanted
 
 
 # Streams
