@@ -141,7 +141,7 @@ class Scheduler:
         state = self.state
         for subject in state.alarms.due(now):
             if isinstance(subject, Queue):
-                if subject.timed is not None and subject.ready:
+                if subject.timed is not None:
                     mark_dirty(state, subject)
                 look_for_stuck(state, subject, now)
             elif isinstance(subject, Node):

@@ -46,7 +46,7 @@ def holds_back(state: State, queue: Queue, now: int) -> bool:
     last_us = last_start_us(state, queue.timed)
     if now <= last_us:
         queue.is_late = False
-        if queue.ready:
+        if queue.ready or queue.executors:  # what these have in hand may not have begun
             state.alarms.set(queue, last_us + 1)
         return False
     queue.dirty = False

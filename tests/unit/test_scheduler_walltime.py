@@ -1,8 +1,8 @@
 """The end of the job's time: what cannot finish before it waits, and the others go on."""
 
-from mpi_runtime.scheduler.effects import TakeBack
-from mpi_runtime.scheduler.events import Cancelled, RankJoined
-from tests.builders import UNIT, Cluster
+from mpi_runtime.scheduler.effects import Fetch, TakeBack
+from mpi_runtime.scheduler.events import Cancelled, Fetched, RankJoined
+from tests.builders import LARGE, UNIT, Cluster
 
 S = 1_000_000
 
@@ -77,6 +77,35 @@ def test_calls_in_hand_that_have_not_begun_are_taken_back() -> None:
         cluster.forget()
         assert cluster.state.nodes[0].free.cpu == UNIT
         assert cluster.explain(more[-1])["state"] == cluster.explain(ids[2])["state"] == "ready"
+
+
+def test_a_call_whose_argument_is_on_its_way_when_time_runs_out_is_not_sent() -> None:
+    with Cluster().head().node() as cluster:
+        cluster.state.end_us = cluster.now + 300 * S
+        value = cluster.put(size=LARGE)
+        call = cluster.submit(value, time_limit_us=299 * S)
+        assert cluster.one(Fetch, to=1).id == value
+        cluster.forget()
+        assert cluster.explain(call)["state"] == "staging"
+        cluster.later(2 * S)
+        cluster.rank_says(Fetched(1, value, 0))
+        cluster.nothing()
+        assert cluster.explain(call)["why"].startswith("It is not started")
+        assert cluster.state.nodes[1].free.cpu == UNIT
+
+
+def test_calls_in_hand_are_taken_back_though_none_is_ready() -> None:
+    with ending(300) as cluster:
+        ids = cluster.submit_many(4, time_limit_us=299 * S)
+        executor = cluster.placed(ids[0])
+        cluster.done(executor, ids[0])
+        cluster.forget()
+        cluster.now += 2 * S
+        cluster.decide()
+        assert cluster.one(TakeBack).count == 2
+        cluster.taken_back(executor, *ids[2:])
+        cluster.forget()
+        assert cluster.explain(ids[3])["why"].startswith("It is not started")
 
 
 def test_what_was_measured_counts_where_no_limit_is_said() -> None:
