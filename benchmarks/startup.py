@@ -1,15 +1,17 @@
-"""How long it takes from `init()` to the first result, and what a job costs that does nothing.
+"""How long it takes from `init()` to the first result, what is read for it, and what a job costs that does nothing.
 
 python -m benchmarks.startup               # plainly, and with 8 ranks
 python -m benchmarks.startup --rounds 9 --idle 10
 """
 
 import argparse
+import json
 import statistics
+import subprocess
 import sys
 import time
 
-from benchmarks.launching import emit, json_lines, machine, mpirun
+from benchmarks.launching import emit, environment, json_lines, machine, mpirun
 from benchmarks.processes import cpu_seconds_of, roles
 
 RANKS = 8
@@ -18,6 +20,19 @@ START_S = {1: 0.7, RANKS: 2.5}
 IDLE_SHARE = 0.02
 """What an idle job of 8 ranks should use of one core, all its processes together, less than."""
 SETTLE_S = 1.0
+IMPORTING = """
+import sys
+import mpi_runtime
+
+def from_files():
+    specs = [getattr(module, "__spec__", None) for module in list(sys.modules.values())]
+    return sum(spec is not None and spec.has_location for spec in specs)
+
+mpi_runtime.init()
+executor = mpi_runtime.get(mpi_runtime.remote(from_files).remote())
+print('{"driver": %d, "executor": %d}' % (from_files(), executor), flush=True)
+"""
+"""A program that counts the modules that Python has read from files."""
 
 
 def one() -> int:
@@ -85,6 +100,25 @@ def report_idle(title: str, command: list[str], idle_s: float) -> None:
     print(f"  {parts or 'no process used as much as 0.01 %'}")
 
 
+def report_imports(launcher: str) -> None:
+    """Print how many modules are read from files: what a slow shared file system is asked for, several times each."""
+    # A worker runs none of the program after `init()`: Python itself tells what it and its forkserver import.
+    command = [launcher, "-n", "1", sys.executable, "-c", IMPORTING, ":"]
+    command += ["-n", "1", sys.executable, "-v", "-c", IMPORTING]
+    try:
+        done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=True)
+    except subprocess.SubprocessError as error:
+        print(f"modules read from files: no figures: {error}")
+        return
+    counts = json.loads(done.stdout.splitlines()[-1])
+    read = [line for line in done.stderr.splitlines() if line.startswith("import '") and "FileLoader" in line]
+    different = len({line.split("'")[1] for line in read})
+    print("modules read from files, those of Python itself among them")
+    print(f"  a worker and the forkserver of its executors  {len(read):4}, {different} different ones")
+    print(f"  in the memory of an executor                  {counts['executor']:4}")
+    print(f"  in the memory of the driver                   {counts['driver']:4}")
+
+
 def main() -> None:
     """Measure both ways to start."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -100,6 +134,7 @@ def main() -> None:
     ways = [("python app.py", 1, [*again, "plain"])]
     launcher = mpirun(RANKS)
     if launcher:
+        report_imports(launcher[0])
         ways.append((f"mpirun -n {RANKS} python app.py", RANKS, [*launcher, *again, "mpi"]))
     else:
         print("mpirun: not found beside this Python or on PATH")

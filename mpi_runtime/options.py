@@ -18,7 +18,7 @@ from mpi_runtime.scheduler.resources import TYPE, Request
 TASK_OPTIONS = (
     "num_cpus", "num_gpus", "accelerator_type", "gpu_memory", "memory", "resources",
     "num_returns", "max_retries", "retry_exceptions", "name",
-    "runtime_env", "scheduling_strategy", "label_selector", "max_calls", "priority",
+    "runtime_env", "scheduling_strategy", "label_selector", "max_calls", "priority", "time_limit",
     "_generator_backpressure_num_objects",
 )  # fmt: skip
 ACTOR_OPTIONS = (
@@ -74,6 +74,12 @@ def _amount(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be a number, 0 or more, not {value!r}")
     if not 0 <= value < math.inf:
         raise ValueError(f"{name} must be a finite number, 0 or more, not {value!r}")
+
+
+def _seconds(name: str, value: Any) -> None:
+    _amount(name, value)
+    if value * 1e6 < 1:
+        raise ValueError(f"{name} must be more than 0 seconds (a microsecond at least), not {value!r}")
 
 
 def _gpus(name: str, value: Any) -> None:
@@ -228,6 +234,7 @@ _CHECKS = {
     "max_retries": _count,
     "max_calls": _count,
     "priority": _whole,
+    "time_limit": _seconds,
     "max_restarts": _count,
     "max_task_retries": _count,
     "max_concurrency": _count,
@@ -343,6 +350,7 @@ def task_spec(
             backpressure=options.get("_generator_backpressure_num_objects") or 0,
             max_calls=options.get("max_calls") or 0,
             priority=options.get("priority") or 0,
+            time_limit_us=min(round((options.get("time_limit") or 0) * 1e6), 2**62),
             max_retries=DEFAULT_MAX_RETRIES if retries is None else retries,
             **_retrying(options),
             **_needs(name, options, inherited, environment),

@@ -29,6 +29,7 @@ def register(state: State, spec: Spec) -> None:
     function = Function(spec, request_of(spec), [])
     if spec.where is not None:
         function.where = strategies.resolve(state, spec.where, function.request)
+    function.is_timed = state.end_us is not None and spec.time_limit_us > 0
     function.infeasible = "" if spec.kind == METHOD else why_infeasible(state, function)
     state.functions[spec.id] = function
 

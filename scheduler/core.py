@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mpi_runtime.gpu.ledger import Inventory
-from mpi_runtime.scheduler import actors, calls, cancel, devices, explain, groups, names, objects, recovery, streams
+from mpi_runtime.scheduler import (
+    actors,
+    calls,
+    cancel,
+    devices,
+    explain,
+    groups,
+    names,
+    objects,
+    recovery,
+    streams,
+    walltime,
+)
 from mpi_runtime.scheduler.events import (
     Blocked,
     Call,
@@ -36,10 +48,10 @@ from mpi_runtime.scheduler.events import (
     Yielded,
 )
 from mpi_runtime.scheduler.history import note_clock
-from mpi_runtime.scheduler.limits import UNIT
+from mpi_runtime.scheduler.limits import LONG_US, UNIT
 from mpi_runtime.scheduler.nodes import RUNNING, STARTING, Bundle, Executor, Node, Rank
 from mpi_runtime.scheduler.placement import look_for_stuck, serve, settle
-from mpi_runtime.scheduler.queues import Queue, purge
+from mpi_runtime.scheduler.queues import Queue, mark_dirty, purge
 from mpi_runtime.scheduler.reservations import look_after_node, look_after_reservation
 from mpi_runtime.scheduler.resources import Pool
 from mpi_runtime.scheduler.state import DRIVER, Client, Effects, State
@@ -100,6 +112,8 @@ class Scheduler:
         if ended is not None:
             assert executor is not None
             note_clock(executor.rank.node, ended.start_us + ended.duration_us, now)
+            if ended.duration_us > LONG_US and state.end_us is not None:
+                walltime.look_for_long(state)
             settle(state, executor, now)
 
     def handle_rank(self, event: RankEvent, now: int) -> None:
@@ -127,6 +141,8 @@ class Scheduler:
         state = self.state
         for subject in state.alarms.due(now):
             if isinstance(subject, Queue):
+                if subject.timed is not None:
+                    mark_dirty(state, subject)
                 look_for_stuck(state, subject, now)
             elif isinstance(subject, Node):
                 look_after_node(state, subject, now)
@@ -159,7 +175,8 @@ class Scheduler:
         if len(queues) > 1:
             queues.sort(key=Queue.precedence)
         for queue in queues:
-            serve(state, queue, now)
+            if queue.timed is None or not walltime.holds_back(state, queue, now):
+                serve(state, queue, now)
 
     def deadline(self) -> int | None:
         """When `decide` wants to be called even if nothing has happened."""
@@ -227,7 +244,7 @@ class Scheduler:
         groups.remove(self.state, event.id)
 
     def _query(self, client: Client, event: Query, now: int) -> None:
-        self.state.to_client(client.id, explain.answer(self.state, event))
+        self.state.to_client(client.id, explain.answer(self.state, event, now))
 
 
 def join(state: State, event: RankJoined) -> None:
@@ -259,6 +276,7 @@ def join(state: State, event: RankJoined) -> None:
         state.index.update(node)
     if event.rank == 0:
         state.wall_us = event.wall_us
+        state.end_us = event.end_us or None
         state.add_client(DRIVER, node, None)
     for group in state.waiting_groups.values():
         groups.look_at_nodes(state, group)

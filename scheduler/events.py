@@ -96,6 +96,8 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     """None: on any node."""
     gpu_memory: int = 0
     """Bytes of each of its GPUs, or without `gpu` of one."""
+    time_limit_us: int = 0
+    """For TASK: not started if the job's time ends sooner than so long after; 0: nothing is said."""
 
 
 class Call(Struct, array_like=True, tag=2, gc=False):
@@ -351,6 +353,8 @@ class RankJoined(Struct, array_like=True, tag=40, gc=False):
     """What is wrong with GPUs of this host, in words."""
     gpu_error: str = ""
     """Why it could not find out whether there are GPUs, in words."""
+    end_us: int = 0
+    """Of rank 0: when the job's time ends, by its monotonic clock; 0: nobody says."""
 
 
 class TakenBack(Struct, array_like=True, tag=41, gc=False):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.scheduler import devices, history, listing, names, objects, strategies, tasks
+from mpi_runtime.scheduler import devices, history, listing, names, objects, strategies, tasks, walltime
 from mpi_runtime.scheduler.effects import Answer
 from mpi_runtime.scheduler.events import Query, Where
 from mpi_runtime.scheduler.groups import Group
@@ -18,10 +18,14 @@ from mpi_runtime.scheduler.state import State
 from mpi_runtime.scheduler.tasks import Task
 
 
-def answer(state: State, query: Query) -> Answer:
+def answer(state: State, query: Query, now: int) -> Answer:
     """The answer to a query, as msgpack."""
     function = QUERIES.get(query.what)
-    value = function(state, query.id) if function else {"error": f"unknown query {query.what!r}"}
+    value: Any
+    if query.what == "explain":
+        value = explain(state, query.id, now)
+    else:
+        value = function(state, query.id) if function else {"error": f"unknown query {query.what!r}"}
     return Answer(query.request, msgspec.msgpack.encode(value))
 
 
@@ -144,7 +148,7 @@ def statistics(state: State, _: bytes) -> dict[str, int]:
     }
 
 
-def explain(state: State, id: bytes) -> dict[str, str]:
+def explain(state: State, id: bytes, now: int) -> dict[str, str]:
     """Why the call that makes this object has not ended."""
     found = state.objects.get(id)
     if found is None:
@@ -155,10 +159,10 @@ def explain(state: State, id: bytes) -> dict[str, str]:
         return {"state": "pending", "name": name, "why": _why_group(state, state.waiting_groups[id])}
     if task is None:
         return {"state": objects.STATE_NAMES[found.state], "why": "The value is there."}
-    return {"state": tasks.STATE_NAMES[task.state], "name": task.function.spec.name, "why": _why(state, task)}
+    return {"state": tasks.STATE_NAMES[task.state], "name": task.function.spec.name, "why": _why(state, task, now)}
 
 
-def _why(state: State, task: Task) -> str:
+def _why(state: State, task: Task, now: int) -> str:
     executor = task.executor
     if task.state == tasks.WAITING:
         missing = [id.hex() for id in task.call.arguments if state.objects[id].state == objects.PENDING]
@@ -181,6 +185,9 @@ def _why(state: State, task: Task) -> str:
     if task.function.is_method:
         assert task.actor is not None
         return "Its actor is being created." if task.actor.executor is None else "Its actor is busy with earlier calls."
+    late = walltime.why_not(state, task.function, now)
+    if late:
+        return late
     return f"It needs {task.function.request}{_place(task.function.where)}. {_free(state, task.function.where)}."
 
 
@@ -226,5 +233,4 @@ QUERIES: dict[str, Callable[[State, bytes], Any]] = {
     "objects": listing.objects,
     "workers": listing.workers,
     "history": history.history,
-    "explain": explain,
 }

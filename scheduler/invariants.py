@@ -235,7 +235,10 @@ def check_queue(state: State, queue: Queue) -> None:
         holds(task.executor is None, f"call {task.id.hex()} is queued and given to an executor")
         holds(task.function.request == queue.request, f"call {task.id.hex()} is in a queue for other requests")
         holds(min(task.depth, DEPTH_MAX) == queue.depth, f"call {task.id.hex()} is in a queue of another depth")
-    holds((queue in state.waiting) == bool(queue.ready), "a queue with calls is not waiting, or the reverse")
+    holds(
+        (queue in state.waiting) == (bool(queue.ready) and not queue.is_late),
+        "a queue with calls is not waiting, or the reverse",
+    )
     for executor in queue.executors.values():
         holds(executor.queue is queue, f"executor {executor.id} serves another queue")
     for executor in queue.hungry.values():
@@ -245,7 +248,13 @@ def check_queue(state: State, queue: Queue) -> None:
     if queue.loaded:
         holds(queue in state.alarms, "nobody will look for stuck executors of a queue")
     holds(all(one.reserved_for is queue for one in queue.reserved), "a queue's reservation is not known to the node")
-    if queue.ready and not queue.executors and not devices.still_awaited(state, queue):
+    if queue.timed is not None:
+        own = all(task.function is queue.timed for task in queue.ready)
+        holds(own and state.end_us is not None, "a queue of one function has calls of others, or no end of time")
+        holds(not queue.is_late or not queue.reserved, "something is kept for calls that are not started any more")
+        is_seen = queue in state.alarms or queue.is_late or not queue.ready
+        holds(is_seen, "nobody will see that calls cannot finish in time any more")
+    if queue.ready and not queue.is_late and not queue.executors and not devices.still_awaited(state, queue):
         waits = any(has_room(source, queue) for source in sources(state, queue.where))
         holds(not waits, f"{len(queue.ready)} call(s) wait for {queue.request} although a node or bundle has room")
 

@@ -43,6 +43,10 @@ RESERVATION_US_MAX: Final = 10_000_000
 DEPTH_MAX: Final = 255
 """Nesting of calls that is told apart: deeper calls are served first; beyond this all count alike."""
 
+LONG_US: Final = 10_000_000
+"""Calls of functions that take longer are not started when the job's time ends before they can: of shorter ones little
+is lost, and they are stopped at the end at worst."""
+
 HISTORY_CALLS_MAX: Final = 100_000
 """Calls that have ended and are remembered for `timeline()`: as many as Ray remembers; about 30 MB in the head."""
 

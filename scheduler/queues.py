@@ -1,8 +1,9 @@
 """Ready calls, queued by what they need: never a scan over calls.
 
-One queue for each request, executor key, depth and place. Deeper calls are served first: a call that waits for its
-children gives up its CPU, and if that went to further parents instead of the children, every waiting parent would need
-a process of its own before the first child runs. Among calls of one depth those with a higher priority go first.
+One queue for each request, executor key, depth and place; functions that `walltime.py` watches have their own. Deeper
+calls are served first: a call that waits for its children gives up its CPU, and if that went to further parents instead
+of the children, every waiting parent would need a process of its own before the first child runs. Among calls of one
+depth those with a higher priority go first.
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
     dirty: bool = False
     awaited: list[list[Executor]] = field(default_factory=list)
     """Executors that were told to end so that calls of the queue can have their devices: for each call some."""
+    timed: Function | None = None
+    """The only function whose calls it has, if they are compared with the end of the job's time."""
+    is_late: bool = False
+    """Whether they cannot finish before it: then none is started."""
 
     def position(self) -> int:
         """Of its first call."""
@@ -84,7 +89,8 @@ def find_queue(state: State, function: Function, depth: int, near: int) -> Queue
     spec = function.spec
     threads = max(1, spec.cpu // UNIT)
     environment = tuple(sorted(spec.environment.items()))
-    key = (function.request, environment, threads, depth, spec.priority, spec.kind == ACTOR, near, function.where)
+    own = spec.id if function.is_timed else 0
+    key = (function.request, environment, threads, depth, spec.priority, spec.kind == ACTOR, near, function.where, own)
     queue = state.queues.get(key)
     if queue is None:
         queue = state.queues[key] = Queue(
@@ -98,6 +104,7 @@ def find_queue(state: State, function: Function, depth: int, near: int) -> Queue
             where=function.where,
             group=function.where.group if function.where is not None else b"",
             ready=deque(),
+            timed=function if function.is_timed else None,
         )
     return queue
 

@@ -97,8 +97,11 @@ def taken_back(state: State, event: TakenBack, now: int) -> None:
         executor.stuck = False
         queue.executors[executor.id] = executor
         offer(state, executor, now)
-        wants_rest = bool(tasks) and any(task.is_cancelled for task in islice(executor.in_hand.values(), 1, None))
-    if wants_rest:  # it blocked, or a call was cancelled, while fewer were being taken back or more were on their way
+        behind = islice(executor.in_hand.values(), 1, None)
+        wants_rest = bool(tasks) and (queue.is_late or any(task.is_cancelled for task in behind))
+    if (
+        wants_rest
+    ):  # it blocked, a call was cancelled, or time ran out, while fewer were being taken back or more were on their way
         ask_for_the_rest(state, executor)
 
 

@@ -99,6 +99,8 @@ class State:
         """How many attempts of calls have ended."""
         self.wall_us = 0
         """The time since 1970 less the head's clock."""
+        self.end_us: int | None = None
+        """When the job's time ends, by the head's clock; None: nobody says."""
         self.finished = 0
         self.failed = 0
         self.retried = 0

@@ -75,6 +75,8 @@ class Function(Struct, eq=False, gc=False):
     """Why no node can ever run it; empty: some node can."""
     duration_us: int = -1
     """Moving mean of the measured duration; -1: not known yet."""
+    is_timed: bool = False
+    """Whether its calls have queues of their own, since the end of the job's time may come before theirs."""
 
     @property
     def is_actor(self) -> bool:

@@ -29,20 +29,20 @@ class SlurmError(RuntimeError):
     """Slurm refused, or could not be asked; the message has Slurm's own words and what helps."""
 
 
-def call(command: Sequence[str], cwd: str | Path | None = None, stdin: str = "") -> str:
+def call(command: Sequence[str], cwd: str | Path | None = None, stdin: str = "", limit_s: float = LIMIT_S) -> str:
     """Run a command of Slurm and return what it prints.
 
     SlurmError: it is not there, does not end, or ends with a code other than 0.
     """
     try:
-        done = subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, text=True, timeout=LIMIT_S)
+        done = subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, text=True, timeout=limit_s)
     except FileNotFoundError:
         raise SlurmError(
             f"there is no {command[0]} here. Slurm's commands are on the login nodes of a cluster and on its compute "
             "nodes; inside a container they may have to be bound into it."
         ) from None
     except subprocess.TimeoutExpired:
-        raise SlurmError(f"{shlex.join(command)} has not answered within {LIMIT_S:g} s") from None
+        raise SlurmError(f"{shlex.join(command)} has not answered within {limit_s:g} s") from None
     if done.returncode:
         raise SlurmError(explain(command[0], done.stderr.strip() or f"it ended with {done.returncode}"))
     return done.stdout

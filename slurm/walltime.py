@@ -21,11 +21,14 @@ from datetime import datetime
 from types import FrameType
 from typing import Any
 
-from mpi_runtime.slurm.commands import SlurmError, call
+from mpi_runtime.slurm.allocation import Allocation
+from mpi_runtime.slurm.commands import LIMIT_S, SlurmError, call
 from mpi_runtime.slurm.environment import allocation
 from mpi_runtime.slurm.jobs import facts_of
 
 _SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
+_START_LIMIT_S = 10.0
+"""How long a start waits for Slurm's answer at most; without one no end is known."""
 
 
 def end_time() -> float | None:
@@ -33,11 +36,23 @@ def end_time() -> float | None:
 
     Slurm is asked, since the time may have been changed; else what it had said at the start counts.
     """
+    return _asked(allocation(), LIMIT_S)
+
+
+def end_time_at_start() -> float | None:
+    """Return what `end_time` does, for the start of a program: thousands may start at a time, and none may wait long.
+
+    Slurm is asked only where it has not said when the time ends, or that is past: it has been put off.
+    """
     own = allocation()
+    return own.end_s if own.end_s is not None and own.end_s > time.time() else _asked(own, _START_LIMIT_S)
+
+
+def _asked(own: Allocation, limit_s: float) -> float | None:
     if own.system != "slurm":
         return own.end_s
     try:
-        text = facts_of(call(["scontrol", "show", "job", "-o", own.job])).get("EndTime", "")
+        text = facts_of(call(["scontrol", "show", "job", "-o", own.job], limit_s=limit_s)).get("EndTime", "")
         return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").timestamp()
     except (SlurmError, ValueError):
         return own.end_s

@@ -117,7 +117,18 @@ class Rank:
             links=gpus.report.links,
             gpu_problems=gpus.report.problems,
             gpu_error=gpus.report.error,
+            end_us=_end_us() if me == 0 else 0,
         )
+
+
+def _end_us() -> int:
+    """When the job's time ends, by the monotonic clock; 0: nobody says. Of batch systems only Slurm does."""
+    if not configuration.environment().get("SLURM_JOB_ID"):
+        return 0  # others need not load what reads it
+    from mpi_runtime.slurm.walltime import end_time_at_start
+
+    end_s = end_time_at_start()
+    return 0 if end_s is None else max(1, round(end_s * 1e6) - time.time_ns() // 1000 + now_us())
 
 
 def _custom_units(config: Config, hostname: str) -> dict[str, int]:

@@ -263,7 +263,7 @@ def test_a_string_on_ranks(mpi: str) -> None:
 @pytest.mark.timeout(300)
 def test_many_ranks(app: Path) -> None:
     """Far more ranks than cores: slow, because MPI's ranks spin while they wait for each other at the start."""
-    expect_counted(run_program(app, ranks=32, env={"MPI_RUNTIME_START_TIMEOUT_S": "250"}, timeout=280), [str(app)])
+    expect_counted(run_program(app, ranks=64, env={"MPI_RUNTIME_START_TIMEOUT_S": "250"}, timeout=280), [str(app)])
 
 
 def test_marks_reach_executors() -> None:

@@ -227,6 +227,13 @@ class Checker:
 
     # What executors do
 
+    def sent_in_time(self, calls: Sequence[Call]) -> None:
+        """The head gives calls to an executor: they can end before the job does, as far as they have said."""
+        now, end_us = self.world.now, self.world.options.end_us
+        for call in calls if now < end_us else ():
+            late = now + self.function_of(call.id).time_limit_us > end_us
+            require(not late, f"call {call.id.hex()} is sent at {now}, and cannot end in time")
+
     def started(self, executor: Executor, call: Call, caller: int, order: int) -> None:
         """An executor runs a call."""
         function = self.function_of(call.id)

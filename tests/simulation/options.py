@@ -63,6 +63,9 @@ class Options:
     """How long an executor keeps results back, to send several at once."""
     transfer_us: tuple[int, int] = (100, 3000)
 
+    end_us: int = 0
+    """When the job's time ends, and it is put off; 0: never. Some calls say then that they take long."""
+
     # Faults
     duplicates: float = 0.0
     """Chance that a message is said twice, where the protocol allows that: `Subscribed` and `ExecutorStarted`. All

@@ -11,7 +11,7 @@ import argparse
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -23,6 +23,7 @@ from tests.simulation.driver import Driver
 from tests.simulation.grouped import write
 from tests.simulation.options import Options, large_options, random_options
 from tests.simulation.require import WrongError
+from tests.simulation.steps import TASK, Function
 from tests.simulation.world import Head, World, joined
 
 LIMIT_US = 900_000_000
@@ -73,7 +74,11 @@ def simulate(options: Options) -> Result:
 def _play(world: World, head: Head) -> None:
     options = world.options
     events = joined(options)
-    world.checker = Checker(world, write(options), events)
+    work = write(options)
+    if options.end_us:
+        work.functions = [timed(function, options.end_us) for function in work.functions]
+        world.at(options.end_us, head.put_off_end)
+    world.checker = Checker(world, work, events)
     agents: dict[int, Agent] = {}
     for event in events:
         agents[event.rank] = Agent(world, head, event.rank, event.host, agents)
@@ -92,13 +97,18 @@ def _play(world: World, head: Head) -> None:
     assert world.counters["runs"] == sum(world.checker.runs.values())
 
 
+def timed(function: Function, end_us: int) -> Function:
+    """The function; if it is every other task, one that says that it takes a good part of the job's time."""
+    return replace(function, time_limit_us=end_us // 2) if function.kind == TASK and function.number % 2 else function
+
+
 def why_stuck(head: Head, driver: Driver) -> str:
     """What the scheduler itself says about what the driver waits for."""
     state = head.scheduler.state
     ids = driver.pause.ids if driver.pause is not None else ()
-    answers = [f"{id.hex()}: {explain.explain(state, id)}" for id in ids if id not in driver.values]
+    answers = [f"{id.hex()}: {explain.explain(state, id, head.world.now)}" for id in ids if id not in driver.values]
     answers += [
-        f"{task.id.hex()}: {explain.explain(state, task.id)}"
+        f"{task.id.hex()}: {explain.explain(state, task.id, head.world.now)}"
         for found in state.objects.values()
         if (task := found.task) is not None
     ][:10]

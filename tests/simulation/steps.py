@@ -41,6 +41,7 @@ class Function:
     """The id of the node on which calls run."""
     zone: str = ""
     """The label of the nodes on which calls run."""
+    time_limit_us: int = 0
     backpressure: int = 0
     """With STREAMING: how many items may be yielded and not taken; 0: any number."""
     concurrency: tuple[tuple[str, int], ...] = ()

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -55,6 +56,13 @@ def test_no_decision_hangs_on_the_order_of_a_set() -> None:
     }
     assert len(printed) == 1
     assert "trace" in printed.pop()
+
+
+def test_nothing_is_started_that_cannot_end_before_the_job_does() -> None:
+    counters: Counter[str] = Counter()
+    for seed in SEEDS[::3]:
+        counters.update(simulate(replace(random_options(seed), end_us=60_000)).counters)
+    assert counters["calls held back"] > 50
 
 
 @pytest.mark.slow

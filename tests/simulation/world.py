@@ -13,6 +13,7 @@ from mpi_runtime.scheduler import invariants
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.effects import StartExecutor
 from mpi_runtime.scheduler.events import Call, ExecutorDied, RankJoined, TakenBack
+from mpi_runtime.scheduler.queues import mark_dirty
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import FromExecutor, ToExecutor
 from tests.simulation.options import UNIT, Options, zone
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from tests.simulation.checkers import Checker
 
 DRIVER = 0
+
+
+NEVER_US = 10**15
 
 
 class World:
@@ -176,6 +180,7 @@ class Head:
                 self.world.note(f"head to executor {client}", frame, messages)
                 calls = [message for message in messages if type(message) is Call]
                 self.world.checker.cancels.sent(client, calls)
+                self.world.checker.sent_in_time(calls)
                 ids = [call.id for call in calls]
                 frames.setdefault(self._ranks[client], []).append(ToExecutor(client, ids, frame))
         for rank, messages in frames.items():
@@ -183,6 +188,16 @@ class Head:
             self.world.note(f"head to rank {rank}", frame, [one for one in messages if type(one) is not ToExecutor])
             self.lines[rank].send(frame)
         self._set_timer()
+
+    def put_off_end(self) -> None:
+        """The job's time was to end now, and does not: what was held back can run."""
+        state = self.scheduler.state
+        state.end_us = self.world.now + NEVER_US
+        for queue in state.queues.values():
+            if queue.is_late:
+                self.world.counters["calls held back"] += len(queue.ready)
+                mark_dirty(state, queue)
+        self.decide()
 
     def _set_timer(self) -> None:
         deadline = self.scheduler.deadline()
@@ -216,4 +231,5 @@ def joined(options: Options) -> list[RankJoined]:
             cpu, labels = len(cpus) * UNIT, {"zone": zone(number)}
             events.append(RankJoined(rank, first, name, cpus, cpu, gpu, memory, custom, 1 << 30, rank, labels))
             rank += 1
+    events[0].end_us = options.end_us
     return events

@@ -47,8 +47,11 @@ def affinity():
 assert ray.get([affinity.remote() for _ in range(8)])
 own = slurm.allocation()
 left_s = slurm.end_time() - time.time()
+in_time, too_long = affinity.options(time_limit=60).remote(), affinity.options(time_limit=600).remote()
+ray.get(in_time)
 print(json.dumps({
     "job": own.job, "nodes": own.nodes, "cpus": own.cpus, "gpus": own.gpus, "left": 200 < left_s <= 300,
+    "too long": ray.explain(too_long),
     "memory": ray.cluster_resources()["memory"], "hosts": [node["NodeManagerHostname"] for node in ray.nodes()],
     "CPU": ray.cluster_resources()["CPU"],
 }), flush=True)
@@ -143,6 +146,7 @@ def test_two_jobs_on_one_node_see_their_own_share_and_do_not_meet(slurm: Cluster
     assert [one["job"] for one in seen] == jobs
     for one in seen:
         assert (one["nodes"], one["hosts"], one["cpus"], one["left"]) == (["n1"], ["n1"], [2], True)
+        assert "It is not started: it may take 600 s (its time_limit)" in one["too long"]
         assert one["memory"] == 700 << 20
         assert one["CPU"] <= 2
     assert sorted(seen[0]["gpus"] + seen[1]["gpus"]) == ["0", "1", "2", "3"]

@@ -145,3 +145,18 @@ def test_options_for_gpus() -> None:
     assert str(alone) == "1 CPU, 5 bytes of GPU memory on a GPU of type L4"
     stated = {"accelerator_type": "L4", "resources": {"accelerator_type:L4": 0.5}}
     assert options.task_spec("f", b"", stated).custom == {"accelerator_type:L4": UNIT // 2}
+
+
+def test_a_time_limit_is_in_seconds() -> None:
+    check(time_limit=600)
+    assert options.task_spec("f", b"", {"time_limit": 0.5}).time_limit_us == 500_000
+    assert options.task_spec("f", b"", {"time_limit": None}).time_limit_us == 0
+    assert options.task_spec("f", b"", {"time_limit": 1e300}).time_limit_us == 2**62
+    for wrong in (0, -1, float("inf"), float("nan"), 1e-9):
+        with pytest.raises(ValueError, match="time_limit must be"):
+            check(time_limit=wrong)
+    for wrong_type in (True, "600"):
+        with pytest.raises(TypeError, match="time_limit must be a number"):
+            check(time_limit=wrong_type)
+    with pytest.raises(ValueError, match="'time_limit' for actors"):
+        options.check({"time_limit": 1}, options.ACTOR_OPTIONS, "actors")

@@ -1,0 +1,51 @@
+"""A job whose time ends: what cannot finish before is not started, and says why; the rest runs."""
+
+import time
+
+import pytest
+
+from tests.helpers import run_program
+
+APP = """
+import mpi_runtime as ray
+
+ray.init(num_cpus=2)
+
+@ray.remote(time_limit=3600)
+def long():
+    return "long"
+
+@ray.remote
+def short(i):
+    return i
+
+late = [long.remote() for _ in range(3)]
+in_time = long.options(time_limit=60).remote()
+print(ray.get([short.remote(i) for i in range(3)]), ray.get(in_time), flush=True)
+print(len(ray.wait(late, num_returns=3, timeout=0.2)[0]), ray.explain(late[-1]), flush=True)
+"""
+
+
+def known(in_s: float) -> dict[str, str | None]:
+    """A job of Slurm as its processes see it; there is no Slurm to ask."""
+    return {"SLURM_JOB_ID": "5", "SLURM_JOB_END_TIME": str(int(time.time() + in_s)), "PATH": "/nowhere"}
+
+
+def test_what_takes_too_long_waits_and_the_rest_runs() -> None:
+    lines = run_program(APP, env=known(600)).expect(0).stdout.splitlines()
+    assert lines[0] == "[0, 1, 2] long"
+    assert lines[1].startswith("0 ")
+    assert "It is not started: it may take 3600 s (its time_limit), and the job's time ends in " in lines[1]
+
+
+def test_an_end_far_off_is_none() -> None:
+    lines = run_program(APP + "print(ray.get(late))", env=known(7200)).expect(0).stdout.splitlines()
+    assert lines[-1] == "['long', 'long', 'long']"
+
+
+@pytest.mark.mpi
+def test_rank_0_knows_it_for_all() -> None:
+    environment = {name: text for name, text in known(600).items() if name != "SLURM_JOB_ID" and name != "PATH"}
+    source = "import os\nos.environ['SLURM_JOB_ID'] = '5'\n" + APP  # mpirun itself would take itself for Slurm's
+    completed = run_program(source, ranks=3, env=environment).expect(0)
+    assert "It is not started" in completed.stdout
