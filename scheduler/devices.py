@@ -119,7 +119,7 @@ def why_not(nodes: Sequence[Node], request: Request) -> str:
     if request.gpu > UNIT and any(len(set(inventory.seen_by)) > 1 for inventory, _ in fitting):
         text += (
             " The ranks of a node can use different GPUs, and a task has those of one rank: start ranks that use all "
-            "(srun --gpus-per-node=N --gpu-bind=none)."
+            "(srun --gpus-per-node=N, without --gpus-per-task and --gpu-bind)."
         )
     return text
 

@@ -80,7 +80,7 @@ def test_several_of_one_rank() -> None:
         cluster.forget()
         failed = cluster.told(cluster.submit(name="too many", cpu=0, gpu=3))
         assert "GPUs by node: host0: 3 x H100." in failed.message
-        assert "--gpu-bind=none" in failed.message
+        assert "srun --gpus-per-node=N" in failed.message
 
 
 @pytest.mark.parametrize(("options", "ids"), [
