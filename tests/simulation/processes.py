@@ -385,6 +385,7 @@ def spec_of(function: Function) -> Spec:
         where=None if where == Where() else where, priority=function.priority,
         concurrency=dict(function.concurrency), is_async=function.is_async, group=function.group,
         backpressure=function.backpressure, out_of_order=function.out_of_order,
+        gpu_memory=function.gpu_memory,
     )  # fmt: skip
 
 

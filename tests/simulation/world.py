@@ -15,6 +15,7 @@ from mpi_runtime.scheduler.effects import StartExecutor
 from mpi_runtime.scheduler.events import Call, ExecutorDied, RankJoined, TakenBack
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import FromExecutor, ToExecutor
+from tests.simulation.cards import described
 from tests.simulation.options import UNIT, Options, zone
 
 if TYPE_CHECKING:
@@ -209,11 +210,15 @@ def joined(options: Options) -> list[RankJoined]:
         for index in range(shape.ranks):
             first_index = index == 0
             cpus = list(range(index, shape.cpus, shape.ranks))
-            gpu = len(range(index, shape.gpus, shape.ranks)) * UNIT
+            gpu = 0 if shape.kinds else len(range(index, shape.gpus, shape.ranks)) * UNIT
+            devices, links = described(shape, number, index)
             memory = shape.memory if first_index else 0
             name = f"host{number}"
             custom = {f"node:{name}": UNIT, **shape.custom} if first_index else {}
             cpu, labels = len(cpus) * UNIT, {"zone": zone(number)}
-            events.append(RankJoined(rank, first, name, cpus, cpu, gpu, memory, custom, 1 << 30, rank, labels))
+            arena = 1 << 30
+            events.append(RankJoined(
+                rank, first, name, cpus, cpu, gpu, memory, custom, arena, rank, labels, devices=devices, links=links
+            ))  # fmt: skip
             rank += 1
     return events
