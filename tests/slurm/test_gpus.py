@@ -75,7 +75,7 @@ class Step:
     """The numbers of the GPUs that the job has on each node, as Slurm's controller has them."""
     said: dict[str, Any]
     text: str
-    """What else was written."""
+    """The warnings."""
 
     def devices(self) -> set[tuple[str, str]]:
         """What actors had that were there at the same time, by host and number: each something of its own."""
@@ -136,7 +136,9 @@ def read(ended: Ended) -> dict[str, Step]:
         text = ended.stdout[one.end() : after.start()]
         said = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
         assert len(said) == 1, f"one program of all ranks: {one[1]}: {text}"
-        found[one[1]] = Step(owned, said[0], "\n".join(line for line in text.splitlines() if not line.startswith("{")))
+        # Launchers may have something to say too: srun waits, and says so, until the step before has been cleared away.
+        warnings = [line for line in text.splitlines() if line.startswith("mpi_runtime: ")]
+        found[one[1]] = Step(owned, said[0], "\n".join(warnings))
     return found
 
 
