@@ -101,6 +101,22 @@ def stated_tokens(environment: Mapping[str, str], count: int) -> list[str]:
     return entries[:count] if len(entries) >= count else [str(number) for number in range(count)]
 
 
+def not_told(report: Report, environment: Mapping[str, str]) -> str:
+    """Why nobody can know which of the devices are the job's, in words; empty if it is known.
+
+    `srun --gpu-bind=none` leaves the variable unset (seen with Slurm 22.05). Where no control group hides the devices
+    of other jobs a process then sees all of the node.
+    """
+    granted = environment.get("SLURM_GPUS_ON_NODE", "")
+    there = min(len(report.cards), len(report.devices))  # of MIG both have been given out as GPUs
+    if VISIBLE in environment or not granted.isdecimal() or there <= int(granted):
+        return ""
+    return (
+        f"Slurm has given the job {granted} of the {there} GPUs to be seen, and {VISIBLE}, which would tell which, is "
+        "not set: others may belong to other jobs. No GPU is used. Start without --gpu-bind=none, or set the variable"
+    )
+
+
 def trap(environment: Mapping[str, str], launcher: str) -> str:
     """What is known to go wrong with this launcher, in words; empty if nothing is.
 

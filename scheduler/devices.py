@@ -119,7 +119,7 @@ def why_not(nodes: Sequence[Node], request: Request) -> str:
     if request.gpu > UNIT and any(len(set(inventory.seen_by)) > 1 for inventory, _ in fitting):
         text += (
             " The ranks of a node can use different GPUs, and a task has those of one rank: start ranks that use all "
-            "(srun --gpus-per-node=N --gpu-bind=none)."
+            "(srun --gpus-per-node=N, without --gpus-per-task and --gpu-bind)."
         )
     return text
 
@@ -161,14 +161,23 @@ def _among(request: Request, free: Pool, devices: set[int]) -> Granted | None:
     return ledger.choose(free.inventory, units, free.device_memory, request.gpu, request.gpu_memory, request.types)
 
 
-def in_the_way(node: Node, source: Source, key: Key) -> list[Executor]:
-    """Executors that still live with a device of this key, though they have no call: idle, or ending after that."""
+def in_the_way(node: Node, source: Source, key: Key, grant: Grant, idle: dict[int, Executor] | None) -> list[Executor]:
+    """Executors that still live with a device of this key, though they have no call: idle, or ending after that.
+
+    Not the one of these, which idle with the same key, that is next to be used. For a share it may be used beside
+    others, as it has been before.
+    """
+    if not key.devices or (idle and grant.devices[0][1] < UNIT):
+        return []
     wanted = set(key.devices)
+    next_one = next(reversed(idle.values())) if idle else None
     return [
         executor
         for rank in node.ranks
         for executor in rank.executors.values()
-        if wanted.intersection(executor.key.devices) and (executor.grant is None or _is_ending(executor, source))
+        if executor is not next_one
+        and wanted.intersection(executor.key.devices)
+        and (executor.grant is None or _is_ending(executor, source))
     ]
 
 

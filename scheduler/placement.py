@@ -99,12 +99,13 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
         grant = take_devices(queue.request, source.free, chosen) if chosen else take(queue.request, source.free)
         key = Key(queue.environment, queue.threads, tuple(device for device, _, _ in grant.devices))
         idle = node.idle.get(key)
-        if idle:
+        others = devices.in_the_way(node, source, key, grant, idle)
+        if idle and not others:
             executor = idle.popitem()[1]
         elif queue.executors and work_us < FORK_WORTH_US and not is_spread:
             give_back(grant, source.free)
             return None
-        elif key.devices and (others := devices.in_the_way(node, source, key)):
+        elif others:
             give_back(grant, source.free)
             if len(devices.still_awaited(state, queue)) >= len(queue.ready):
                 return None

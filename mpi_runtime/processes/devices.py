@@ -112,6 +112,10 @@ class Gpus:
         from mpi_runtime.gpu import visibility
 
         environment = configuration.environment()
+        self.report.error = visibility.not_told(self.report, environment)
+        if self.report.error:
+            self.report.devices = []
+            return
         found: Visible = visibility.visible(self.report, environment)
         problems = [found.problem, visibility.trap(environment, launcher)]
         self.report.problems += [problem for problem in problems if problem]

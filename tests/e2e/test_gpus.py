@@ -155,7 +155,7 @@ def where():
 
 found = ray.get([where.remote() for _ in range(3)])
 assert sorted(found) == [(n, str(n), "PCI_BUS_ID", n + 1) for n in range(3)], found
-fails(ray.errors.InfeasibleResourceError, "--gpu-bind=none", ray.get, where.options(num_gpus=2).remote())
+fails(ray.errors.InfeasibleResourceError, "srun --gpus-per-node=N", ray.get, where.options(num_gpus=2).remote())
 print("done")
 """,
         v100_pairs(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.simulation.cards import reach
 from tests.simulation.options import UNIT
 from tests.simulation.steps import ACTOR, METHOD, Await, Compute, Drop, Get, Kill, Signal, Step, Submit
 from tests.simulation.streaming import StreamAuthor
@@ -78,7 +79,8 @@ class ActorAuthor(StreamAuthor):
         return all(shape.cpus > self.options.actors for shape in self.options.hosts)
 
     def can_hold_gpus(self) -> bool:
-        return all(shape.gpus == 0 or shape.gpus > self.options.actors for shape in self.options.hosts)
+        rooms = [reach(shape) for shape in self.options.hosts]
+        return all(room == 0 or room > self.options.actors for room in rooms)
 
     def beside(self) -> dict[str, Any]:
         """Properties of an actor that takes several calls at a time, or in any order."""

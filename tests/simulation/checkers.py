@@ -23,6 +23,7 @@ from mpi_runtime.scheduler.events import (
 )
 from tests.simulation import oracle
 from tests.simulation.cancels import Cancels
+from tests.simulation.cards import Cards, Taken
 from tests.simulation.items import Items
 from tests.simulation.options import UNIT
 from tests.simulation.oracle import Oracle
@@ -49,7 +50,7 @@ class Use:
     cpu: int = 0
     memory: int = 0
     custom: tuple[tuple[str, int], ...] = ()
-    devices: tuple[tuple[int, int], ...] = ()
+    devices: tuple[Taken, ...] = ()
     is_blocked: bool = False
     woke: bool = False
     """It has been blocked since it last had nothing to do, or, as an actor, since all fitted: it may be overdrawn."""
@@ -63,7 +64,7 @@ class Host:
     """What a host owns, and who uses it."""
 
     cpus: set[int] = field(default_factory=set)
-    gpus: int = 0
+    cards: Cards = field(default_factory=Cards)
     memory: int = 0
     custom: Counter[str] = field(default_factory=Counter)
     labels: dict[str, str] = field(default_factory=dict)
@@ -86,10 +87,12 @@ class Checker:
         for event in joined:
             host = self.hosts.setdefault(event.host, Host())
             host.cpus.update(event.cpus)
-            host.gpus += event.gpu // UNIT
+            host.cards.join(event)
             host.memory += event.memory
             host.custom.update(event.custom)
             host.labels.update(event.labels)
+        for host in self.hosts.values():
+            host.custom.update(host.cards.types())
         self.names: dict[bytes, tuple[int, int]] = {}
         """The job and the index of each return value that was asked for."""
         self.puts: dict[bytes, int] = {}
@@ -269,7 +272,7 @@ class Checker:
             self.last_order[key] = max(order, last)
             return
         host = self.hosts[executor.agent.host]
-        devices = self._devices(executor, function.gpu)
+        devices = host.cards.given(executor, function)
         require(executor.effect.environment == dict(function.environment), f"{name} has a wrong environment")
         require(executor.effect.threads == max(1, function.cpu // UNIT), f"{name} has a wrong number of threads")
         woke = executor.number in host.uses and host.uses[executor.number].woke
@@ -287,29 +290,18 @@ class Checker:
             wrong = self.places.oversold(use for one in self.hosts.values() for use in one.uses.values())
             require(not wrong, f"{name}: {wrong}")
 
-    def _devices(self, executor: Executor, gpu: int) -> tuple[tuple[int, int], ...]:
-        given = executor.effect.gpus
-        require(len(set(given)) == len(given), f"executor {executor.number} has a GPU twice")
-        require(len(given) == -(-gpu // UNIT), f"executor {executor.number} has {given} for {gpu} units of GPU")
-        return tuple((device, min(gpu, UNIT)) for device in given)
-
     def _check_host(self, host: Host, name: str) -> None:
         """Never more used than owned. CPU may be overdrawn, but only by those that were blocked and woke."""
         uses = host.uses.values()
-        devices: Counter[int] = Counter()
-        for use in uses:
-            for device, units in use.devices:
-                devices[device] += units
         number = next((use.host for use in uses), -1)
         taken = self.places.taken(number, uses)
         running = sum(use.cpu for use in uses if not use.is_blocked)
         if not self.places.alive and running <= len(host.cpus) * UNIT:
             for use in uses:
                 use.woke = use.woke and (not use.actor or self.world.now < use.woke_us + HEARD_US)
-        wrong = taken.exceeds(len(host.cpus) * UNIT, host.memory, host.gpus * UNIT, host.custom)
+        wrong = taken.exceeds(len(host.cpus) * UNIT, host.memory, host.cards.count() * UNIT, host.custom)
+        wrong = wrong or host.cards.oversold(uses)
         require(not wrong, f"{name}: {wrong}")
-        for device, units in devices.items():
-            require(device < host.gpus and units <= UNIT, f"{name}: {units} units of GPU {device} in use")
 
     def blocked(self, executor: Executor) -> None:
         """The running call waits."""

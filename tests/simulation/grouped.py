@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from mpi_runtime.scheduler.events import STRATEGIES
 from tests.simulation.cancelling import CancelAuthor
+from tests.simulation.cards import reach
 from tests.simulation.options import UNIT, Options
 from tests.simulation.steps import (
     ACTOR,
@@ -81,7 +82,7 @@ class GroupAuthor(CancelAuthor):
     def with_devices(self, bundle: Bundle, host: int, kept: int) -> Bundle:
         """A bundle that wants other things of a host, too."""
         rng, shape = self.rng, self.options.hosts[host]
-        gpus = max(0, shape.gpus - kept)
+        gpus = max(0, reach(shape) - kept)
         if gpus and rng.random() < 0.6:
             bundle = replace(bundle, gpu=rng.choice((UNIT // 2, UNIT, gpus * UNIT)))
         if rng.random() < 0.3:

@@ -18,6 +18,10 @@ class Shape:
     cpus: int = 2
     """Processors of the host, dealt out to its ranks."""
     gpus: int = 0
+    kinds: tuple[str, ...] = ()
+    """The type of each GPU, where ranks describe them. Empty: they are stated, and nothing is known of them."""
+    is_split: bool = False
+    """Whether its ranks can use different ones of the GPUs that they describe."""
     memory: int = 0
     custom: dict[str, int] = field(default_factory=dict)
 
@@ -94,7 +98,9 @@ def random_options(seed: int) -> Options:
     rng = random.Random(seed * 7919 + 1)
     kinds = random.Random(seed * 6007 + 5)
     concurrent = kinds.random() < 0.5
-    hosts = tuple(_random_shape(rng) for _ in range(rng.choice((1, 1, 2, 3, 5))))
+    shapes = [_random_shape(rng) for _ in range(rng.choice((1, 1, 2, 3, 5)))]
+    cards = random.Random(seed * 6151 + 3)
+    hosts = tuple(_described(shape, cards) for shape in shapes)
     quiet = Options(
         groups=rng.choice((0, 1, 3)),
         seed=seed,
@@ -155,6 +161,14 @@ def _random_shape(rng: random.Random) -> Shape:
         memory=rng.choice((0, 1 << 30)),
         custom=rng.choice(({}, {}, {"disk": 2 * UNIT}, {"disk": UNIT // 2, "lane": UNIT})),
     )
+
+
+def _described(shape: Shape, rng: random.Random) -> Shape:
+    """The host with more said of its GPUs, or not."""
+    if rng.random() < 0.4:
+        return shape
+    kinds = rng.choice((("A",), ("A", "B")))
+    return replace(shape, kinds=tuple(rng.choice(kinds) for _ in range(shape.gpus)), is_split=rng.random() < 0.5)
 
 
 def large_options(seed: int, hosts: int = 2000, calls: int = 21_000) -> Options:

@@ -27,7 +27,7 @@ class Amounts:
         """What a process uses. CPU may be overdrawn by those that were blocked and woke."""
         self.cpu += 0 if use.is_blocked or use.woke else use.cpu
         self.memory += use.memory
-        self.gpu += sum(units for _, units in use.devices)
+        self.gpu += sum(units for _, units, _ in use.devices)
         self.custom.update(dict(use.custom))
 
     def add_bundle(self, bundle: Bundle) -> None:

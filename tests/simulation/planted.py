@@ -1,16 +1,19 @@
-"""Bugs to be planted: in cancelling, in actors that take several calls at a time, in calls that yield."""
+"""Bugs to be planted: in cancelling, in actors that take several calls at a time, in calls that yield, in GPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from mpi_runtime.scheduler import actors, cancel, endings, streams
+from mpi_runtime.gpu import ledger
+from mpi_runtime.gpu.ledger import Inventory
+from mpi_runtime.scheduler import actors, cancel, devices, endings, streams
 from mpi_runtime.scheduler.effects import Cancel, RankEffect
 from mpi_runtime.scheduler.events import Consumed, ExecutorDied, Yielded
-from mpi_runtime.scheduler.nodes import Executor
+from mpi_runtime.scheduler.nodes import Executor, Key, Node, Rank, Source
 from mpi_runtime.scheduler.objects import free_extent
+from mpi_runtime.scheduler.resources import Grant
 from mpi_runtime.scheduler.state import State
 from mpi_runtime.scheduler.tasks import Task
 
@@ -149,6 +152,33 @@ def items_are_freed_when_they_come(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(streams, "yielded", planted)
 
 
+def a_gpu_of_any_type_will_do(patch: pytest.MonkeyPatch) -> None:
+    def planted(self: Inventory, device: int, types: Sequence[str], memory: int) -> bool:
+        return self.devices[device].memory >= memory
+
+    patch.setattr(Inventory, "can_use", planted)
+
+
+def a_rank_gets_gpus_that_it_cannot_use(patch: pytest.MonkeyPatch) -> None:
+    def planted(node: Node, wanted: Sequence[int]) -> list[Rank]:
+        return [rank for rank in node.ranks if rank.hosts_executors]
+
+    patch.setattr(devices, "ranks_for", planted)
+
+
+def shares_of_gpus_take_no_memory(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ledger, "part", lambda device, units: 0)
+
+
+def who_has_shared_a_gpu_stays_on_it(patch: pytest.MonkeyPatch) -> None:
+    in_the_way = devices.in_the_way
+
+    def planted(node: Node, source: Source, key: Key, grant: Grant, idle: dict[int, Executor] | None) -> list[Executor]:
+        return [] if idle else in_the_way(node, source, key, grant, idle)
+
+    patch.setattr(devices, "in_the_way", planted)
+
+
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     a_cancelled_call_is_queued_again,
     a_running_call_is_not_interrupted,
@@ -165,4 +195,8 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     a_dead_client_is_waited_for,
     references_in_items_are_not_held,
     items_are_freed_when_they_come,
+    a_gpu_of_any_type_will_do,
+    a_rank_gets_gpus_that_it_cannot_use,
+    shares_of_gpus_take_no_memory,
+    who_has_shared_a_gpu_stays_on_it,
 ]

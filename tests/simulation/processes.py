@@ -385,7 +385,7 @@ def spec_of(function: Function) -> Spec:
         where=None if where == Where() else where, priority=function.priority,
         concurrency=dict(function.concurrency), is_async=function.is_async, group=function.group,
         backpressure=function.backpressure, out_of_order=function.out_of_order,
-        time_limit_us=function.time_limit_us,
+        time_limit_us=function.time_limit_us, gpu_memory=function.gpu_memory,
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ class Function:
     kind: int = TASK
     cpu: int = UNIT
     gpu: int = 0
+    gpu_memory: int = 0
     memory: int = 0
     custom: tuple[tuple[str, int], ...] = ()
     held_cpu: int = 0

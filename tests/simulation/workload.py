@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.simulation.options import MIB, UNIT, Options, node_id, zone
+from tests.simulation.cards import MEMORY, TYPE, reach
+from tests.simulation.options import MIB, UNIT, Options, Shape, node_id, zone
 from tests.simulation.steps import TASK, Compute, Drop, Function, Get, Job, Open, Put, Step, Submit, Wait, Workload
 
 
@@ -42,6 +43,8 @@ class Author:
         self.actors_left = options.actors
         self.holding = self.rng.random() < 0.7
         """Whether actors keep CPUs and GPUs. Then no call asks for so much that it could wait for an actor to end."""
+        self.cards = random.Random(options.seed * 101 + 3)
+        """For GPUs that are described: so programs without them are the same."""
         self.plain: dict[tuple[object, ...], int] = {}
 
     # Functions and jobs
@@ -95,14 +98,30 @@ class Author:
             return self.function(cpu=cpu, duration_us=duration, max_retries=retries, priority=priority)
         cpu = rng.choice((0, UNIT)) if shape.cpus - kept >= 1 else 0
         environment = rng.choice(((), (), (("MODE", "a"),)))
-        gpus = max(0, shape.gpus - kept)
+        gpus = max(0, reach(shape) - kept)
         gpu = rng.choice((UNIT // 4, UNIT // 2, UNIT, gpus * UNIT)) if gpus and rng.random() < 0.7 else 0
         memory = rng.choice((0, shape.memory, shape.memory // 3))
         custom = tuple((name, rng.choice((units, units // 2))) for name, units in sorted(shape.custom.items()))
+        gpu_memory = 0
+        if gpu and shape.kinds:
+            gpu, gpu_memory, kinds = self.described(shape, gpu, kept)
+            custom += kinds
         return self.function(
-            cpu=cpu, gpu=gpu, memory=memory, custom=custom, environment=environment, duration_us=duration,
-            max_retries=retries, priority=priority,
+            cpu=cpu, gpu=gpu, gpu_memory=gpu_memory, memory=memory, custom=custom, environment=environment,
+            duration_us=duration, max_retries=retries, priority=priority,
         )  # fmt: skip
+
+    def described(self, shape: Shape, gpu: int, kept: int) -> tuple[int, int, tuple[tuple[str, int], ...]]:
+        """Units, bytes and types to ask for, that one rank of a host has even when actors keep some GPUs."""
+        rng = self.cards
+        kinds = [kind for kind in sorted(set(shape.kinds)) if reach(shape, kind) > kept]
+        if not kinds or rng.random() < 0.2:
+            return gpu, 0, ()
+        kind = rng.choice(kinds)
+        memory = rng.choice((0, MEMORY[kind] // 4, MEMORY[kind] // 2, MEMORY[kind]))
+        if memory and rng.random() < 0.3:
+            return 0, memory, ()
+        return min(gpu, (reach(shape, kind) - kept) * UNIT), memory, ((TYPE + kind, 10),)
 
     def infeasible_function(self, kind: int = TASK) -> int:
         largest = max(shape.cpus for shape in self.options.hosts)
@@ -277,6 +296,27 @@ class Author:
         """Pieces that each program has."""
         return []
 
+    def gpu_calls(self, scope: Scope) -> list[int]:
+        """Calls that each want something else of the same GPUs, besides all others of the program; their slots."""
+        rng = self.cards
+        slots = []
+        kept = self.options.actors if self.holding else 0
+        shapes = [shape for shape in self.options.hosts if shape.kinds and reach(shape) > kept]
+        for _ in range(rng.randint(4, 12) if shapes else 0):
+            shape = rng.choice(shapes)
+            most = (reach(shape) - kept) * UNIT
+            wish = min(most, rng.choice((UNIT // 4, UNIT // 2, UNIT, UNIT, 2 * UNIT, most)))
+            gpu, memory, kinds = self.described(shape, wish, kept)
+            function = self.function(
+                cpu=0, gpu=gpu, gpu_memory=memory, custom=kinds, environment=rng.choice(((), (("MODE", "a"),)))
+            )
+            inner, slot = Scope(0), scope.take()
+            inner.steps.append(Compute(rng.choice((20, 300, 4000))))
+            scope.steps.append(Submit(self.job(function, inner), slot))
+            slots.append(slot)
+            self.left += 1
+        return slots
+
     def look(self, scope: Scope) -> None:
         """Wait for something that has been asked for."""
         slots = self.some(scope.usable, 4)
@@ -303,12 +343,14 @@ class Author:
     def write(self) -> Workload:
         """The whole program: pieces until enough calls are made, then a look at most of what is left."""
         scope = Scope(0)
+        on_gpus = self.gpu_calls(scope)
         first = self.always()
         self.rng.shuffle(first)
         for piece in first:
             piece(scope)
         while self.left > 0:
             self.piece(scope)
+        scope.usable += on_gpus
         left = [slot for slot in scope.usable if self.rng.random() < 0.8]
         self.rng.shuffle(left)
         for start in range(0, len(left), 7):

@@ -16,6 +16,7 @@ from mpi_runtime.scheduler.events import Call, ExecutorDied, RankJoined, TakenBa
 from mpi_runtime.scheduler.queues import mark_dirty
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import FromExecutor, ToExecutor
+from tests.simulation.cards import described
 from tests.simulation.options import UNIT, Options, zone
 
 if TYPE_CHECKING:
@@ -224,12 +225,16 @@ def joined(options: Options) -> list[RankJoined]:
         for index in range(shape.ranks):
             first_index = index == 0
             cpus = list(range(index, shape.cpus, shape.ranks))
-            gpu = len(range(index, shape.gpus, shape.ranks)) * UNIT
+            gpu = 0 if shape.kinds else len(range(index, shape.gpus, shape.ranks)) * UNIT
+            devices, links = described(shape, number, index)
             memory = shape.memory if first_index else 0
             name = f"host{number}"
             custom = {f"node:{name}": UNIT, **shape.custom} if first_index else {}
             cpu, labels = len(cpus) * UNIT, {"zone": zone(number)}
-            events.append(RankJoined(rank, first, name, cpus, cpu, gpu, memory, custom, 1 << 30, rank, labels))
+            arena = 1 << 30
+            events.append(RankJoined(
+                rank, first, name, cpus, cpu, gpu, memory, custom, arena, rank, labels, devices=devices, links=links
+            ))  # fmt: skip
             rank += 1
     events[0].end_us = options.end_us
     return events

@@ -11,7 +11,7 @@ from mpi_runtime.gpu import nvidia
 from mpi_runtime.gpu.device import MIB, Device, Report
 from mpi_runtime.gpu.nvidia import types_of, variables
 from mpi_runtime.gpu.topology import pair_weight
-from mpi_runtime.gpu.visibility import stated_tokens, trap, visible
+from mpi_runtime.gpu.visibility import not_told, stated_tokens, trap, visible
 from tests.fake_nvml import machines
 from tests.fake_nvml.library import Library
 
@@ -186,3 +186,15 @@ def test_stated_devices_have_the_names_that_the_user_gave(value: str | None, tok
 def test_slurm_gives_gpus_to_tasks_that_mpirun_does_not_start() -> None:
     assert "--gpus-per-node" in trap({"SLURM_GPUS_PER_TASK": "1"}, "openmpi")
     assert trap({"SLURM_GPUS_PER_TASK": "1"}, "slurm-pmix") == trap({}, "mpich") == ""
+
+
+@pytest.mark.parametrize(("variables", "is_known"), [
+    ({"SLURM_GPUS_ON_NODE": "2"}, False),
+    ({"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "1,2"}, True),
+    ({"SLURM_GPUS_ON_NODE": "4"}, True),
+    ({}, True),
+])  # fmt: skip
+def test_gpus_of_other_jobs_are_not_taken_for_ours(four: Report, variables: dict[str, str], is_known: bool) -> None:
+    said = not_told(four, variables)
+    assert (said == "") is is_known
+    assert is_known or "given the job 2 of the 4 GPUs to be seen" in said

@@ -83,3 +83,11 @@ def test_stated_devices_have_the_users_numbers(monkeypatch: pytest.MonkeyPatch) 
 def test_who_wants_no_gpus_does_not_wait(path: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     show(monkeypatch, {**machines.v100_pairs(), "delay_s": 1000})
     assert Gpus(Finder(path), 1000.0, 0, "none").report == Report()
+
+
+def test_where_slurm_does_not_say_which_none_is_used(path: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    show(monkeypatch, machines.v100_pairs(), SLURM_GPUS_ON_NODE="2")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    gpus = Gpus(Finder(path), 30.0, 2, "slurm-pmix")
+    assert (gpus.report.devices, gpus.stated) == ([], 0), "what is stated are not the first two either"
+    assert "Start without --gpu-bind=none" in gpus.report.error

@@ -80,7 +80,7 @@ def test_several_of_one_rank() -> None:
         cluster.forget()
         failed = cluster.told(cluster.submit(name="too many", cpu=0, gpu=3))
         assert "GPUs by node: host0: 3 x H100." in failed.message
-        assert "--gpu-bind=none" in failed.message
+        assert "srun --gpus-per-node=N" in failed.message
 
 
 @pytest.mark.parametrize(("options", "ids"), [
@@ -183,6 +183,21 @@ def test_who_idles_with_a_device_is_gone_before_another_kind_gets_it() -> None:
         assert cluster.placed(other) != executor
 
 
+def test_who_has_shared_a_device_is_gone_before_one_of_them_gets_it_whole() -> None:
+    with cluster_of(joined(0, 0, gpu(0))) as cluster:
+        one = cluster.submit(cpu=0, gpu=0.5)
+        other = cluster.submit(cpu=0, gpu=0.5, name="g", environment={"A": "1"})
+        executors = cluster.running(one, other)
+        for executor, call in zip(executors, (one, other), strict=True):
+            cluster.done(executor, call)
+        cluster.forget()
+        whole = cluster.submit(cpu=0, gpu=1, name="whole")
+        assert cluster.one(StopExecutor) == StopExecutor(executors[1], force=False)
+        cluster.nothing()
+        cluster.died(executors[1], cause="exited")
+        assert cluster.placed(whole) == executors[0], "it is warm"
+
+
 def test_no_more_are_ended_than_calls_need_devices() -> None:
     with cluster_of(joined(0, 0, *(gpu(number) for number in range(4)))) as cluster:
         calls = [cluster.submit(cpu=0, gpu=1) for _ in range(4)]
@@ -247,7 +262,9 @@ def test_shares_do_not_keep_a_device_from_being_whole_for_ever() -> None:
         task = cluster.submit(name="a task that needs no GPU")
         cluster.placed(task)
         cluster.done(executors[1], second, us=10_000_000)
-        assert cluster.placed(whole) in executors
+        gone = cluster.one(StopExecutor).executor
+        cluster.died(gone, cause="exited")
+        assert {gone, cluster.placed(whole)} == set(executors), "whoever shared it with the other is gone"
         cluster.forget()
 
 

@@ -1,0 +1,133 @@
+"""GPUs in simulations: what ranks say of them, what can be asked for, and a look from outside at who gets which."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from mpi_runtime.gpu.device import Device, Link
+from tests.simulation.options import UNIT, Shape
+from tests.simulation.require import require
+
+if TYPE_CHECKING:
+    from mpi_runtime.scheduler.events import RankJoined
+    from tests.simulation.checkers import Use
+    from tests.simulation.executors import Executor
+    from tests.simulation.steps import Function
+
+MEMORY = {"A": 40 << 30, "B": 80 << 30}
+"""Bytes of a GPU of each type."""
+TYPE = "accelerator_type:"
+Taken = tuple[int, int, int]
+"""The id of a GPU, units, and bytes."""
+
+
+def numbers(shape: Shape, index: int) -> list[int]:
+    """The described GPUs that a rank of a host can use. One that runs nothing has none."""
+    if index >= shape.cpus:
+        return []
+    every = range(len(shape.kinds))
+    return [number for number in every if not shape.is_split or number % 3 == 0 or number % _users(shape) == index]
+
+
+def _users(shape: Shape) -> int:
+    return min(shape.ranks, shape.cpus)
+
+
+def described(shape: Shape, host: int, index: int) -> tuple[list[Device], list[Link]]:
+    """What a rank says of the GPUs that it can use. They are linked in pairs."""
+    names = [f"GPU-{host}-{number}" for number in range(len(shape.kinds))]
+    found = [
+        Device(names[number], kind, (kind,), MEMORY[kind], bus=f"{number}")
+        for number in numbers(shape, index)
+        for kind in shape.kinds[number : number + 1]
+    ]
+    return found, [Link(one, other, 2, 50) for one, other in zip(names[::2], names[1::2], strict=False)]
+
+
+def reach(shape: Shape, kind: str = "") -> int:
+    """How many GPUs of a host, of a type or of any, one call can have."""
+    if not shape.kinds:
+        return 0 if kind else shape.gpus
+    return max(
+        sum(kind in ("", shape.kinds[number]) for number in numbers(shape, index)) for index in range(shape.ranks)
+    )
+
+
+class Cards:
+    """The GPUs of one host."""
+
+    def __init__(self) -> None:
+        self.stated = 0
+        self.usable: dict[int, dict[str, Device]] = {}
+        """Those of each rank, by UUID."""
+        self.devices: list[Device] = []
+        """Those that are described; the place of each is its id."""
+
+    def join(self, event: RankJoined) -> None:
+        """A rank has said what it can use."""
+        self.stated += event.gpu // UNIT
+        self.usable[event.rank] = {device.uuid: device for device in event.devices}
+        self.devices = sorted({*self.devices, *event.devices}, key=lambda device: device.bus)
+
+    def count(self) -> int:
+        """How many there are."""
+        return self.stated + len(self.devices)
+
+    def types(self) -> dict[str, int]:
+        """What the host has of each type."""
+        count = Counter(device.types[0] for device in self.devices)
+        return {TYPE + kind: number * UNIT for kind, number in count.items()}
+
+    def given(self, executor: Executor, function: Function) -> tuple[Taken, ...]:
+        """What a call has that an executor starts: as many as it asks for, as they were asked for."""
+        ids, name = executor.effect.gpus, f"executor {executor.number}"
+        require(len(set(ids)) == len(ids), f"{name} has a GPU twice")
+        count = -(-function.gpu // UNIT) or int(function.gpu_memory > 0)
+        require(len(ids) == count, f"{name} has {ids} for {function.gpu} units of GPU")
+        units = min(function.gpu, UNIT)
+        if units == UNIT:
+            self._require_alone(executor)
+        devices = self.devices
+        if not devices:
+            return tuple((id, units, 0) for id in ids)
+        found = [devices[id] for id in ids]
+        require([one.uuid for one in found] == executor.effect.devices, f"{name}: {ids} are {executor.effect.devices}")
+        types = [kind.removeprefix(TYPE) for kind, _ in function.custom if kind.startswith(TYPE)]
+        for one in found:
+            require(one.uuid in self.usable[executor.agent.rank], f"{name} is on a rank that cannot use {one.uuid}")
+            require(all(kind in one.types for kind in types), f"{name} has {one.uuid}, and wants one of {types}")
+            require(one.memory >= function.gpu_memory, f"{name} wants {function.gpu_memory} bytes of {one.uuid}")
+        explored = executor.world.counters
+        explored["GPUs of a type"] += bool(types) and count > 0
+        explored["shares of described GPUs"] += 0 < units < UNIT
+        explored["bytes of GPUs"] += function.gpu_memory > 0
+        explored["several described GPUs"] += count > 1
+        some_cannot = any(one.uuid not in usable for one in found for usable in self.usable.values() if usable)
+        explored["GPUs that not all ranks can use"] += some_cannot
+        share = {id: function.gpu_memory or devices[id].memory * units // UNIT for id in ids}
+        return tuple((id, units, devices[id].memory if units == UNIT else share[id]) for id in ids)
+
+    def _require_alone(self, executor: Executor) -> None:
+        """Who has whole GPUs finds no other process on them, not even one that idles: it would hold memory of them."""
+        for agent in executor.agent.agents.values():
+            for hand in agent.hands.values() if agent.host == executor.agent.host else ():
+                other = hand.executor
+                both = set(other.effect.gpus).intersection(executor.effect.gpus)
+                is_other = other is not executor and other.alive and both
+                require(not is_other, f"executor {executor.number} has GPU {both} of executor {other.number}")
+
+    def oversold(self, uses: Iterable[Use]) -> str:
+        """Of which GPU more is used than there is, in units or bytes."""
+        units: Counter[int] = Counter()
+        memory: Counter[int] = Counter()
+        for use in uses:
+            for id, part, own in use.devices:
+                units[id] += part
+                memory[id] += own
+        sizes = [device.memory for device in self.devices] or [0] * self.stated if units else []
+        for id, used in units.items():
+            if id >= len(sizes) or used > UNIT or memory[id] > sizes[id]:
+                return f"{used} units and {memory[id]} bytes of GPU {id} in use"
+        return ""
