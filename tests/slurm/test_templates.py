@@ -1,7 +1,9 @@
 """The batch scripts that we ship, each submitted as it is; all side by side on one cluster."""
 
-from tests.helpers import ROOT
-from tests.slurm.cluster import GPUS, Cluster
+import pytest
+
+from tests.helpers import ROOT, wait_until
+from tests.slurm.cluster import ENDED, GPUS, Cluster
 
 FOLDER = ROOT / "slurm" / "templates"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.sbatch"))
@@ -54,9 +56,27 @@ def test_each_template_runs_as_it_is(slurm: Cluster) -> None:
         job = jobs[name]
         tasks = {f"{job}_{number}": f"['{number}']" for number in range(4)} if name == "job_array" else {job: "[]"}
         for one, arguments in tasks.items():
-            ended = slurm.wait(one).expect()
             said = f"tasks run on {nodes} nodes with {gpus} GPUs; arguments: {arguments}\n"
+            if name == "heterogeneous":
+                slurm.wait_for_output(one, said.strip())
+                end_heterogeneous(slurm, one)
+                continue
+            ended = slurm.wait(one).expect()
             assert said in ended.stdout, f"{name}: {ended.stdout}"
+
+
+def end_heterogeneous(slurm: Cluster, job: str) -> None:
+    """Wait for it, but not for ever: once in about sixty jobs the srun of Slurm 22.05 sleeps on.
+
+    It did so in a futex, when all tasks and step daemons of both parts had ended and were gone.
+    """
+    try:
+        wait_until(lambda: slurm.facts(job)["JobState"] in ENDED, timeout=20)
+    except pytest.fail.Exception:
+        slurm.run("scancel", job)
+        slurm.wait(job)
+    else:
+        slurm.wait(job).expect()
 
 
 def test_templates_are_listed_and_printed_by_the_command_line(slurm: Cluster) -> None:
