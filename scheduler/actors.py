@@ -367,7 +367,7 @@ def restart(state: State, actor: Actor, in_hand: list[Task], started: set[bytes]
         if task is actor.creation:
             continue
         has_run = task.id in started
-        had_ended = has_run and one_by_one and task.id != event.running and task.function.spec.max_retries != 0
+        had_ended = has_run and one_by_one and endings.had_ended(task, event.running)
         if task.is_cancelled:
             endings.cancelled(state, task)
         elif has_run and not (task.retries or had_ended):

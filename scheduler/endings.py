@@ -37,6 +37,14 @@ def again(state: State, task: Task, had_ended: bool = False) -> None:
     state.retried += 1
 
 
+def had_ended(task: Task, running: bytes) -> bool:
+    """Whether a call that an executor had started before the `running` one, as it died, is run again at no cost.
+
+    It had ended, and its result was lost with the process. With `max_retries=0` it may not be run twice.
+    """
+    return task.id != running and task.function.spec.max_retries != 0
+
+
 def cancelled(state: State, task: Task) -> None:
     """The call will not run, or not run on, because somebody cancelled it."""
     fail(state, task, "TaskCancelledError", CANCELLED_TEXT.format(task.function.spec.name), CANCEL)

@@ -155,7 +155,7 @@ def redo(state: State, executor: Executor, in_hand: list[Task], event: ExecutorD
             endings.cancelled(state, task)
             continue
         advance(task, LOSE)
-        had_ended = task.id != event.running and task.function.spec.max_retries != 0
+        had_ended = endings.had_ended(task, event.running)
         if task.retries or had_ended:
             calls.retry(state, task, had_ended)
         else:
