@@ -254,9 +254,7 @@ class Client:
         """Ask for a name for an actor that is about to be created; whose it is now: that actor's id and handle."""
         request = next(self._requests)
         self.outbox.post(Named(request, namespace, name, actor, handle, detached))
-        reply = self._reply(request)
-        assert isinstance(reply, Answer)
-        return msgspec.msgpack.decode(reply.data, type=tuple[bytes, bytes])
+        return msgspec.msgpack.decode(self._answer(request), type=tuple[bytes, bytes])
 
     def own_ref(self, id: bytes) -> ObjectRef[Any]:
         """The first reference to an object that is about to be made under this id."""
@@ -269,11 +267,7 @@ class Client:
         """Ask for a placement group with the id of a new reference; False: its name is taken."""
         request = next(self._requests) if name else 0
         self.outbox.post(GroupCreated(ref.binary(), bundles, strategy, data, self.namespace, name, request))
-        if not name:
-            return True
-        reply = self._reply(request)
-        assert isinstance(reply, Answer)
-        return msgspec.msgpack.decode(reply.data, type=bool)
+        return not name or msgspec.msgpack.decode(self._answer(request), type=bool)
 
     # Values
 
@@ -370,9 +364,12 @@ class Client:
         """Ask the scheduler about its state."""
         request = next(self._requests)
         self.outbox.post(Query(request, what, id))
+        return msgspec.msgpack.decode(self._answer(request))
+
+    def _answer(self, request: int) -> bytes:
         reply = self._reply(request)
         assert isinstance(reply, Answer)
-        return msgspec.msgpack.decode(reply.data)
+        return reply.data
 
     def _reply(self, request: int) -> Allocated | Answer:
         try:
