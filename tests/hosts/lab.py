@@ -24,24 +24,20 @@ SUBNET = "10.78.0"
 TOOLS = ("ip", "unshare", "nsenter", "mount")
 
 # Run by each host's first process: {place} is visible to all hosts under its own name, {kept} too.
-_FIRST = """
+_FIRST = (
+    """
 set -e
 hostname {name}
 mount --bind {place}/{name}.boot_id /proc/sys/kernel/random/boot_id
 mount --bind {place}/hosts /etc/hosts
 mount -t tmpfs tmpfs /dev/shm
-mkdir -p {place}/{name}.tmp
-mount -t tmpfs tmpfs {place}/{name}.tmp
-for path in {kept}; do
-    mkdir -p {place}/{name}.tmp"${{path#/tmp}}"
-    mount --rbind "$path" {place}/{name}.tmp"${{path#/tmp}}"
-done
-mount --move {place}/{name}.tmp /tmp
-chmod 1777 /tmp
-ip link set lo up
+"""
+    + namespaces.OWN_TMP
+    + """ip link set lo up
 echo ready
 exec sleep infinity
 """
+)
 
 _SSH = """#!/bin/sh
 # Options and their values, the host, the command.

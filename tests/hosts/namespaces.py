@@ -15,6 +15,16 @@ from tests.helpers import ROOT, wait_until
 
 UNSHARE = ("unshare", "--net", "--uts", "--ipc", "--mount", "--propagation", "private", "--fork", "--kill-child")
 ENTER = ("--net", "--uts", "--ipc", "--mount")
+OWN_TMP = """mkdir -p {place}/{name}.tmp
+mount -t tmpfs tmpfs {place}/{name}.tmp
+for path in {kept}; do
+    mkdir -p {place}/{name}.tmp"${{path#/tmp}}"
+    mount --rbind "$path" {place}/{name}.tmp"${{path#/tmp}}"
+done
+mount --move {place}/{name}.tmp /tmp
+chmod 1777 /tmp
+"""
+"""Lines of shell, as a format: a /tmp of its own, in which the directories that are to be kept are the same."""
 
 
 def hold(command: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:

@@ -90,27 +90,23 @@ PartitionName=fragile Nodes=n[{steady}-{all}] DefaultTime=10 MaxTime=60 State=UP
 # Run by each node's first process, which bash is: it reaps the orphans that it inherits, and outlives its slurmd.
 # {place} is visible to all nodes under its own name, {kept} too. Debian ships the library that `srun --mpi=pmix` opens,
 # but not under the name by which it opens it.
-_NODE = """
+_NODE = (
+    """
 set -e
 hostname {name}
 mount -t tmpfs tmpfs /dev/shm
 mount --bind {place}/hosts /etc/hosts
 for library in /usr/lib/*/pmix2/lib; do [ ! -d $library ] || mount --bind {place}/pmix $library; done
-mkdir -p {place}/{name}.tmp
-mount -t tmpfs tmpfs {place}/{name}.tmp
-for path in {kept}; do
-    mkdir -p {place}/{name}.tmp"${{path#/tmp}}"
-    mount --rbind "$path" {place}/{name}.tmp"${{path#/tmp}}"
-done
-mount --move {place}/{name}.tmp /tmp
-chmod 1777 /tmp
-ip link set lo up
+"""
+    + namespaces.OWN_TMP
+    + """ip link set lo up
 echo ready
 read begin
 slurmd -D -N {name} </dev/null >>{place}/log/{name}.out 2>&1 &
 set +e
 while :; do wait -n 2>/dev/null || sleep 0.2; done
 """
+)
 
 _LOGIN = """
 set -e
