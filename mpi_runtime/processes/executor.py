@@ -218,6 +218,8 @@ class Executor:
     def _post(self, spec: Spec, message: Done | Returned, start_us: int) -> None:
         client = self._client
         message.start_us = start_us
+        if self.cancels.ids:
+            self.cancels.ids.discard(message.id)  # also of a call that has run on to its end
         if client.said_blocked:
             client.say_unblocked()
         at_once = message.duration_us > _SLOW_US or not client.calls or not spec.max_retries
@@ -268,7 +270,6 @@ class Executor:
     def _raised(self, call: Call, spec: Spec, error: BaseException, duration_us: int) -> Returned:
         described: errors.MpiRuntimeError
         if call.id in self.cancels.ids:
-            self.cancels.ids.discard(call.id)
             described = errors.TaskCancelledError(CANCELLED_TEXT.format(spec.name))
         else:
             described = errors.make_task_error(error, spec.name, os.getpid(), self.rank, self.hostname, self.title)
