@@ -117,6 +117,8 @@ class Executor:
 
     def _run(self, call: Call, arguments: list[Any]) -> None:
         client, cancels = self._client, self.cancels
+        if call.attempt:
+            client.outbox.flush()  # it may end the process again: what others have returned would be run again with it
         spec = client.specs[call.spec]
         if spec.kind != METHOD:
             self.where = where = spec.where
