@@ -165,7 +165,7 @@ class Forkserver:
         if isinstance(request, Setup):
             self._setup = request
             self._arena = descriptors[0]
-            _load([*PRELOADED, *request.preload])
+            make_ready(request.preload)
             self._shadowed = shadowed(request.path[0], self._at_start) if request.path else []
             scratch.clean(request.scratch)
         elif isinstance(request, Fork):
@@ -424,11 +424,16 @@ def main(descriptor: int, at_start: Container[str], preload: bool = True) -> Non
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent's end decides
     name_process("mpi-rt-forksrv")
     if preload:
-        _load(PRELOADED)
+        make_ready()
     gc.disable()
-    adopt_orphans()
     Forkserver(socket.socket(fileno=descriptor), at_start).run()
     os._exit(0)
+
+
+def make_ready(more: Sequence[str] = ()) -> None:
+    """Do what takes time before the first executor; what has been done already takes none."""
+    adopt_orphans()
+    _load([*PRELOADED, *more])
 
 
 def _load(modules: Sequence[str]) -> None:
