@@ -131,6 +131,7 @@ class NodeAgent:
         if self._forkserver is not None:
             return
         self._forkserver = self._forked or forkserver.start(self._environment, self._path)
+        self._forked = None
         self._poller.add(self._forkserver.socket, self._on_forkserver)
         if self._setup is not None:
             self._ask_forkserver(*self._setup)
@@ -379,10 +380,12 @@ class NodeAgent:
         """Leave no process: the forkserver kills all executors when our end closes."""
         if self._forkserver is not None:
             self._poller.remove(self._forkserver.socket)
-            self._forkserver.socket.close()
-            self._forkserver.wait()
+            self._forkserver.end()
             self._forkserver = None
             self._leave_scratch()
+        elif self._forked is not None:
+            self._forked.end()
+            self._forked = None
         for hand in list(self._hands.values()):
             self._forget(hand)
         if self._is_set_up:
