@@ -33,7 +33,7 @@ class Request:
     warn_s: int | None = None
     """Send the program SIGUSR1 about so many seconds before the time ends (see `before_walltime`)."""
     requeue: bool = False
-    """Let Slurm start the job again after the failure of a node."""
+    """Let Slurm start the job again after a preemption or the failure of a node."""
     modules: tuple[str, ...] = ()
     """Environment modules to load."""
     setup: tuple[str, ...] = ()
@@ -56,6 +56,14 @@ class Request:
         if self.ranks_per_node is not None:
             return self.nodes * self.ranks_per_node
         return 1 if self.nodes == 1 else self.nodes + 1
+
+
+_AFTER_PREEMPTION = (
+    "# A preemption ends the launcher before the job, which would then have failed, and not be queued again.",
+    'if scontrol show job "$SLURM_JOB_ID" 2>/dev/null | grep -q "PreemptTime=[0-9]"; then',
+    '    scontrol requeue "$SLURM_JOB_ID"',
+    "fi",
+)
 
 
 def text(request: Request, program: tuple[str, ...]) -> str:
@@ -87,6 +95,7 @@ def text(request: Request, program: tuple[str, ...]) -> str:
         "wait $launcher",
         "code=$?",
         'if [ -s "$left" ]; then exit "$(cat "$left")"; fi',
+        *(_AFTER_PREEMPTION if request.requeue else ()),
         'echo "mpi-runtime: the program has not come to its end (the launcher has ended with $code)" >&2',
         "exit $((code ? code : 1))",
     ]

@@ -83,7 +83,8 @@ def before_walltime(seconds: float, callback: Callable[[], object]) -> None:
 def requeue() -> None:
     """Have Slurm start this job again, from its beginning and under the same id, as soon as there is room.
 
-    Slurm then ends the running job by SIGTERM and SIGKILL: save first. `allocation().restarts` counts.
+    Slurm then ends the running job by SIGTERM and SIGKILL: save first. `allocation().restarts` counts. What Slurm has
+    queued again already, at a preemption, stays as it is.
 
     SlurmError: this is no job of Slurm, it was cancelled, or Slurm refuses (interactive jobs cannot be requeued).
     """
@@ -91,6 +92,8 @@ def requeue() -> None:
     if own.system != "slurm":
         raise SlurmError("this is no Slurm job, so it cannot be requeued")
     facts = facts_of(call(["scontrol", "show", "job", "-o", own.job]))
+    if int(facts.get("Restarts", 0)) > own.restarts:
+        return  # at a preemption Slurm has queued it again before it ends what runs
     # While its processes end, a job that was cancelled is COMPLETING without a reason, one whose time is over with it.
     state, reason = facts.get("JobState"), facts.get("Reason")
     if state == "CANCELLED" or (state == "COMPLETING" and reason == "None"):

@@ -83,8 +83,15 @@ MinJobAge=3600
 GresTypes=gpu
 DefMemPerCPU=500
 {nodes}
-PartitionName=main Nodes=n[1-{steady}] Default=YES DefaultTime=10 MaxTime=60 State=UP
-PartitionName=fragile Nodes=n[{steady}-{all}] DefaultTime=10 MaxTime=60 State=UP
+# A job of main takes what those of spare have, which are told and requeued. Slurm's own default is to tell them by
+# SIGTERM to their steps; here they get the signal that they have asked for.
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+SlurmctldParameters=preempt_send_user_signal
+PartitionName=DEFAULT DefaultTime=10 MaxTime=60 State=UP PriorityTier=2 PreemptMode=OFF
+PartitionName=main Nodes=n[1-{steady}] Default=YES
+PartitionName=fragile Nodes=n[{steady}-{all}]
+PartitionName=spare Nodes=n[1-{steady}] PriorityTier=1 PreemptMode=REQUEUE GraceTime=5
 """
 
 # Run by each node's first process, which bash is: it reaps the orphans that it inherits, and outlives its slurmd.
