@@ -38,7 +38,7 @@ class Request:
     """Environment modules to load."""
     setup: tuple[str, ...] = ()
     """Lines of shell to run before the program."""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
     """Variables to set."""
     launcher: str = "mpirun"
     """"mpirun": the one that belongs to the MPI of this Python; "srun" with what follows it: "srun --mpi=pmix"."""
@@ -106,7 +106,7 @@ def job_name(request: Request, program: tuple[str, ...]) -> str:
     """Return the name of the job, in which nothing has to be quoted."""
     name = request.name
     if name is None:
-        word = program[1] if program[0] == "-m" and len(program) > 1 else program[0]
+        word = program[1] if program[0] == "-m" and program[1:] else program[0]
         name = PurePath(word).name.removesuffix(".py")
     return re.sub(r"[^\w.+-]", "_", name).lstrip("-") or "program"
 
