@@ -5,7 +5,7 @@ cluster has it. They claim CPUs and GPUs that are not there. Slurm's commands ru
 where its controller runs; nothing of all this can be reached from the machine itself. Needs root, Slurm, munge,
 iproute2 and util-linux. All of it goes with the processes that hold the namespaces.
 
-Not as on a real cluster: nothing confines a task to its CPUs, memory or devices; time limits are looked at every 30 s.
+Not as on a real cluster: nothing confines a task to its CPUs, memory or devices, unless `cluster(confined=True)` does.
 """
 
 from __future__ import annotations
@@ -57,8 +57,7 @@ SlurmdPidFile={place}/slurmd.%n.pid
 SlurmctldLogFile={place}/log/slurmctld
 SlurmdLogFile={place}/log/%n
 MpiDefault=none
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+{confinement}
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SwitchType=switch/none
@@ -92,6 +91,35 @@ PartitionName=DEFAULT DefaultTime=10 MaxTime=60 State=UP PriorityTier=2 PreemptM
 PartitionName=main Nodes=n[1-{steady}] Default=YES
 PartitionName=fragile Nodes=n[{steady}-{all}]
 PartitionName=spare Nodes=n[1-{steady}] PriorityTier=1 PreemptMode=REQUEUE GraceTime=5
+"""
+
+# Where a job is to have its CPUs and its memory, and no others: by control groups of version 1.
+_CONFINED = "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup"
+_NOT_CONFINED = "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none"
+_CONTROL_GROUPS = """
+CgroupPlugin=cgroup/v1
+CgroupMountpoint=/sys/fs/cgroup
+ConstrainCores=yes
+ConstrainRAMSpace=yes
+"""
+CONTROLLERS = ("cpuset", "memory", "freezer")
+"""What Slurm confines jobs with: each a tree of its own, as in version 1."""
+
+# Before that: the node gets control groups of its own, and takes them for the top of the trees.
+_OWN_GROUPS = """
+set -e
+for controller in {controllers}; do
+    top=/sys/fs/cgroup/$controller
+    mkdir $top/{group}
+    if [ $controller = cpuset ]; then
+        for name in cpus mems; do cat $top/cpuset.$name >$top/{group}/cpuset.$name; done
+    fi
+    echo 0 >$top/{group}/cgroup.procs
+done
+exec unshare --cgroup bash -c 'for controller in {controllers}; do
+    umount /sys/fs/cgroup/$controller
+    mount -t cgroup -o $controller cgroup /sys/fs/cgroup/$controller
+done'"$0"
 """
 
 # Run by each node's first process, which bash is: it reaps the orphans that it inherits, and outlives its slurmd.
@@ -156,6 +184,8 @@ class Cluster:
     nodes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
     """The process that holds each node."""
     daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    is_confined: bool = False
+    """Whether jobs are confined to their CPUs and their memory, by control groups."""
 
     def environment(self, mpi: str = "openmpi") -> dict[str, str]:
         """Return what a user has in a shell on the login host, with the environment of this MPI activated."""
@@ -272,7 +302,11 @@ class Cluster:
         """Start a node."""
         number = int(name[1:])
         text = _NODE.format(name=name, place=self.place, kept=kept(self.place))
-        holder = hold(["--pid", "--mount-proc", "bash", "-c", text], _daemon_environment(self.place))
+        words = ["--pid", "--mount-proc", "bash", "-c", text]
+        if self.is_confined:
+            own = _OWN_GROUPS.format(controllers=" ".join(CONTROLLERS), group=_group(self.place, name))
+            words[-1:] = [own, text]
+        holder = hold(words, _daemon_environment(self.place))
         self.nodes[name] = holder
         connect(child(self.login), child(holder), name, f"{SUBNET}.{number}")
         assert holder.stdin is not None
@@ -293,15 +327,19 @@ _numbers = count(1)
 
 
 @contextmanager
-def cluster() -> Iterator[Cluster]:
-    """A cluster, until the block is left; where there can be none the test is skipped."""
-    if reason := namespaces.missing(TOOLS, PACKAGES):
+def cluster(confined: bool = False) -> Iterator[Cluster]:
+    """A cluster, until the block is left; where there can be none the test is skipped.
+
+    confined: as most sites have it, jobs cannot use other CPUs or more memory than they were given. The nodes have no
+    more CPUs than there are, then.
+    """
+    if reason := namespaces.missing(TOOLS, PACKAGES) or (confined and _cannot_confine()):
         pytest.skip(reason)
     place = Path(tempfile.mkdtemp(prefix="mrs-", dir="/tmp"))
     place.chmod(0o755)
-    _write_configuration(place)
+    _write_configuration(place, confined)
     login = hold(["bash", "-c", _LOGIN.format(place=place, subnet=SUBNET)], _daemon_environment(place))
-    made = Cluster(place, login)
+    made = Cluster(place, login, is_confined=confined)
     try:
         _start_daemon(made, "munged", "--foreground", "--force", f"--socket={place}/munge/socket",
                       f"--key-file={place}/munge/key", f"--pid-file={place}/munge/pid",
@@ -318,10 +356,48 @@ def cluster() -> Iterator[Cluster]:
         for daemon in made.daemons:
             daemon.kill()
             daemon.wait()
+        if confined:
+            _remove_groups(place)
         shutil.rmtree(place)
 
 
-def _write_configuration(place: Path) -> None:
+def _group(place: Path, node: str) -> str:
+    """The name of a node's control groups."""
+    return f"{place.name}-{node}"
+
+
+def _cannot_confine() -> str:
+    """Why there can be no control groups for jobs here, or nothing."""
+    tops = [Path("/sys/fs/cgroup", name) for name in CONTROLLERS]
+    if absent := [str(top) for top in tops if not (top / "cgroup.procs").exists()]:
+        return f"jobs are confined by control groups of version 1, and there is no {', '.join(absent)}"
+    for top in tops:
+        tried = top / f"mrs-{os.getpid()}"
+        try:
+            tried.mkdir()
+            tried.rmdir()
+        except OSError as error:
+            return f"control groups cannot be made here: {error}"
+    return ""
+
+
+def _remove_groups(place: Path) -> None:
+    """What has been confined has ended, but the kernel may take a moment to count it out."""
+
+    def are_gone() -> bool:
+        for controller in CONTROLLERS:
+            for top in Path("/sys/fs/cgroup", controller).glob(_group(place, "*")):
+                for path in sorted((top, *top.rglob("*/")), key=lambda path: -len(path.parts)):
+                    with suppress(OSError):
+                        path.rmdir()
+                if top.exists():
+                    return False
+        return True
+
+    wait_until(are_gone, 10, "the end of all control groups")
+
+
+def _write_configuration(place: Path, confined: bool) -> None:
     for name in ("munge", "state", "spool", "log", "home", "pmix", "devices", "bin"):
         (place / name).mkdir()
     command = place / "bin/mpi-runtime"  # the project need not be installed
@@ -332,14 +408,23 @@ def _write_configuration(place: Path) -> None:
     names = [f"n{number + 1}" for number in range(NODES)]
     addresses = [f"{SUBNET}.254 login", *(f"{SUBNET}.{number + 1} {name}" for number, name in enumerate(names))]
     (place / "hosts").write_text("\n".join(["127.0.0.1 localhost", *addresses]) + "\n")
+    cpus = len(os.sched_getaffinity(0)) if confined else CPUS
     nodes = "\n".join(
-        f"NodeName={name} NodeAddr={SUBNET}.{number + 1} CPUs={CPUS} Boards=1 SocketsPerBoard=1 CoresPerSocket={CPUS} "
-        f"ThreadsPerCore=1 RealMemory={CPUS * 1000} Gres=gpu:fake:{GPUS} State=UNKNOWN"
+        f"NodeName={name} NodeAddr={SUBNET}.{number + 1} CPUs={cpus} Boards=1 SocketsPerBoard=1 CoresPerSocket={cpus} "
+        f"ThreadsPerCore=1 RealMemory={cpus * 1000} Gres=gpu:fake:{GPUS} State=UNKNOWN"
         for number, name in enumerate(names)
     )
     (place / "slurm.conf").write_text(
-        _CONFIGURATION.format(place=place, subnet=SUBNET, nodes=nodes, steady=STEADY, all=NODES)
+        _CONFIGURATION.format(
+            place=place,
+            subnet=SUBNET,
+            nodes=nodes,
+            steady=STEADY,
+            all=NODES,
+            confinement=_CONFINED if confined else _NOT_CONFINED,
+        )
     )
+    (place / "cgroup.conf").write_text(_CONTROL_GROUPS if confined else "")
     for number in range(GPUS):
         (place / f"devices/nvidia{number}").symlink_to("/dev/null")
     (place / "gres.conf").write_text(f"Name=gpu Type=fake File={place}/devices/nvidia[0-{GPUS - 1}]\n")
