@@ -27,6 +27,7 @@ import pytest
 from tests.helpers import MARK, OPENMPI_ENVIRONMENT, ROOT, Program, mpi_python, start_command, wait_until
 from tests.hosts import namespaces
 from tests.hosts.namespaces import child, connect, end, enter, hold, kept
+from tests.slurm import confinement
 
 NODES = 6
 STEADY = 3
@@ -91,35 +92,6 @@ PartitionName=DEFAULT DefaultTime=10 MaxTime=60 State=UP PriorityTier=2 PreemptM
 PartitionName=main Nodes=n[1-{steady}] Default=YES
 PartitionName=fragile Nodes=n[{steady}-{all}]
 PartitionName=spare Nodes=n[1-{steady}] PriorityTier=1 PreemptMode=REQUEUE GraceTime=5
-"""
-
-# Where a job is to have its CPUs and its memory, and no others: by control groups of version 1.
-_CONFINED = "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup"
-_NOT_CONFINED = "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none"
-_CONTROL_GROUPS = """
-CgroupPlugin=cgroup/v1
-CgroupMountpoint=/sys/fs/cgroup
-ConstrainCores=yes
-ConstrainRAMSpace=yes
-"""
-CONTROLLERS = ("cpuset", "memory", "freezer")
-"""What Slurm confines jobs with: each a tree of its own, as in version 1."""
-
-# Before that: the node gets control groups of its own, and takes them for the top of the trees.
-_OWN_GROUPS = """
-set -e
-for controller in {controllers}; do
-    top=/sys/fs/cgroup/$controller
-    mkdir $top/{group}
-    if [ $controller = cpuset ]; then
-        for name in cpus mems; do cat $top/cpuset.$name >$top/{group}/cpuset.$name; done
-    fi
-    echo 0 >$top/{group}/cgroup.procs
-done
-exec unshare --cgroup bash -c 'for controller in {controllers}; do
-    umount /sys/fs/cgroup/$controller
-    mount -t cgroup -o $controller cgroup /sys/fs/cgroup/$controller
-done'"$0"
 """
 
 # Run by each node's first process, which bash is: it reaps the orphans that it inherits, and outlives its slurmd.
@@ -304,8 +276,7 @@ class Cluster:
         text = _NODE.format(name=name, place=self.place, kept=kept(self.place))
         words = ["--pid", "--mount-proc", "bash", "-c", text]
         if self.is_confined:
-            own = _OWN_GROUPS.format(controllers=" ".join(CONTROLLERS), group=_group(self.place, name))
-            words[-1:] = [own, text]
+            words[-1:] = [confinement.enter(self.place, name), text]
         holder = hold(words, _daemon_environment(self.place))
         self.nodes[name] = holder
         connect(child(self.login), child(holder), name, f"{SUBNET}.{number}")
@@ -333,7 +304,7 @@ def cluster(confined: bool = False) -> Iterator[Cluster]:
     confined: as most sites have it, jobs cannot use other CPUs or more memory than they were given. The nodes have no
     more CPUs than there are, then.
     """
-    if reason := namespaces.missing(TOOLS, PACKAGES) or (confined and _cannot_confine()):
+    if reason := namespaces.missing(TOOLS, PACKAGES) or (confined and confinement.missing()):
         pytest.skip(reason)
     place = Path(tempfile.mkdtemp(prefix="mrs-", dir="/tmp"))
     place.chmod(0o755)
@@ -357,44 +328,8 @@ def cluster(confined: bool = False) -> Iterator[Cluster]:
             daemon.kill()
             daemon.wait()
         if confined:
-            _remove_groups(place)
+            confinement.remove(place)
         shutil.rmtree(place)
-
-
-def _group(place: Path, node: str) -> str:
-    """The name of a node's control groups."""
-    return f"{place.name}-{node}"
-
-
-def _cannot_confine() -> str:
-    """Why there can be no control groups for jobs here, or nothing."""
-    tops = [Path("/sys/fs/cgroup", name) for name in CONTROLLERS]
-    if absent := [str(top) for top in tops if not (top / "cgroup.procs").exists()]:
-        return f"jobs are confined by control groups of version 1, and there is no {', '.join(absent)}"
-    for top in tops:
-        tried = top / f"mrs-{os.getpid()}"
-        try:
-            tried.mkdir()
-            tried.rmdir()
-        except OSError as error:
-            return f"control groups cannot be made here: {error}"
-    return ""
-
-
-def _remove_groups(place: Path) -> None:
-    """What has been confined has ended, but the kernel may take a moment to count it out."""
-
-    def are_gone() -> bool:
-        for controller in CONTROLLERS:
-            for top in Path("/sys/fs/cgroup", controller).glob(_group(place, "*")):
-                for path in sorted((top, *top.rglob("*/")), key=lambda path: -len(path.parts)):
-                    with suppress(OSError):
-                        path.rmdir()
-                if top.exists():
-                    return False
-        return True
-
-    wait_until(are_gone, 10, "the end of all control groups")
 
 
 def _write_configuration(place: Path, confined: bool) -> None:
@@ -421,10 +356,10 @@ def _write_configuration(place: Path, confined: bool) -> None:
             nodes=nodes,
             steady=STEADY,
             all=NODES,
-            confinement=_CONFINED if confined else _NOT_CONFINED,
+            confinement=confinement.CONFINED if confined else confinement.NOT_CONFINED,
         )
     )
-    (place / "cgroup.conf").write_text(_CONTROL_GROUPS if confined else "")
+    (place / "cgroup.conf").write_text(confinement.CONFIGURATION if confined else "")
     for number in range(GPUS):
         (place / f"devices/nvidia{number}").symlink_to("/dev/null")
     (place / "gres.conf").write_text(f"Name=gpu Type=fake File={place}/devices/nvidia[0-{GPUS - 1}]\n")
