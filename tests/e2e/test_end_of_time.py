@@ -1,6 +1,7 @@
 """A job whose time ends: what cannot finish before is not started, and says why; the rest runs."""
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,16 @@ def test_what_takes_too_long_waits_and_the_rest_runs() -> None:
 def test_an_end_far_off_is_none() -> None:
     lines = run_program(APP + "print(ray.get(late))", env=known(7200)).expect(0).stdout.splitlines()
     assert lines[-1] == "['long', 'long', 'long']"
+
+
+def test_what_pbs_answers_counts_too(tmp_path: Path) -> None:
+    (tmp_path / "qstat").write_text(
+        "#!/bin/sh\necho 'Job Id: 5.head'\n"
+        "echo '    Resource_List.walltime = 00:30:00'\necho '    resources_used.walltime = 00:20:00'\n"
+    )
+    (tmp_path / "qstat").chmod(0o755)
+    own = {"SLURM_JOB_ID": None, "PBS_JOBID": "5.head", "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    assert "It is not started: it may take 3600 s" in run_program(APP, env=own).expect(0).stdout
 
 
 @pytest.mark.mpi
