@@ -13,11 +13,15 @@ from __future__ import annotations
 import io
 import pickle
 import struct
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpi_runtime import errors
 from mpi_runtime.refs import Collecting
+
+if TYPE_CHECKING:
+    from mpi_runtime.objects.device_arrays import OnDevice
 
 ALIGNMENT = 64
 _HEAD = struct.Struct("<B3xIQ")
@@ -35,8 +39,8 @@ class Serialized(NamedTuple):
 
     data: bytes
     """The pickle."""
-    buffers: list[memoryview]
-    """Large contiguous parts, not copied."""
+    buffers: list[memoryview | OnDevice]
+    """Large contiguous parts, not copied; those on a device are when `parts` comes to them."""
     refs: list[bytes]
     """References inside the value."""
 
@@ -47,7 +51,7 @@ class Serialized(NamedTuple):
         return _layout(self)[-1]
 
     def parts(self) -> Iterator[tuple[int, Buffer]]:
-        """The pieces of the whole, each with its position."""
+        """The pieces of the whole, each with its position; each is good until the next is asked for."""
         if not self.buffers:
             yield 0, self.data
             return
@@ -55,7 +59,13 @@ class Serialized(NamedTuple):
         lengths = [buffer.nbytes for buffer in self.buffers]
         yield 0, _HEAD.pack(_BUFFERS, len(lengths), len(self.data)) + struct.pack(f"<{len(lengths)}Q", *lengths)
         yield _HEAD.size + 8 * len(lengths), self.data
-        yield from zip(positions, self.buffers, strict=True)
+        for position, buffer in zip(positions, self.buffers, strict=True):
+            if isinstance(buffer, memoryview):
+                yield position, buffer
+                continue
+            for piece in buffer.pieces():
+                yield position, piece
+                position += len(piece)
 
     def inline(self) -> bytes:
         """The whole in one piece."""
@@ -110,7 +120,29 @@ def dumps_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) ->
 def _dumps_any(value: object, what: str) -> Serialized:
     import cloudpickle
 
-    buffers: list[memoryview] = []
+    try:
+        if "cupy" in sys.modules or "torch" in sys.modules:
+            return _dumps_with_devices(value)
+        return _pickled(value, cloudpickle.Pickler)
+    except _REFUSALS as error:
+        raise TypeError(
+            f"cannot serialise {what} of type {type(value).__name__}: {error}. Locks, open files, sockets and the "
+            "like belong to one process; make them inside the task or actor that uses them."
+        ) from error
+
+
+def _dumps_with_devices(value: object) -> Serialized:
+    from mpi_runtime.objects import device_arrays
+
+    try:
+        found = _pickled(value, device_arrays.Pickler)
+    except _REFUSALS:
+        found = _pickled(value, device_arrays.LastPickler)
+    return found._replace(buffers=device_arrays.resolve(found.buffers))
+
+
+def _pickled(value: object, pickler: Callable[..., pickle.Pickler]) -> Serialized:
+    buffers: list[Any] = []
 
     def beside(buffer: pickle.PickleBuffer) -> bool:
         try:
@@ -122,26 +154,26 @@ def _dumps_any(value: object, what: str) -> Serialized:
 
     file = io.BytesIO()
     with Collecting() as refs:
-        try:
-            cloudpickle.Pickler(file, protocol=5, buffer_callback=beside).dump(value)
-        except _REFUSALS as error:
-            raise TypeError(
-                f"cannot serialise {what} of type {type(value).__name__}: {error}. Locks, open files, sockets and the "
-                "like belong to one process; make them inside the task or actor that uses them."
-            ) from error
+        pickler(file, protocol=5, buffer_callback=beside).dump(value)
     return Serialized(file.getvalue(), buffers, list(dict.fromkeys(refs)))
 
 
-def loads(data: Buffer) -> Any:
+def loads(data: Buffer, on_host: bool = False) -> Any:
     """The value; its arrays are read-only views of `data` and keep that alive.
+
+    Args:
+        data: as `Serialized.parts` gives it.
+        on_host: have arrays of numpy in the place of those of GPUs.
 
     Raises:
         DeviceUnavailableError: it holds an array of a GPU, and there is none for this process.
+        TypeError: with `on_host`, if numpy has no such type of elements.
         Exception: whatever the value's classes raise.
     """
     try:
+        read = pickle.loads if not on_host else _loads_on_host
         if data[0] != _BUFFERS:
-            return pickle.loads(data)
+            return read(data)
         whole = memoryview(data).toreadonly()
         _, count, pickle_length = _HEAD.unpack_from(whole)
         lengths = struct.unpack_from(f"<{count}Q", whole, _HEAD.size)
@@ -152,7 +184,7 @@ def loads(data: Buffer) -> Any:
             at += -at % ALIGNMENT
             buffers.append(whole[at : at + length])
             at += length
-        return pickle.loads(whole[start : start + pickle_length], buffers=buffers)
+        return read(whole[start : start + pickle_length], buffers=buffers)
     except Exception as error:
         if errors.is_about_device(error):
             raise errors.DeviceUnavailableError(
@@ -161,6 +193,12 @@ def loads(data: Buffer) -> Any:
                 "task with num_gpus."
             ) from error
         raise
+
+
+def _loads_on_host(data: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
+    from mpi_runtime.objects import device_arrays
+
+    return device_arrays.loads_on_host(data, buffers)
 
 
 class Slot(NamedTuple):

@@ -314,7 +314,7 @@ class Client:
         if reply.offset < 0:
             raise errors.ObjectStoreFullError(reply.reason)
         try:
-            self._arena.write(self._regions[reply.rank], reply.offset, serialized.parts())
+            self._arena.write(self._regions[reply.rank], reply.offset, size, serialized.parts())
         except BaseException:
             self.outbox.send_local(Abandon(reply.offset))
             raise
@@ -337,18 +337,18 @@ class Client:
             raise
         return values
 
-    def load(self, entry: Entry) -> Any:
-        """The value that a message brought.
+    def load(self, entry: Entry, on_host: bool = False) -> Any:
+        """The value that a message brought; with `on_host` arrays of GPUs in it become numpy's.
 
         Raises:
             MpiRuntimeError: the object is an error; a `TaskError` is an instance of the user's class too.
         """
         if type(entry) is Ready:
-            return serialize.loads(entry.data)
+            return serialize.loads(entry.data, on_host)
         if isinstance(entry, ReadyStored):
             if entry.is_error:
                 raise errors.from_bytes(self._view(entry))
-            return serialize.loads(self._view(entry))
+            return serialize.loads(self._view(entry), on_host)
         if isinstance(entry, ReadyError):
             raise errors.from_bytes(entry.data)
         assert isinstance(entry, ReadyFailed), f"{entry} is no value"
