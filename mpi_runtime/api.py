@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
@@ -12,6 +13,7 @@ from mpi_runtime import options as option_rules
 from mpi_runtime.actors import ActorClass, ActorHandle
 from mpi_runtime.errors import MpiRuntimeError
 from mpi_runtime.generators import ObjectRefGenerator
+from mpi_runtime.objects import serialize
 from mpi_runtime.refs import ObjectRef
 from mpi_runtime.remote_function import P, R, RemoteFunction
 from mpi_runtime.scheduler.events import Cancelled, Killed
@@ -217,9 +219,10 @@ def get(refs: Any, *, timeout: float | None = None, device: Literal["cpu"] | Non
     """
     if device is not None and device != "cpu":
         raise ValueError(f'get(device={device!r}): it must be None or "cpu"')
+    read = pickle.loads if device is None else serialize.loads_on_host
     if type(refs) is ObjectRef:
         refs.check_job()
-        return running.client().waiting.get((refs.binary(),), timeout, device is not None)[0]
+        return running.client().waiting.get((refs.binary(),), timeout, read)[0]
     if not isinstance(refs, (list, tuple)):
         raise ValueError(
             f"Invalid type of object refs, {type(refs)}, is given. 'refs' must either be an ObjectRef or a list of "
@@ -231,7 +234,7 @@ def get(refs: Any, *, timeout: float | None = None, device: Literal["cpu"] | Non
                 f"Invalid type of object refs, {type(ref)}, is given in a list. Each element must be an ObjectRef."
             )
         ref.check_job()
-    return running.client().waiting.get([ref.binary() for ref in refs], timeout, device is not None)
+    return running.client().waiting.get([ref.binary() for ref in refs], timeout, read)
 
 
 def put(value: T) -> ObjectRef[T]:

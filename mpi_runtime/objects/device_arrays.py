@@ -17,7 +17,8 @@ from mpi_runtime import current, errors
 from mpi_runtime.gpu import arrays, staging
 
 Reducer = Callable[[Any], Any]
-_COMMON: Any = cloudpickle.Pickler.dispatch_table
+_COMMON: list[dict[type, Reducer]] = cloudpickle.Pickler.dispatch_table.maps
+"""What cloudpickle asks."""
 _OWN = ("__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "__getnewargs_ex__")
 """By these a class says how its instances are pickled."""
 
@@ -43,10 +44,12 @@ class _Reducers:
     def __getitem__(self, kind: type) -> Reducer:
         if hasattr(kind, "__cuda_array_interface__") or (self._takes_all and hasattr(kind, "__dlpack_device__")):
             base = arrays.known_class(kind) or (object if self._takes_all else None)
-            if base is not None and not _pickles_itself(kind, base) and kind not in _COMMON:
+            if base is not None and not _pickles_itself(kind, base) and not any(kind in table for table in _COMMON):
                 return _reduce
-        reducer: Reducer = _COMMON[kind]
-        return reducer
+        for table in _COMMON:
+            if kind in table:
+                return table[kind]
+        raise KeyError(kind)
 
 
 def _pickles_itself(kind: type, base: type) -> bool:
@@ -74,9 +77,12 @@ def _reduce(array: Any) -> Any:
     return make, (found.facts, _place(found.ordinal), pickle.PickleBuffer(bytes_of_it))
 
 
-def resolve(buffers: Sequence[Any]) -> list[Any]:
-    """What stands beside a pickle, with `OnDevice` for what is on a device."""
-    return [raw.obj if type(raw.obj) is OnDevice else raw for raw in buffers]
+def resolve(buffers: Sequence[Any]) -> list[Any] | None:
+    """What stands beside a pickle, with `OnDevice` for what is on a device; None if nothing is."""
+    owners = [raw.obj for raw in buffers]
+    if OnDevice not in map(type, owners):
+        return None
+    return [owner if type(owner) is OnDevice else raw for owner, raw in zip(owners, buffers, strict=True)]
 
 
 def _place(ordinal: int) -> str:

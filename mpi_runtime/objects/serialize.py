@@ -15,7 +15,7 @@ import pickle
 import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from mpi_runtime import errors
 from mpi_runtime.refs import Collecting
@@ -30,6 +30,10 @@ _PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
 """Types that plain pickle carries without looking at any module."""
 _PLAIN_ITEMS_MAX = 16
 _REFUSALS = (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError, NotImplementedError)
+
+_modules = sys.modules
+_device_arrays: Any = None
+"""The module, from when it is of use: an import costs each time."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -59,13 +63,7 @@ class Serialized(NamedTuple):
         lengths = [buffer.nbytes for buffer in self.buffers]
         yield 0, _HEAD.pack(_BUFFERS, len(lengths), len(self.data)) + struct.pack(f"<{len(lengths)}Q", *lengths)
         yield _HEAD.size + 8 * len(lengths), self.data
-        for position, buffer in zip(positions, self.buffers, strict=True):
-            if isinstance(buffer, memoryview):
-                yield position, buffer
-                continue
-            for piece in buffer.pieces():
-                yield position, piece
-                position += len(piece)
+        yield from zip(positions, self.buffers, strict=True)
 
     def inline(self) -> bytes:
         """The whole in one piece."""
@@ -75,6 +73,20 @@ class Serialized(NamedTuple):
         for position, part in self.parts():
             whole[position : position + len(part)] = part
         return bytes(whole)
+
+
+class _PartlyOnDevice(Serialized):
+    """One with bytes that are copied from a device when it is their turn."""
+
+    def parts(self) -> Iterator[tuple[int, Buffer]]:
+        for position, part in super().parts():
+            if not isinstance(part, bytearray):  # nothing else is one
+                yield position, part
+                continue
+            at = position
+            for piece in cast("OnDevice", part).pieces():
+                yield at, piece
+                at += len(piece)
 
 
 def _layout(value: Serialized) -> list[int]:
@@ -117,31 +129,13 @@ def dumps_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) ->
     return _dumps_any((args, kwargs), what)
 
 
-def _dumps_any(value: object, what: str) -> Serialized:
-    import cloudpickle
+def _dumps_any(value: object, what: str, pickler: Callable[..., pickle.Pickler] | None = None) -> Serialized:
+    if pickler is None:
+        if "cupy" in _modules or "torch" in _modules:
+            return _dumps_with_devices(value, what)
+        import cloudpickle
 
-    try:
-        if "cupy" in sys.modules or "torch" in sys.modules:
-            return _dumps_with_devices(value)
-        return _pickled(value, cloudpickle.Pickler)
-    except _REFUSALS as error:
-        raise TypeError(
-            f"cannot serialise {what} of type {type(value).__name__}: {error}. Locks, open files, sockets and the "
-            "like belong to one process; make them inside the task or actor that uses them."
-        ) from error
-
-
-def _dumps_with_devices(value: object) -> Serialized:
-    from mpi_runtime.objects import device_arrays
-
-    try:
-        found = _pickled(value, device_arrays.Pickler)
-    except _REFUSALS:
-        found = _pickled(value, device_arrays.LastPickler)
-    return found._replace(buffers=device_arrays.resolve(found.buffers))
-
-
-def _pickled(value: object, pickler: Callable[..., pickle.Pickler]) -> Serialized:
+        pickler = cloudpickle.Pickler
     buffers: list[Any] = []
 
     def beside(buffer: pickle.PickleBuffer) -> bool:
@@ -154,24 +148,43 @@ def _pickled(value: object, pickler: Callable[..., pickle.Pickler]) -> Serialize
 
     file = io.BytesIO()
     with Collecting() as refs:
-        pickler(file, protocol=5, buffer_callback=beside).dump(value)
+        try:
+            pickler(file, protocol=5, buffer_callback=beside).dump(value)
+        except _REFUSALS as error:
+            raise TypeError(
+                f"cannot serialise {what} of type {type(value).__name__}: {error}. Locks, open files, sockets and the "
+                "like belong to one process; make them inside the task or actor that uses them."
+            ) from error
     return Serialized(file.getvalue(), buffers, list(dict.fromkeys(refs)))
 
 
-def loads(data: Buffer, on_host: bool = False) -> Any:
+def _dumps_with_devices(value: object, what: str) -> Serialized:
+    global _device_arrays
+    if _device_arrays is None:
+        from mpi_runtime.objects import device_arrays as _device_arrays
+    try:
+        found = _dumps_any(value, what, _device_arrays.Pickler)
+    except TypeError:
+        found = None
+    if found is None:  # not above: its error is no consequence of the first
+        found = _dumps_any(value, what, _device_arrays.LastPickler)
+    buffers = _device_arrays.resolve(found.buffers)
+    return found if buffers is None else _PartlyOnDevice(found.data, buffers, found.refs)
+
+
+def loads(data: Buffer, read: Callable[..., Any] = pickle.loads) -> Any:
     """The value; its arrays are read-only views of `data` and keep that alive.
 
     Args:
         data: as `Serialized.parts` gives it.
-        on_host: have arrays of numpy in the place of those of GPUs.
+        read: makes values of pickles: `loads_on_host` has arrays of numpy in the place of those of GPUs.
 
     Raises:
         DeviceUnavailableError: it holds an array of a GPU, and there is none for this process.
-        TypeError: with `on_host`, if numpy has no such type of elements.
+        TypeError: with `loads_on_host`, if numpy has no such type of elements.
         Exception: whatever the value's classes raise.
     """
     try:
-        read = pickle.loads if not on_host else _loads_on_host
         if data[0] != _BUFFERS:
             return read(data)
         whole = memoryview(data).toreadonly()
@@ -195,7 +208,8 @@ def loads(data: Buffer, on_host: bool = False) -> Any:
         raise
 
 
-def _loads_on_host(data: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
+def loads_on_host(data: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
+    """As `pickle.loads`, with arrays of numpy in the place of those of GPUs."""
     from mpi_runtime.objects import device_arrays
 
     return device_arrays.loads_on_host(data, buffers)

@@ -1,6 +1,7 @@
 """Arrays of cupy and torch as arguments and results: real processes and MPI, pretended GPUs (`tests/fake_cuda`)."""
 
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -80,10 +81,15 @@ def expected(n):
 """
 
 
-def run(source: str, way: str | None = None, **variables: str) -> Completed:
+def pretended(**variables: str) -> dict[str, str | None]:
+    """The environment of programs for which there are eight GPUs, and libraries that can use them."""
     env = shown(h100x8(), **variables)
-    env["PYTHONPATH"] = os.pathsep.join([str(LIBRARIES), str(env["PYTHONPATH"])])
-    return run_program(BEGIN + source + "\nprint('done')", ranks=4 if way else None, mpi=way, env=env).expect(0)
+    return {**env, "PYTHONPATH": os.pathsep.join([str(LIBRARIES), str(env["PYTHONPATH"])])}
+
+
+def run(source: str, way: str | None = None, **variables: str) -> Completed:
+    source = f"{BEGIN}{source}\nprint('done')"
+    return run_program(source, ranks=4 if way else None, mpi=way, env=pretended(**variables)).expect(0)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -215,6 +221,24 @@ small = total.options(runtime_env={"env_vars": {"FAKE_CUDA_MEMORY": "1000000"}})
 fails(ray.errors.TaskError, "Out of memory allocating 40000008 bytes", ray.get, small.remote(make.remote(5_000_001)))
 """,
     )
+
+
+def test_the_benchmark_says_what_it_skips() -> None:
+    """And runs through, on pretended GPUs, whose figures mean nothing."""
+    benchmark = ROOT / "benchmarks" / "gpu_copies.py"
+    none = run_program(benchmark, "--quick", env=shown({"gpus": []})).expect(0)
+    assert none.stdout == "skipped: everything. There is no GPU here\n"
+    if find_spec("cupy") is None:
+        done = run_program(benchmark, "--quick", env=shown(h100x8())).expect(0)
+        assert done.stdout == "skipped: everything. Missing: cupy: No module named 'cupy'\n"
+    done = run_program(benchmark, "--quick", env=pretended()).expect(0)
+    lines = done.stdout.splitlines()
+    assert lines[0] == "NVIDIA H100 80GB HBM3; staged from 8 MiB on by chunks of 4 MiB"
+    ways = [" ".join(re.sub(r"\(.*\)|[\d.]+ GB/s", "", line).split()) for line in lines[2:]]
+    assert ways == [
+        *("1 MiB pageable", "1 MiB staged by 1 MiB", "1 MiB registered", "1 MiB put and get"),
+        *("4 MiB pageable", "4 MiB staged by 1 MiB", "4 MiB staged by 4 MiB", "4 MiB registered", "4 MiB put and get"),
+    ]
 
 
 @pytest.mark.skipif(find_spec("cupy") is None, reason="cupy is not installed")

@@ -48,7 +48,7 @@ def torch(gpus: None) -> Any:
 
 
 def sent(value: Any, on_host: bool = False) -> Any:
-    return serialize.loads(serialize.dumps(value).inline(), on_host)
+    return serialize.loads(serialize.dumps(value).inline(), *[serialize.loads_on_host] * on_host)
 
 
 def content(shape: Any = (30, 40), dtype: Any = np.float32) -> Any:
@@ -86,7 +86,7 @@ def test_views_and_orders(cupy: Any) -> None:
         again = serialize.loads(value.inline())
         assert np.array_equal(again.get(), expected)
         assert again.flags.f_contiguous == (found.flags.f_contiguous and not found.flags.c_contiguous)
-        assert np.array_equal(serialize.loads(value.inline(), True), expected)
+        assert np.array_equal(serialize.loads(value.inline(), serialize.loads_on_host), expected)
         assert memory.counts["made contiguous"] == made_contiguous
 
 
@@ -100,7 +100,7 @@ def test_in_containers_and_several_times(cupy: Any) -> None:
     assert found["a"][1].get().tolist() == [0, 1, 2, 3, 4]
     assert found["b"][1].tolist() == [0, 1, 2]
     assert found["f"]() == 1
-    on_host = serialize.loads(serialized.inline(), True)
+    on_host = serialize.loads(serialized.inline(), serialize.loads_on_host)
     assert on_host["a"][0] is on_host["b"][0]
     assert on_host["a"][0].tolist() == list(range(10))
 
@@ -162,7 +162,7 @@ def test_large_ones_go_by_pinned_memory(cupy: Any, extra: int, refused: bool, mo
     pieces = -(-size // staging.CHUNK)
     pinned = 0 if refused or extra < 0 else pieces
     assert (memory.counts["down"], memory.counts["pinned copies"]) == (pieces, pinned)
-    assert np.array_equal(serialize.loads(data, True), array)
+    assert np.array_equal(serialize.loads(data, serialize.loads_on_host), array)
     found = serialize.loads(data)
     assert (memory.counts["up"], memory.counts["pinned copies"]) == (pieces, 2 * pinned)
     assert np.array_equal(found.get(), array)
@@ -193,11 +193,11 @@ def test_where_there_is_no_gpu(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> No
     text = r'a cupy array on \S+:GPU 0; use get\(ref, device="cpu"\) .*finds no GPU'
     with pytest.raises(DeviceUnavailableError, match=text):
         serialize.loads(data)
-    assert serialize.loads(data, True)["a"].tolist() == [0, 1, 2]
+    assert serialize.loads(data, serialize.loads_on_host)["a"].tolist() == [0, 1, 2]
     sys.modules["cupy"] = None  # type: ignore[assignment]  # cannot be imported
     with pytest.raises(DeviceUnavailableError, match="cupy cannot be imported"):
         serialize.loads(data)
-    assert serialize.loads(data, True)["a"].tolist() == [0, 1, 2]
+    assert serialize.loads(data, serialize.loads_on_host)["a"].tolist() == [0, 1, 2]
 
 
 def test_a_pickle_inside_of_a_pickle(cupy: Any) -> None:

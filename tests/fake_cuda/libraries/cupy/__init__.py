@@ -197,6 +197,8 @@ class cuda:
         memcpyHostToDevice = memory.TO_DEVICE
         memcpyDeviceToHost = memory.TO_HOST
         getDeviceCount = staticmethod(memory.count)
+        hostRegister = staticmethod(lambda pointer, size, flags: None)
+        hostUnregister = staticmethod(lambda pointer: None)
 
     @staticmethod
     def get_current_stream() -> _Stream:
