@@ -90,7 +90,7 @@ def _find_cupy(array: Any) -> Found:
 
 def _make_cupy(cupy: Any, facts: Facts) -> tuple[Any, Way]:
     array = cupy.empty(facts.shape, facts.dtype, order=facts.order)
-    return (array if facts.more is None else array.view(type=facts.more)), _CupyWay(array)
+    return (array if facts.more is None else array.view(facts.more)), _CupyWay(array)
 
 
 # Tensors of torch.
@@ -127,7 +127,8 @@ class _TorchWay:
 def _find_torch(tensor: Any) -> Found | None:
     """None: it is on no GPU, or of a kind that only torch can describe."""
     torch: Any = sys.modules["torch"]
-    if not tensor.is_cuda or tensor.layout is not torch.strided or tensor.is_quantized or vars(tensor):
+    is_odd = tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or vars(tensor)
+    if not tensor.is_cuda or is_odd:
         return None
     with torch.no_grad():
         plain = tensor.detach().resolve_conj().resolve_neg().contiguous()

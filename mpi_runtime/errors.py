@@ -69,7 +69,7 @@ class SerializationError(MpiRuntimeError):
 
 
 class DeviceUnavailableError(MpiRuntimeError):
-    """A value holds an array of a GPU, and the process that reads it can use none."""
+    """A value holds an array of a GPU, and the process that reads it can use none. See `get(ref, device="cpu")`."""
 
 
 class GetTimeoutError(MpiRuntimeError, TimeoutError):

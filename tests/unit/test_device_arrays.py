@@ -113,10 +113,10 @@ def test_classes_made_of_cupy_s(cupy: Any) -> None:
         def __reduce__(self) -> Any:
             return tuple, ([1, 2],)
 
-    found = sent(cupy.arange(3).view(type=Plain))
+    found = sent(cupy.arange(3).view(Plain))
     assert type(found).__name__ == "Plain"
     assert found.get().tolist() == [0, 1, 2]
-    assert sent(cupy.arange(3).view(type=Own)) == (1, 2)
+    assert sent(cupy.arange(3).view(Own)) == (1, 2)
 
 
 def test_what_is_computed_still_is_waited_for(cupy: Any) -> None:

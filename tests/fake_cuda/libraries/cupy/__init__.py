@@ -47,8 +47,10 @@ class ndarray:
     def __getitem__(self, key: Any) -> Any:
         return self._view(self._there[key])
 
-    def view(self, dtype: Any = None, type: Any = None) -> Any:
-        return self._view(self._there if dtype is None else self._there.view(dtype), type)
+    def view(self, kind: Any) -> Any:
+        """As the class of arrays, or as the type of elements, which real cupy tells apart like this too."""
+        is_class = isinstance(kind, type) and issubclass(kind, ndarray)
+        return self._view(self._there, kind) if is_class else self._view(self._there.view(kind))
 
     def reshape(self, *shape: int) -> Any:
         return self._view(self._there.reshape(*shape))

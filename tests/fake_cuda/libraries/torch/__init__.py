@@ -32,7 +32,7 @@ class Tensor:
     """With `_allocation` it is on a device, and `_there` is a view into its memory."""
 
     layout = strided
-    is_quantized = False
+    is_quantized = is_nested = False
     __slots__ = ("__dict__", "_allocation", "_there", "dtype", "requires_grad")
     _there: Any
     _allocation: Any
