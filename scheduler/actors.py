@@ -90,7 +90,6 @@ def submit(state: State, task: Task) -> None:
         state.actors[task.id] = actor
         state.objects[task.id].actor = actor
         task.actor = actor
-        names.created(state, actor)
         return
     actor_found = state.actors.get(task.call.actor)
     task.actor = actor_found
@@ -253,6 +252,15 @@ def unreferenced(state: State, actor: Actor) -> None:
         del state.actors[actor.id]
     else:
         end(state, actor, "ended because its last handle was gone", force=False)
+
+
+def orphaned(state: State, id: bytes) -> None:
+    """A process with a reference to this died. An actor to which nobody else has one is not created any more."""
+    found = state.objects.get(id)
+    if found is None or found.actor is None or found.references != 1:
+        return
+    if found.actor.creation.state in (WAITING, READY):  # this holds the one reference
+        end(state, found.actor, "was not created: the last process that had a handle died", force=False)
 
 
 def end(state: State, actor: Actor, cause: str, force: bool) -> None:

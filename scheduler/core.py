@@ -235,7 +235,10 @@ class Scheduler:
             client.executor.actor.title = client.executor.process.name = event.title
 
     def _named(self, client: Client, event: Named, now: int) -> None:
-        names.claim(self.state, client, event)
+        if (event.namespace, event.name) not in self.state.names:
+            calls.submit(self.state, client, event.creation, now)
+            names.give(self.state, event)
+        names.answer(self.state, client, event)
 
     def _group_created(self, client: Client, event: GroupCreated, now: int) -> None:
         groups.create(self.state, client, event)

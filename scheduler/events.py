@@ -256,16 +256,16 @@ class Query(Struct, array_like=True, tag=12, gc=False):
 
 
 class Named(Struct, array_like=True, tag=13, gc=False):
-    """A client is about to create an actor with a name, and asks whether the name is free."""
+    """A client wants to create an actor with a name. It is told who has the name then: this one, or the one before."""
 
     request: int
     namespace: str
     name: str
-    actor: bytes
     handle: bytes
     """What a handle is made of; opaque."""
-    detached: bool = False
+    detached: bool
     """Whether the actor is to live on without handles."""
+    creation: Call
 
 
 class BundleSpec(Struct, array_like=True, gc=False):

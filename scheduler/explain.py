@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.scheduler import devices, history, listing, names, objects, strategies, tasks, walltime
+from mpi_runtime.scheduler import devices, history, listing, objects, strategies, tasks, walltime
 from mpi_runtime.scheduler.effects import Answer
 from mpi_runtime.scheduler.events import Query, Where
 from mpi_runtime.scheduler.groups import Group
@@ -76,13 +76,13 @@ def nodes(state: State, id: bytes) -> list[dict[str, Any]]:
 def named_actor(state: State, key: bytes) -> list[bytes] | None:
     """Id and handle of the actor with this namespace and name, if there is one."""
     namespace, name = msgspec.msgpack.decode(key, type=tuple[str, str])
-    found = names.look_up(state, (namespace, name))
+    found = state.names.get((namespace, name))
     return None if found is None else [found.actor, found.handle]
 
 
 def named_actors(state: State, _: bytes) -> list[tuple[str, str]]:
     """Namespace and name of every actor that has them."""
-    return [key for key in list(state.names) if names.look_up(state, key) is not None]
+    return list(state.names)
 
 
 def named_group(state: State, key: bytes) -> bytes | None:

@@ -64,14 +64,11 @@ def holds(condition: object, message: str) -> None:
 
 
 def check_names(state: State) -> None:
-    """Each name is that of one actor which takes calls, or is claimed for one that is not created yet."""
+    """Each name is that of one actor which takes calls."""
     for key, name in state.names.items():
-        actor = state.actors.get(name.actor)
-        holds(actor is None or actor.name == key, f"the name {key} is that of an actor which has another")
-        holds(
-            actor is None or actor.state in (CREATING, ALIVE, RESTARTING),
-            f"the name {key} is that of an actor which has ended",
-        )
+        actor = state.actors[name.actor]
+        holds(actor.name == key, f"the name {key} is that of an actor which has another")
+        holds(actor.state in (CREATING, ALIVE, RESTARTING), f"the name {key} is that of an actor which has ended")
     for actor in state.actors.values():
         if actor.name is not None:
             known = state.names.get(actor.name)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from mpi_runtime.scheduler import actors, calls, endings, groups, history, names, objects, streams
+from mpi_runtime.scheduler import actors, calls, endings, groups, history, objects, streams
 from mpi_runtime.scheduler.effects import Free
 from mpi_runtime.scheduler.events import ExecutorDied, Fetched, TakenBack
 from mpi_runtime.scheduler.limits import STUCK_US
@@ -138,9 +138,9 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     streams.client_died(state, executor)
     client = state.clients.pop(executor.id)
     state.effects.clients.pop(executor.id, None)
-    names.client_died(state, client)
     for id in client.held:
         objects.release(state, id)
+        actors.orphaned(state, id)
     forget(state, executor)
 
 

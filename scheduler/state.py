@@ -33,8 +33,6 @@ class Client(Struct, eq=False, gc=False):
     executor: Executor | None
     held: dict[bytes, None] = {}
     """Objects to which its process has references."""
-    claims: dict[bytes, tuple[str, str]] = {}
-    """Names that it has claimed for actors that it has not created yet."""
 
 
 class Effects(Struct, gc=False):

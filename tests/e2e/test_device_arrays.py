@@ -4,17 +4,15 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.fake_cuda import memory
-from tests.fake_nvml import machines
-from tests.fake_nvml.machines import a100x4, h100x8, shown
+from tests.fake_nvml.machines import a100x4, h100x8, shown, shown_on_hosts
 from tests.helpers import ROOT, Completed, run_program
-from tests.hosts.lab import Lab, lab, missing
+from tests.hosts.lab import Lab
 
 WAYS = [None, pytest.param("openmpi", marks=pytest.mark.mpi), pytest.param("mpich", marks=pytest.mark.mpi)]
 LIBRARIES = Path(memory.__file__).parent / "libraries"
@@ -201,16 +199,8 @@ fails(ray.errors.DeviceUnavailableError, "a torch array on ", ray.get, given.rem
 @pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
 def test_from_one_node_to_another(mpi: str, two_hosts: Lab) -> None:
     """By MPI, from an H100 of host1 to an A100 of host2, and to a process there that has no GPU."""
-    described = {"host1": shown(h100x8()), "host2": shown(a100x4())}
-    by_host = {
-        host: {name: value for name, value in variables.items() if value is not None and name != "PYTHONPATH"}
-        for host, variables in described.items()
-    }
-    paths = [str(LIBRARIES), str(Path(machines.__file__).parent)]
-    source = f"""
-import os, sys
-os.environ.update({by_host!r}[os.uname().nodename])
-sys.path[1:1] = {paths!r}
+    source = f"""{shown_on_hosts({"host1": h100x8(), "host2": a100x4()})}
+sys.path.insert(1, {str(LIBRARIES)!r})
 {BEGIN}
 ray.init(num_cpus=2)
 there, here = make.options(accelerator_type="H100"), total.options(accelerator_type="A100-40G")
@@ -223,14 +213,6 @@ print("done")
 """
     with two_hosts.mpirun(source, ranks={"host1": 2, "host2": 2}, mpi=mpi) as program:
         assert program.finish().expect().stdout == "done\n"
-
-
-@pytest.fixture(scope="module")
-def two_hosts() -> Iterator[Lab]:
-    if reason := missing():
-        pytest.skip(reason)
-    with lab(2) as found:
-        yield found
 
 
 def test_by_all_ways_of_returning() -> None:
