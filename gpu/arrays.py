@@ -193,7 +193,7 @@ def make(facts: Facts) -> tuple[Any, Way]:
 
 
 def on_host(facts: Facts, data: memoryview) -> Any:
-    """The array as one of numpy, which is a read-only view of the bytes. bfloat16 of torch becomes float32.
+    """The array as one of numpy, read-only, and a view of the bytes. bfloat16 of torch becomes float32, in a copy.
 
     Raises:
         TypeError: numpy has no such type.
@@ -201,8 +201,10 @@ def on_host(facts: Facts, data: memoryview) -> Any:
     import numpy
 
     if facts.library == "torch" and facts.dtype == "bfloat16":  # the upper half of a float32
-        halves = numpy.ndarray(facts.shape, numpy.uint16, data)
-        return (halves.astype(numpy.uint32) << 16).view(numpy.float32)
+        singles = numpy.ndarray(facts.shape, numpy.uint16, data).astype(numpy.uint32)
+        singles <<= 16
+        singles.flags.writeable = False
+        return singles.view(numpy.float32)
     try:
         dtype = numpy.dtype(facts.dtype)
     except TypeError:

@@ -286,8 +286,10 @@ def test_types_that_numpy_lacks(torch: Any) -> None:
     found = sent(halves)
     assert (found.dtype, found.tolist()) == (torch.bfloat16, halves.tolist())
     on_host = sent(halves, on_host=True)
-    assert on_host.dtype == np.float32
+    assert (on_host.dtype, on_host.flags.writeable) == (np.float32, False)
     assert np.array_equal(on_host, singles.view(np.float32))
+    one = sent(torch.tensor(0x4040, torch.bfloat16, device="cuda"), on_host=True)
+    assert (type(one), one.shape, float(one)) == (np.ndarray, (), 3.0)
     quarter = torch.tensor([1, 2], torch.float8_e4m3fn, device="cuda")
     assert sent(quarter).tolist() == [1, 2]
     with pytest.raises(TypeError, match=r"torch\.float8_e4m3fn, and numpy has no such type.* x\.float\(\)"):
