@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pickle
 import socket
 import threading
 import time
@@ -321,7 +322,7 @@ class Client:
         if reply.offset < 0:
             raise errors.ObjectStoreFullError(reply.reason)
         try:
-            self._arena.write(self._regions[reply.rank], reply.offset, serialized.parts())
+            self._arena.write(self._regions[reply.rank], reply.offset, size, serialized.parts())
         except BaseException:
             self.outbox.send_local(Abandon(reply.offset))
             raise
@@ -344,18 +345,18 @@ class Client:
             raise
         return values
 
-    def load(self, entry: Entry) -> Any:
-        """The value that a message brought.
+    def load(self, entry: Entry, read: Callable[..., Any] = pickle.loads) -> Any:
+        """The value that a message brought. `read`: see `serialize.loads`.
 
         Raises:
             MpiRuntimeError: the object is an error; a `TaskError` is an instance of the user's class too.
         """
         if type(entry) is Ready:
-            return serialize.loads(entry.data)
+            return serialize.loads(entry.data, read)
         if isinstance(entry, ReadyStored):
             if entry.is_error:
                 raise errors.from_bytes(self._view(entry))
-            return serialize.loads(self._view(entry))
+            return serialize.loads(self._view(entry), read)
         if isinstance(entry, ReadyError):
             raise errors.from_bytes(entry.data)
         assert isinstance(entry, ReadyFailed), f"{entry} is no value"

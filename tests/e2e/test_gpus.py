@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.fake_nvml import machines
-from tests.fake_nvml.machines import a100x4, h100x8, no_driver, shown, v100_pairs
+from tests.fake_nvml.machines import a100x4, h100x8, no_driver, shown, shown_on_hosts, v100_pairs
 from tests.helpers import Completed, run_program
-from tests.hosts.lab import Lab, lab, missing
+from tests.hosts.lab import Lab
 
 WAYS = [None, pytest.param("openmpi", marks=pytest.mark.mpi), pytest.param("mpich", marks=pytest.mark.mpi)]
 
@@ -300,14 +299,8 @@ except ray.errors.GpuDiscoveryError as error:
 @pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
 def test_a_mixed_pair_of_nodes(mpi: str, two_hosts: Lab) -> None:
     """host1 has eight H100, host2 four A100: types and numbers send calls where they can run."""
-    described = {"host1": shown(h100x8()), "host2": shown(a100x4())}
-    by_host = {
-        host: {name: value for name, value in variables.items() if value is not None and name != "PYTHONPATH"}
-        for host, variables in described.items()
-    }
     source = (
-        f"import os, sys\nos.environ.update({by_host!r}[os.uname().nodename])\n"
-        f"sys.path.insert(1, {str(Path(machines.__file__).parent)!r})\n"
+        shown_on_hosts({"host1": h100x8(), "host2": a100x4()})
         + BEGIN
         + """
 ray.init(num_cpus=2)
@@ -331,14 +324,6 @@ print("done")
     with two_hosts.mpirun(source, ranks={"host1": 2, "host2": 2}, mpi=mpi) as program:
         completed = program.finish().expect()
     assert completed.stdout == "done\n"
-
-
-@pytest.fixture(scope="module")
-def two_hosts() -> Iterator[Lab]:
-    if reason := missing():
-        pytest.skip(reason)
-    with lab(2) as found:
-        yield found
 
 
 def test_a_value_that_only_a_gpu_can_hold() -> None:
