@@ -67,9 +67,9 @@ def a_busy_group_holds_up_others(patch: pytest.MonkeyPatch) -> None:
 def an_actor_gets_calls_only_when_it_has_none(patch: pytest.MonkeyPatch) -> None:
     pump = actors.pump
 
-    def planted(state: State, actor: actors.Actor) -> None:
+    def planted(state: State, actor: actors.Actor, now: int) -> None:
         if actor.executor is None or not actor.executor.in_hand:
-            pump(state, actor)
+            pump(state, actor, now)
 
     patch.setattr(actors, "pump", planted)
 
