@@ -121,7 +121,7 @@ def random_options(seed: int) -> Options:
         actor_calls_max=kinds.choice((256, 256, 2, 4)),
         streams=kinds.random() < 0.5,
         cancels=kinds.choice((0.0, 0.0, 0.1, 0.4)),
-        end_us=ends.choice((0, 0, 0, 15_000, 60_000, 200_000)),
+        end_us=ends.choice((0, 0, 0, 0, 0, 15_000, 60_000, 200_000)),
         long_us=ends.choice((10_000_000, 5000, 500)),
     )
     if rng.random() < 0.25:
