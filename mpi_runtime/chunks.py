@@ -242,7 +242,7 @@ def submit(
                 yield Piece(start, 1, function.remote(*(chunk[0] if star else chunk)), is_call=True)
             else:
                 packed = pack(client, (chunk, star, slice_s), {}, function._name)
-                ref = function._of_chunks(0 if slice_s else _rounded(len(chunk), most))._submit(client, packed)
+                ref = function._of_chunks(_rounded(len(chunk), most) if slice_s is None else 0)._submit(client, packed)
                 yield Piece(start, len(chunk), ref, is_call=False, is_large=packed.keep is not None)
             start += len(chunk)
 
@@ -253,7 +253,7 @@ def _rounded(calls: int, most: int) -> int:
 
 
 def time_limit(of_call: float | None, calls: int) -> float | None:
-    """How many seconds a chunk may take, if that is said of a call; 0 calls: it stops when its slice of time is over."""
+    """How many seconds a chunk may take, if that is said of a call; 0 calls: it begins none when its slice is over."""
     if of_call is None:
         return None
     return calls * of_call if calls else SLICE_S + of_call

@@ -1,6 +1,4 @@
-"""Bugs to be planted: in cancelling, in actors that take several calls at a time, in calls that yield, in GPUs, at the end
-of the job's time.
-"""
+"""Bugs to be planted: in cancelling, actors that take several calls at a time, calls that yield, GPUs, the end of time."""
 
 from __future__ import annotations
 

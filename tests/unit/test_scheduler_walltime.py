@@ -37,10 +37,10 @@ def test_the_user_is_told_once_for_each_function() -> None:
         cluster.submit_many(3, name="fit", time_limit_us=700 * S)
         cluster.submit(name="fit", time_limit_us=600 * S)
         cluster.submit(name="eval", time_limit_us=301 * S)
-        rest = "are not started any more: the job's time ends in 300 s. Have the job requeued, or start one with more time."
+        ends = "the job's time ends in 300 s. Have the job requeued, or start one with more time."
         assert cluster.notes == [
-            f"calls of fit, each of which may take 600 s (its time_limit), {rest}",
-            f"calls of eval, each of which may take 301 s (its time_limit), {rest}",
+            f"calls of fit, each of which may take 600 s (its time_limit), are not started any more: {ends}",
+            f"calls of eval, each of which may take 301 s (its time_limit), are not started any more: {ends}",
         ]
 
 

@@ -1,5 +1,7 @@
 """The end of the job's time, for calls of actors: what cannot finish before it waits, and with it what is behind it."""
 
+from typing import Any
+
 import pytest
 
 from mpi_runtime.scheduler.effects import Fetch, StopExecutor
@@ -10,7 +12,7 @@ from tests.unit.test_scheduler_walltime import S, ending
 NOT_STARTED = "It is not started: it may take 600 s (its time_limit), and the job's time ends in 300 s."
 
 
-def living(cluster: Cluster, **fields: object) -> tuple[bytes, int]:
+def living(cluster: Cluster, **fields: Any) -> tuple[bytes, int]:
     """An actor that has been created, and its executor."""
     actor = cluster.actor(cpu=0, **fields)
     executor = cluster.placed(actor)
@@ -19,12 +21,14 @@ def living(cluster: Cluster, **fields: object) -> tuple[bytes, int]:
     return actor, executor
 
 
-def call(cluster: Cluster, actor: bytes, name: str, *arguments: bytes, client: int = 0, **fields: object) -> bytes:
+def call(cluster: Cluster, actor: bytes, name: str, *arguments: bytes, client: int = 0, **fields: Any) -> bytes:
+    """Call a method of this name."""
     spec = cluster.spec(f"Actor.{name}", cpu=0, kind=METHOD, **fields)
     return cluster.call(spec, *arguments, actor=actor, client=client)
 
 
-def train(cluster: Cluster, actor: bytes, *arguments: bytes, limit_s: int = 600, **fields: object) -> bytes:
+def train(cluster: Cluster, actor: bytes, *arguments: bytes, limit_s: int = 600, **fields: Any) -> bytes:
+    """Call a method that says how long it may take."""
     return call(cluster, actor, "train", *arguments, time_limit_us=limit_s * S, **fields)
 
 
