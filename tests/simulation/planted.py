@@ -1,4 +1,4 @@
-"""Bugs to be planted: in cancelling, actors that take several calls at a time, calls that yield, GPUs, the end of time."""
+"""Bugs to be planted: cancelling, actors that take several calls at a time, calls that yield, GPUs, the end of time."""
 
 from __future__ import annotations
 
