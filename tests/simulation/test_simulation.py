@@ -66,7 +66,7 @@ def test_nothing_is_started_that_cannot_end_before_the_job_does() -> None:
     for seed in SEEDS[::3]:
         counters.update(simulate(replace(random_options(seed), end_us=60_000)).counters)
     assert counters["calls held back"] > 50
-    assert counters["calls of actors held back"] > 5
+    assert counters["calls of actors held back"] > 2
 
 
 @pytest.mark.slow
