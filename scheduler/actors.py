@@ -125,7 +125,7 @@ def ready(state: State, task: Task) -> None:
     else:
         if out_of_order(actor):
             line_up(actor, task, task.function.spec.id)
-        mark_called(state, actor)
+        state.called[actor] = None
 
 
 def fail_call(state: State, actor: Actor, task: Task) -> None:
@@ -149,11 +149,6 @@ def describe(actor: Actor) -> str:
     return f"actor {actor.title or actor.creation.function.spec.name} {actor.id.hex()}{where}"
 
 
-def mark_called(state: State, actor: Actor) -> None:
-    """Have the next decision look what may be sent to an actor."""
-    state.called[actor] = None
-
-
 def pump(state: State, actor: Actor, now: int) -> None:
     """Send what may be sent: from each caller in turn its next calls, as long as their arguments are there.
 
@@ -163,16 +158,16 @@ def pump(state: State, actor: Actor, now: int) -> None:
     executor = actor.executor
     if actor.state != ALIVE or executor is None:
         return
-    waited_for: list[str] = []
+    waited_for: tuple[str, ...] = ()
     for key in list(actor.callers):
         group, queue, sent = key[1], actor.callers[key], 0
-        room = room_for(actor, executor, group) if group not in waited_for else 0
+        room = 0 if group in waited_for else room_for(actor, executor, group)
         while queue and queue[0].state == READY:
             if queue[0].function.is_timed:
                 if walltime.is_late(state, queue[0].function, now):
                     break
                 if not begins_at_once(actor, executor, group):
-                    waited_for.append(group)
+                    waited_for += (group,)
                     break
             if sent >= room:
                 break
@@ -188,19 +183,19 @@ def pump(state: State, actor: Actor, now: int) -> None:
 def room_for(actor: Actor, executor: Executor, group: str) -> int:
     """How many more calls of a concurrency group may be sent: a group that is busy holds up no other."""
     limits = actor.creation.function.spec.concurrency
-    return max(ACTOR_CALLS_MAX, limits.get(group, 0)) - in_hand(limits, executor, group)
+    in_hand = len(executor.in_hand) if len(limits) < 2 else in_group(executor, group)
+    return max(ACTOR_CALLS_MAX, limits.get(group, 0)) - in_hand
 
 
 def begins_at_once(actor: Actor, executor: Executor, group: str) -> bool:
     """Whether a call of a concurrency group that is sent now waits for none before it."""
     limits = actor.creation.function.spec.concurrency
-    return in_hand(limits, executor, group) < limits.get(group, 1)
+    in_hand = len(executor.in_hand) if len(limits) < 2 else in_group(executor, group)
+    return in_hand < limits.get(group, 1)
 
 
-def in_hand(limits: dict[str, int], executor: Executor, group: str) -> int:
-    """How many calls of a concurrency group an actor has; of all, where there are no groups."""
-    if len(limits) < 2:
-        return len(executor.in_hand)
+def in_group(executor: Executor, group: str) -> int:
+    """How many calls of a concurrency group an actor has in hand."""
     return sum(task.function.spec.group == group for task in executor.in_hand.values())
 
 
@@ -237,7 +232,7 @@ def leave_queue(actor: Actor, task: Task) -> None:
 def go_past(state: State, actor: Actor, task: Task) -> None:
     """A method call was sent now that its arguments were brought, or never will be: its caller's next may follow."""
     leave_queue(actor, task)
-    mark_called(state, actor)
+    state.called[actor] = None
 
 
 def ended(state: State, task: Task) -> None:
@@ -249,12 +244,12 @@ def ended(state: State, task: Task) -> None:
         if task.function.is_timed:
             walltime.note_duration(state, task.function)
         if actor.callers:
-            mark_called(state, actor)
+            state.called[actor] = None
         return
     if actor.state == CREATING and actor.error is None and actor.executor is not None:
         actor.state = CREATED[actor.state]
         reduce_grant(state, actor.executor, task.function.spec.held_cpu)
-        mark_called(state, actor)
+        state.called[actor] = None
 
 
 def reduce_grant(state: State, executor: Executor, held_cpu: int) -> None:

@@ -216,7 +216,7 @@ def returned(state: State, executor: Executor, event: Returned) -> None:
                 objects.free_extent(state, value.stored)
         if task.actor is not None:
             actors.give_again(state, task.actor, task, has_run=True)
-            actors.mark_called(state, task.actor)
+            state.called[task.actor] = None
             return
         advance(task, LOSE)
         retry(state, task)

@@ -163,9 +163,8 @@ class Scheduler:
                 for actor in unreferenced:
                     actors.unreferenced(state, actor)
             elif state.called:
-                called, state.called = state.called, {}
-                for actor in called:
-                    actors.pump(state, actor, now)
+                while state.called:
+                    actors.pump(state, state.called.popitem()[0], now)
             elif state.dirty or (state.freed and (state.waiting or state.waiting_groups)):
                 self._serve(now)
             else:

@@ -219,7 +219,7 @@ def fetched(state: State, event: Fetched, now: int) -> None:
             if task.function.is_timed and walltime.is_late(state, task.function, now):
                 del executor.in_hand[task.id]
                 actors.give_again(state, task.actor, task, has_run=False)
-                actors.mark_called(state, task.actor)
+                state.called[task.actor] = None
             elif staged(state, task):
                 actors.go_past(state, task.actor, task)
         else:
