@@ -33,6 +33,7 @@ from mpi_runtime.scheduler.tasks import (
     STAGING,
     TAKE_BACK,
     WAITING,
+    Function,
     Task,
     advance,
 )
@@ -163,7 +164,7 @@ def pump(state: State, actor: Actor, now: int) -> None:
         group, queue, sent = key[1], actor.callers[key], 0
         room = 0 if group in waited_for else room_for(actor, executor, group)
         while queue and queue[0].state == READY:
-            if queue[0].function.is_timed:
+            if queue[0].function.is_timed and is_timed(actor, queue[0].function):
                 if walltime.is_late(state, queue[0].function, now):
                     break
                 if not begins_at_once(actor, executor, group):
@@ -185,6 +186,14 @@ def room_for(actor: Actor, executor: Executor, group: str) -> int:
     limits = actor.creation.function.spec.concurrency
     in_hand = len(executor.in_hand) if len(limits) < 2 else in_group(executor, group)
     return max(ACTOR_CALLS_MAX, limits.get(group, 0)) - in_hand
+
+
+def is_timed(actor: Actor, function: Function) -> bool:
+    """Whether calls of a method are compared with the end of the job's time in this actor.
+
+    Where it takes several calls at a time what was measured says little: they may have waited for each other.
+    """
+    return function.is_timed and (function.spec.time_limit_us > 0 or not actor.creation.function.spec.concurrency)
 
 
 def begins_at_once(actor: Actor, executor: Executor, group: str) -> bool:

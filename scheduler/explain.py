@@ -187,7 +187,8 @@ def _why(state: State, task: Task, now: int) -> str:
         if task.actor.executor is None:
             return "Its actor is being created."
         first = task.actor.callers[actors.line_of(task.actor, task)][0]
-        late = walltime.why_not(state, first.function, now) if first.state == tasks.READY else ""
+        is_timed = first.state == tasks.READY and actors.is_timed(task.actor, first.function)
+        late = walltime.why_not(state, first.function, now) if is_timed else ""
         if late and first is not task:
             return f"It comes after a call of {first.function.spec.name} by the same caller. Of that: {late}"
         return late or "Its actor is busy with earlier calls."

@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections import Counter
 
 from mpi_runtime.scheduler import devices
-from mpi_runtime.scheduler.actors import ALIVE, CREATING, DEAD, RESTARTING, begins_at_once, out_of_order, room_for
+from mpi_runtime.scheduler.actors import (
+    ALIVE,
+    CREATING,
+    DEAD,
+    RESTARTING,
+    begins_at_once,
+    is_timed,
+    out_of_order,
+    room_for,
+)
 from mpi_runtime.scheduler.events import STRICT_PACK, STRICT_SPREAD
 from mpi_runtime.scheduler.groups import find_spots
 from mpi_runtime.scheduler.limits import DEPTH_MAX
@@ -368,12 +377,12 @@ def check_actors(state: State, live: dict[bytes, Task]) -> None:
             waited_for = {
                 group
                 for (_, group, _), queue in actor.callers.items()
-                if queue[0].function.is_timed and not begins_at_once(actor, actor.executor, group)
+                if is_timed(actor, queue[0].function) and not begins_at_once(actor, actor.executor, group)
             }
             for (_, group, _), queue in actor.callers.items():
                 may_send = queue[0].state == READY and room_for(actor, actor.executor, group) > 0
                 first = queue[0].function
-                is_late = first.is_timed and first.spec.name in state.told
+                is_late = is_timed(actor, first) and first.spec.name in state.told
                 holds(not may_send or is_late or group in waited_for, f"{name}: a call that could be sent is not")
 
 

@@ -216,7 +216,7 @@ def fetched(state: State, event: Fetched, now: int) -> None:
             calls.fail(state, task, "ObjectStoreFullError", event.reason)
             settle(state, executor, now)
         elif task.actor is not None and task.function.is_method:
-            if task.function.is_timed and walltime.is_late(state, task.function, now):
+            if actors.is_timed(task.actor, task.function) and walltime.is_late(state, task.function, now):
                 del executor.in_hand[task.id]
                 actors.give_again(state, task.actor, task, has_run=False)
                 state.called[task.actor] = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from mpi_runtime.scheduler import invariants, walltime
-from mpi_runtime.scheduler.actors import ALIVE
+from mpi_runtime.scheduler.actors import ALIVE, is_timed
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.effects import StartExecutor
 from mpi_runtime.scheduler.events import Call, ExecutorDied, RankJoined, TakenBack
@@ -195,7 +195,7 @@ class Head:
 
     def put_off_end(self) -> None:
         """The job's time was to end now, and does not: what was held back can run."""
-        state, held_back = self.scheduler.state, self.world.checker.times.held_back
+        state, now, held_back = self.scheduler.state, self.world.now, self.world.checker.times.held_back
         for queue in state.queues.values():
             if queue.timed is not None and queue.is_late:
                 held_back(queue.timed.spec.name, len(queue.ready))
@@ -203,10 +203,10 @@ class Head:
         for actor in state.actors.values():
             for calls in actor.callers.values() if actor.state == ALIVE else ():
                 function = calls[0].function
-                if calls[0].state == READY and function.is_timed and walltime.why_not(state, function, self.world.now):
+                if calls[0].state == READY and is_timed(actor, function) and walltime.why_not(state, function, now):
                     held_back(function.spec.name, len(calls))
                     self.world.counters["calls of actors held back"] += len(calls)
-        state.end_us = self.world.now + NEVER_US
+        state.end_us = now + NEVER_US
         walltime.look_at_actors(state)
         self.decide()
 

@@ -138,6 +138,18 @@ def test_what_was_measured_counts_where_no_limit_is_said() -> None:
         assert cluster.running(second, late) == [slow, quick]
 
 
+def test_where_calls_may_wait_for_each_other_what_was_measured_means_nothing() -> None:
+    with ending(100) as cluster:
+        actor, executor = living(cluster, concurrency={"": 2})
+        first, second, third = (call(cluster, actor, "take") for _ in range(3))
+        assert cluster.running(first, second, third) == [executor] * 3
+        cluster.now += 60 * S
+        cluster.done(executor, first, second, us=60 * S)
+        cluster.forget()
+        assert cluster.placed(call(cluster, actor, "take")) == executor
+        assert cluster.notes == []
+
+
 def test_short_ones_are_sent_ahead_as_soon_as_that_is_known() -> None:
     with ending(100) as cluster:
         actor, executor = living(cluster)
