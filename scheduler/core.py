@@ -56,6 +56,7 @@ from mpi_runtime.scheduler.reservations import look_after_node, look_after_reser
 from mpi_runtime.scheduler.resources import Pool
 from mpi_runtime.scheduler.state import DRIVER, Client, Effects, State
 from mpi_runtime.scheduler.strategies import HOSTNAME, NODE_ID
+from mpi_runtime.scheduler.tasks import Function
 
 
 class Scheduler:
@@ -148,6 +149,8 @@ class Scheduler:
                 look_after_node(state, subject, now)
             elif isinstance(subject, Bundle):
                 look_after_reservation(state, subject, now)
+            elif isinstance(subject, Function):
+                walltime.look_at_actors(state)
         while True:
             if state.withdrawn:
                 purge(state)
@@ -159,6 +162,9 @@ class Scheduler:
                 unreferenced, state.unreferenced_actors = state.unreferenced_actors, []
                 for actor in unreferenced:
                     actors.unreferenced(state, actor)
+            elif state.called:
+                while state.called:
+                    actors.pump(state, state.called.popitem()[0], now)
             elif state.dirty or (state.freed and (state.waiting or state.waiting_groups)):
                 self._serve(now)
             else:

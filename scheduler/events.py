@@ -97,7 +97,7 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     gpu_memory: int = 0
     """Bytes of each of its GPUs, or without `gpu` of one."""
     time_limit_us: int = 0
-    """For TASK: not started if the job's time ends sooner than so long after; 0: nothing is said."""
+    """For TASK and METHOD: not started if the job's time ends sooner than so long after; 0: nothing is said."""
 
 
 class Call(Struct, array_like=True, tag=2, gc=False):

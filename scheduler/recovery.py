@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from mpi_runtime.scheduler import actors, calls, endings, groups, history, objects, streams
+from mpi_runtime.scheduler import actors, calls, endings, groups, history, objects, streams, walltime
 from mpi_runtime.scheduler.effects import Free
 from mpi_runtime.scheduler.events import ExecutorDied, Fetched, TakenBack
 from mpi_runtime.scheduler.limits import STUCK_US
@@ -215,7 +215,12 @@ def fetched(state: State, event: Fetched, now: int) -> None:
             executor.load_us -= task.estimate_us
             calls.fail(state, task, "ObjectStoreFullError", event.reason)
             settle(state, executor, now)
-        elif not staged(state, task):
-            continue
         elif task.actor is not None and task.function.is_method:
-            actors.go_past(state, task.actor, task)
+            if actors.is_timed(task.actor, task.function) and walltime.is_late(state, task.function, now):
+                del executor.in_hand[task.id]
+                actors.give_again(state, task.actor, task, has_run=False)
+                state.called[task.actor] = None
+            elif staged(state, task):
+                actors.go_past(state, task.actor, task)
+        else:
+            staged(state, task)

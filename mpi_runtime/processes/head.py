@@ -152,6 +152,8 @@ class Head:
                 self._take(source, frame)
             soon = shorter(agent.turn(), self._printer.turn())
             effects = scheduler.decide(now_us())
+            for note in effects.notes:
+                self._printer.print(2, b"", f"mpi_runtime: {note}".encode())
             if effects.clients or effects.ranks:
                 active = True
                 self._perform(effects)

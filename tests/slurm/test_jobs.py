@@ -160,7 +160,11 @@ def test_two_jobs_on_one_node_see_their_own_share_and_do_not_meet(slurm: Cluster
         slurm.run("mpi-runtime", "submit", *share, "app.py", *arguments, cwd=place).stdout.strip()
         for arguments in (files, files[::-1])
     ]
-    seen = [json.loads(slurm.wait(job).expect().stdout) for job in jobs]
+    printed = [slurm.wait(job).expect().stdout.splitlines() for job in jobs]
+    for lines in printed:  # the job's output has both streams
+        (note,) = [line for line in lines if line.startswith("mpi_runtime: ")]
+        assert "calls of affinity, each of which may take 600 s (its time_limit), are not started any more" in note
+    seen = [json.loads(next(line for line in lines if line.startswith("{"))) for lines in printed]
     assert [one["job"] for one in seen] == jobs
     for one in seen:
         assert (one["nodes"], one["hosts"], one["cpus"], one["left"]) == (["n1"], ["n1"], [2], True)
