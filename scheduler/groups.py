@@ -208,6 +208,7 @@ def stop(state: State, bundle: Bundle, executor: Executor) -> None:
     executor.expected_death = CAUSE
     state.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
     for task in tasks:
+        executor.kept += [id for id in (*task.call.arguments, *task.call.holds) if objects.hold(state, id)]
         name, id = task.function.spec.name, bundle.group.hex()
         why = f"{name} was stopped: placement group {id}, in which it ran or was about to, has been removed."
         endings.fail(state, task, REMOVED, why)

@@ -324,6 +324,8 @@ def check_references(state: State, live: dict[bytes, Task]) -> None:
             counts[task.call.actor] += 1
     for id, _ in state.fetching:
         counts[id] += 1
+    for executor in state.executors.values():
+        counts.update(executor.kept)
     for actor in state.actors.values():
         counts.update(actor.kept)
         if actor.name and state.names[actor.name].detached:

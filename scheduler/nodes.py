@@ -112,6 +112,8 @@ class Executor(Struct, eq=False, gc=False):
     idle_since_us: int = 0
     expected_death: str = ""
     """Why it was told to stop."""
+    kept: list[bytes] = []
+    """What calls need that have been given up and that it may run nevertheless until it is gone."""
 
     @property
     def pid(self) -> int:

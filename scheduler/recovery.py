@@ -138,6 +138,8 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     streams.client_died(state, executor)
     client = state.clients.pop(executor.id)
     state.effects.clients.pop(executor.id, None)
+    for id in executor.kept:
+        objects.release(state, id)
     for id in client.held:
         objects.release(state, id)
         actors.orphaned(state, id)

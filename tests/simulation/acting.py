@@ -11,9 +11,6 @@ from tests.simulation.steps import ACTOR, METHOD, Await, Compute, Drop, Get, Kil
 from tests.simulation.streaming import StreamAuthor
 from tests.simulation.workload import Scope
 
-NAMES = ("first", "second")
-"""So few that actors of one program want the same."""
-
 
 class ActorAuthor(StreamAuthor):
     """Writes a workload with actors."""
@@ -49,7 +46,7 @@ class ActorAuthor(StreamAuthor):
                 max_restarts=restarts, **beside,
             )  # fmt: skip
             creation = self.job(function, raises=-1 if doomed else 0, keeps=rng.random() < 0.5)
-        name = rng.choice(NAMES) if rng.random() < 0.5 else ""
+        name = f"actor {self.actors_left}" if rng.random() < 0.5 else ""
         scope.steps.append(Submit(creation, handle, self.some(scope.safe, 1), given, name=name))
         for _ in range(rng.randint(1, 12 if beside else 6)):
             self.method(scope, handle, groups)

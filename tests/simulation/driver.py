@@ -80,6 +80,8 @@ class Driver(Process):
             else:
                 assert isinstance(message, MESSAGES)
                 self.take_in(message)
+        if self.finished:
+            self.flush()  # what comes late is let go of too
         self._look()
 
     def allocate(self) -> tuple[int, int]:

@@ -81,7 +81,7 @@ class Submit:
     actor: int = -1
     """The slot of the actor that is called."""
     name: str = ""
-    """For creations: the name that the actor is to have, if it is free."""
+    """For creations: the name that the actor is to have, and no other one."""
     group: int = -1
     """The slot of the placement group in which it is to run."""
     bundle: int = -1
