@@ -27,6 +27,7 @@ from mpi_runtime.scheduler.events import (
     Done,
     ExecutorDied,
     ExecutorStarted,
+    Faulted,
     Fetched,
     GroupCreated,
     GroupRemoved,
@@ -78,6 +79,7 @@ class Scheduler:
             Killed: self._killed,
             Left: self._left,
             Titled: self._titled,
+            Faulted: self._faulted,
             Yielded: self._yielded,
             Consumed: self._consumed,
             Cancelled: self._cancelled,
@@ -234,6 +236,10 @@ class Scheduler:
         if client.executor.actor is not None:
             client.executor.actor.title = client.executor.process.name = event.title
 
+    def _faulted(self, client: Client, event: Faulted, now: int) -> None:
+        assert client.executor is not None
+        client.executor.fault = event
+
     def _named(self, client: Client, event: Named, now: int) -> None:
         names.claim(self.state, client, event)
 
@@ -257,7 +263,7 @@ def join(state: State, event: RankJoined) -> None:
         node.labels = {NODE_ID: node.id, HOSTNAME: event.hostname}
         state.nodes[event.host] = node
     node.labels.update(event.labels)
-    rank = Rank(event.rank, node, bool(event.cpus or event.cpu > 0))
+    rank = Rank(event.rank, node, bool(event.cpus or event.cpu > 0), cpus=event.cpus)
     state.ranks[event.rank] = rank
     node.ranks.append(rank)
     node.arena = max(node.arena, event.arena)

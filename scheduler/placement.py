@@ -163,9 +163,10 @@ def backlog_us(queue: Queue) -> int:
 
 
 def start_executor(state: State, node: Node, key: Key) -> Executor:
-    """Fork an executor on the rank of the node that has fewest, among those that can use its devices."""
+    """Fork an executor on the rank of the node that is nearest to its devices, or, of those alike, has fewest."""
     ranks = devices.ranks_for(node, key.devices)
-    rank = min(ranks, key=lambda rank: (len(rank.executors), rank.number))
+    near = devices.nearest(node, key.devices)
+    rank = min(ranks, key=lambda rank: (-near.get(rank.number, 0), len(rank.executors), rank.number))
     executor = Executor(state.next_executor, rank, key, node, Process(state.next_executor, rank.number, node))
     state.next_executor += 1
     rank.executors[executor.id] = executor
@@ -283,6 +284,8 @@ def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | N
         reserve_for_fractions(state, better, source, now)
     if source.free.cpu < 0 and queue.request.cpu:
         return True
+    if executor.key.devices and devices.is_out(source, executor.key.devices):
+        return True
     kept_for = source.reserved_for
     if (
         kept_for is not None
@@ -357,6 +360,11 @@ def give_up(state: State, executor: Executor, now: int) -> None:
     idle = node.idle.setdefault(executor.key, {})
     idle[executor.id] = executor
     executor.idle_since_us = now
+    if executor.key.devices:
+        if devices.is_out(node, executor.key.devices):
+            stop_idle(state, executor)
+            return
+        devices.clear(node, executor.key.devices)
     if len(node.idle) > 1 or len(idle) * UNIT > node.total.cpu:
         state.alarms.set(node, now + IDLE_US_MAX)
 

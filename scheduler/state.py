@@ -43,6 +43,8 @@ class Effects(Struct, gc=False):
     ranks: dict[int, list[RankEffect]] = {}
     clients: dict[int, list[object]] = {}
     """For executors also the calls to run and the specs that they need."""
+    said: list[str] = []
+    """Lines for people."""
 
 
 class State:

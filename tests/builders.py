@@ -30,6 +30,7 @@ from mpi_runtime.scheduler.events import (
     Done,
     ExecutorDied,
     ExecutorStarted,
+    Faulted,
     GroupCreated,
     GroupRemoved,
     Held,
@@ -64,6 +65,8 @@ class Cluster:
         self.now = 1_000_000
         self.recorded: list[tuple[str, int, Any]] = []
         """Effects that nobody has taken: "rank" or "client", its number, the effect."""
+        self.said: list[str] = []
+        """What people were told."""
         self._specs: dict[tuple[object, ...], Spec] = {}
         self._numbers = count(1)
         self._ranks = count()
@@ -123,6 +126,7 @@ class Cluster:
         """Have a decision made, and record its effects."""
         decided = self.scheduler.decide(self.now)
         invariants.check(self.state)
+        self.said += decided.said
         for rank, rank_effects in decided.ranks.items():
             for effect in codec.between_ranks.decode(codec.encode(rank_effects)):
                 self.recorded.append(("rank", rank, effect))
@@ -247,6 +251,19 @@ class Cluster:
     def died(self, executor: int, running: bytes = b"", cause: str = "was killed by signal 9", **fields: Any) -> None:
         """An executor's process is gone."""
         self._rank_says(ExecutorDied(executor, running, [], cause, **fields))
+
+    def faulted(
+        self,
+        executor: int,
+        running: bytes,
+        name: str = "f",
+        fault: str = "cudaErrorECCUncorrectable",
+        by_program: bool = False,
+        is_fresh: bool = True,
+    ) -> None:
+        """CUDA answers an executor with an error for good: it says so, and is gone."""
+        self.client_says(executor, Faulted(name, fault, by_program, is_fresh, "the traceback"))
+        self.died(executor, running, "exited with code 1")
 
     def rank_says(self, *events: Any) -> None:
         """A rank says these."""
