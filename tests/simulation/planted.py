@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Any
 
+import msgspec
 import pytest
 
 from mpi_runtime.gpu import ledger
+from mpi_runtime.gpu.device import Device
 from mpi_runtime.gpu.ledger import Inventory
-from mpi_runtime.scheduler import actors, cancel, devices, endings, streams
+from mpi_runtime.scheduler import actors, cancel, devices, endings, health, streams
 from mpi_runtime.scheduler.effects import Cancel, RankEffect
 from mpi_runtime.scheduler.events import Consumed, ExecutorDied, Yielded
 from mpi_runtime.scheduler.nodes import Executor, Key, Node, Rank, Source
@@ -179,6 +183,39 @@ def who_has_shared_a_gpu_stays_on_it(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(devices, "in_the_way", planted)
 
 
+def a_call_gets_several_instances(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Device, "is_instance", False)
+
+
+def an_exclusive_gpu_is_shared(patch: pytest.MonkeyPatch) -> None:
+    def planted(inventory: Inventory, *arguments: Any) -> ledger.Granted | None:
+        other = copy(inventory)
+        other.devices = [msgspec.structs.replace(one, is_exclusive=False) for one in inventory.devices]
+        return choose(other, *arguments)
+
+    choose = ledger.choose
+    patch.setattr(ledger, "choose", planted)
+
+
+def a_quarantined_gpu_is_given_again(patch: pytest.MonkeyPatch) -> None:
+    can_use = Inventory.can_use
+
+    def planted(self: Inventory, device: int, types: Sequence[str], memory: int) -> bool:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(self, "out", {})
+            return can_use(self, device, types, memory)
+
+    patch.setattr(Inventory, "can_use", planted)
+
+
+def a_gpu_that_fails_is_used_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(health, "blame", lambda state, executor, fault: None)
+
+
+def what_needs_a_quarantined_gpu_waits_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(health, "fail_hopeless", lambda state: None)
+
+
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     a_cancelled_call_is_queued_again,
     a_running_call_is_not_interrupted,
@@ -199,4 +236,9 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     a_rank_gets_gpus_that_it_cannot_use,
     shares_of_gpus_take_no_memory,
     who_has_shared_a_gpu_stays_on_it,
+    a_call_gets_several_instances,
+    an_exclusive_gpu_is_shared,
+    a_quarantined_gpu_is_given_again,
+    a_gpu_that_fails_is_used_on,
+    what_needs_a_quarantined_gpu_waits_on,
 ]
