@@ -12,6 +12,7 @@ from mpi_runtime.scheduler import (
     devices,
     explain,
     groups,
+    health,
     names,
     objects,
     recovery,
@@ -177,6 +178,8 @@ class Scheduler:
         if len(queues) > 1:
             queues.sort(key=Queue.precedence)
         for queue in queues:
+            if queue.ready and queue.ready[0].function.infeasible:  # as all are, or have been till now
+                health.fail_all(state, queue)
             if queue.timed is None or not walltime.holds_back(state, queue, now):
                 serve(state, queue, now)
 

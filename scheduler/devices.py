@@ -230,29 +230,27 @@ def homes(node: Node) -> list[int]:
     """
     inventory = node.total.inventory
     assert inventory is not None
-    ranks = [(index, rank) for index, rank in enumerate(node.ranks) if rank.hosts_executors]
-    if len(inventory.homes) == len(inventory.devices) or not ranks:
+    ranks = sorted((rank.number, index, rank) for index, rank in enumerate(node.ranks) if rank.hosts_executors)
+    count = len(inventory.devices)
+    if len(inventory.homes) == count or not ranks:
         return inventory.homes
-    least, rest = divmod(len(inventory.devices), len(ranks))
-    owned = dict.fromkeys((rank.number for _, rank in ranks), 0)
-    for id, device in enumerate(inventory.devices):
-        has_rest = sum(count > least for count in owned.values()) < rest
-        block = id * len(ranks) // len(inventory.devices)
-        able = [
-            (
-                owned[rank.number] >= least + has_rest,
-                -len({*rank.cpus}.intersection(device.cpus)),
-                abs(place - block),
-                rank,
-            )
-            for place, (index, rank) in enumerate(ranks)
-            if inventory.seen_by[id] >> index & 1
-        ]
-        best = min(able, key=lambda entry: entry[:3])[3].number if able else -1
-        if able:
-            owned[best] += 1
-        inventory.homes.append(best)
-    return inventory.homes
+    found = inventory.homes = [-1] * count
+    near = [[len({*rank.cpus}.intersection(device.cpus)) for _, _, rank in ranks] for device in inventory.devices]
+    least, rest = divmod(count, len(ranks))
+    owned = [0] * len(ranks)
+    for is_first in (True, False):  # what is over goes where it is wanted when each rank has had its choice
+        for id in [id for id in range(count) if found[id] < 0]:
+            has_rest = not is_first and sum(number > least for number in owned) < rest
+            able = [place for place, (_, index, _) in enumerate(ranks) if inventory.seen_by[id] >> index & 1]
+            if is_first:
+                best = max((near[id][place] for place in able), default=0)
+                able = [place for place in able if near[id][place] == best and owned[place] < least]
+            if able:
+                block = id * len(ranks) // count
+                place = min(able, key=lambda one: (owned[one] >= least + has_rest, -near[id][one], abs(one - block)))
+                owned[place] += 1
+                found[id] = ranks[place][0]
+    return found
 
 
 def nearest(node: Node, devices: Sequence[int]) -> dict[int, int]:

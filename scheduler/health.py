@@ -13,12 +13,12 @@ context as a broken device does, so the two are told apart by what comes next:
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from mpi_runtime.scheduler import calls, devices, groups
-from mpi_runtime.scheduler.queues import withdraw
+from mpi_runtime.scheduler.queues import Queue, mark_dirty
 from mpi_runtime.scheduler.reservations import stop_idle
-from mpi_runtime.scheduler.tasks import ENDED, READY, Task
 
 if TYPE_CHECKING:
     from mpi_runtime.scheduler.events import Faulted
@@ -59,7 +59,7 @@ def blame(state: State, executor: Executor, fault: Faulted) -> None:
 
 
 def quarantine(state: State, node: Node, id: int, last: str) -> None:
-    """Give a device to nobody any more, and fail what cannot run without it."""
+    """Give a device to nobody any more."""
     inventory = node.total.inventory
     assert inventory is not None
     inventory.out[id] = f"two fresh executors failed, the last with {last}"
@@ -72,21 +72,21 @@ def quarantine(state: State, node: Node, id: int, last: str) -> None:
             stop_idle(state, executor)
     for group in state.waiting_groups.values():
         groups.look_at_nodes(state, group)
-    fail_hopeless(state)
+    find_hopeless(state)
 
 
-def fail_hopeless(state: State) -> None:
-    """What has not started, and needs more GPUs than there are now, fails as if it were asked for now."""
+def find_hopeless(state: State) -> None:
+    """Learn which functions need more GPUs than there are now: their calls fail as they come to be served."""
     for function in state.functions.values():
         if function.request.needs_device and not function.infeasible and not function.is_method:
             function.infeasible = calls.why_infeasible(state, function)
-    hopeless: dict[bytes, Task] = {
-        task.id: task
-        for found in state.objects.values()
-        if (task := found.task) is not None and task.function.infeasible and task.executor is None
-    }
-    for task in hopeless.values():
-        if task.state == READY:
-            withdraw(state, task)
-        if task.state not in ENDED:
-            calls.fail(state, task, "InfeasibleResourceError", task.function.infeasible)
+    for queue in state.queues.values():
+        if queue.ready and queue.ready[0].function.infeasible:
+            mark_dirty(state, queue)
+
+
+def fail_all(state: State, queue: Queue) -> None:
+    """No node can serve the calls of a queue any more: what was queued before fails as if it were made now."""
+    tasks, queue.ready = queue.ready, deque()
+    for task in tasks:
+        calls.fail(state, task, "InfeasibleResourceError", task.function.infeasible)

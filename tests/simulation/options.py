@@ -191,7 +191,7 @@ def _in_modes(shape: Shape, rng: random.Random) -> Shape:
     others = range(1, len(shape.kinds))
     if rng.random() < 0.5:
         return shape
-    drawn = {number: rng.choice(("", "", "instance", "exclusive")) for number in others}
+    drawn = {number: rng.choice(("", "instance", "exclusive")) for number in others}
     instances, exclusive = (tuple(n for n in others if drawn[n] == mode) for mode in ("instance", "exclusive"))
     return replace(shape, instances=instances, exclusive=exclusive)
 

@@ -213,7 +213,7 @@ def a_gpu_that_fails_is_used_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_needs_a_quarantined_gpu_waits_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(health, "fail_hopeless", lambda state: None)
+    patch.setattr(health, "fail_all", lambda state, queue: None)
 
 
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [

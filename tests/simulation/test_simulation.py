@@ -21,7 +21,8 @@ FLOORS = {
     "calls beside others": 80, "deaths with several calls": 8, "items": 200, "items again": 15, "back-pressure": 100,
     "streams given up": 20, "killers": 30, "ends that were not told": 5,
     "GPUs of a type": 60, "shares of described GPUs": 40, "bytes of GPUs": 60, "several described GPUs": 13,
-    "GPUs that not all ranks can use": 18,
+    "GPUs that not all ranks can use": 18, "faults of GPUs": 20, "quarantines": 10, "instances of MIG": 10,
+    "exclusive GPUs": 15,
 }  # fmt: skip
 
 

@@ -133,7 +133,7 @@ def test_what_can_never_run_now_fails_and_the_rest_waits() -> None:
         keeper = cluster.actor(cpu=0, gpu=1)
         cluster.placed(keeper)
         slow = cluster.submit(cpu=1, name="slow")
-        cluster.placed(slow)
+        worker = cluster.placed(slow)
         both = cluster.submit(cpu=0, gpu=2, name="both")
         later = cluster.submit(slow, cpu=0, gpu=2, name="later")
         actor = cluster.actor(cpu=0, gpu=2)
@@ -142,6 +142,7 @@ def test_what_can_never_run_now_fails_and_the_rest_waits() -> None:
         cluster.forget()
         assert cluster.ask("group_table", group)[0]["scheduling"] == "NO_RESOURCES"
         quarantined(cluster, gpu=1)
+        cluster.done(worker, slow)
         assert [cluster.told(id).code for id in (both, later, method)] == [
             "InfeasibleResourceError", "InfeasibleResourceError", "ActorDiedError",
         ]  # fmt: skip
@@ -152,6 +153,15 @@ def test_what_can_never_run_now_fails_and_the_rest_waits() -> None:
         assert "host0: 1 x H100 (1 quarantined)" in failed.message
         assert "Largest of 1 node(s): host0 with 4 CPU, 1 GPU (1 x H100)" in failed.message
         cluster.forget()
+
+
+def test_what_comes_back_when_it_can_never_run_again_fails() -> None:
+    with cluster_of(joined(0, 0, gpu(0))) as cluster:
+        id = cluster.submit(cpu=0, gpu=0.5, max_retries=3)
+        executor = cluster.placed(id)
+        quarantined(cluster, gpu=0.25)
+        cluster.died(executor, id)
+        assert cluster.told(id).code == "InfeasibleResourceError"
 
 
 def test_who_shares_it_gets_no_further_calls_and_actors_stay() -> None:
@@ -223,11 +233,13 @@ def rank(number: int, cpus: list[int], gpus: list[Device]) -> RankJoined:
 
 @pytest.mark.parametrize(("ranks", "homes"), [
     ([rank(n, list(range(8)), [gpu(m) for m in range(8)]) for n in range(4)], [0, 0, 1, 1, 2, 2, 3, 3]),
-    ([rank(n, list(range(8)), [gpu(m) for m in range(4)]) for n in range(3)], [0, 0, 1, 2]),
+    ([rank(n, list(range(8)), [gpu(m) for m in range(4)]) for n in (2, 0, 1)], [0, 1, 2, 2]),
     ([rank(n, list(range(8)), [gpu(m) for m in range(2)]) for n in range(4)], [0, 2]),
     ([rank(0, [4, 5, 6, 7], SOCKETS), rank(1, [0, 1, 2, 3], SOCKETS)], [1, 1, 1, 1, 0, 0, 0, 0]),
     ([rank(0, [0], SOCKETS), rank(1, [4], SOCKETS), rank(2, [1], SOCKETS), rank(3, [5], SOCKETS)],
      [0, 0, 2, 2, 1, 1, 3, 3]),
+    ([rank(0, [0], SOCKETS[2:6]), rank(1, [4], SOCKETS[2:6]), rank(2, [1], SOCKETS[2:6])], [0, 2, 1, 1]),
+    ([rank(0, [0], SOCKETS[1:6]), rank(1, [4], SOCKETS[1:6])], [0, 0, 0, 1, 1]),
     ([rank(0, [0, 1], SOCKETS[:4]), rank(1, [2, 3], SOCKETS[:4])], [0, 0, 1, 1]),
     ([rank(0, [0, 1, 2, 3], SOCKETS[:3] + SOCKETS[4:5]), rank(1, [4, 5, 6, 7], SOCKETS[:3] + SOCKETS[4:5])],
      [0, 0, 1, 1]),
