@@ -308,7 +308,7 @@ class Author:
         slots = []
         kept = self.gpus_kept()
         shapes = [shape for shape in self.options.hosts if shape.kinds and reach(shape) > kept]
-        for _ in range(rng.randint(8, 20) if shapes else 0):
+        for _ in range(rng.randint(4, 12) if shapes else 0):
             shape = rng.choice(shapes)
             most = (reach(shape) - kept) * UNIT
             wish = min(most, rng.choice((UNIT // 4, UNIT // 2, UNIT, UNIT, 2 * UNIT, most)))
