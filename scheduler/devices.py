@@ -166,7 +166,7 @@ def _among(request: Request, free: Pool, devices: set[int]) -> Granted | None:
     return ledger.choose(free.inventory, units, free.device_memory, request.gpu, request.gpu_memory, request.types)
 
 
-def in_the_way(node: Node, source: Source, key: Key, grant: Grant, idle: dict[int, Executor] | None) -> list[Executor]:
+def in_the_way(node: Node, key: Key, grant: Grant, idle: dict[int, Executor] | None) -> list[Executor]:
     """Executors that still live with a device of this key, though they have no call: idle, or ending after that.
 
     Not the one of these, which idle with the same key, that is next to be used. For a share it may be used beside
@@ -182,12 +182,8 @@ def in_the_way(node: Node, source: Source, key: Key, grant: Grant, idle: dict[in
         for executor in rank.executors.values()
         if executor is not next_one
         and wanted.intersection(executor.key.devices)
-        and (executor.grant is None or _is_ending(executor, source))
+        and (executor.grant is None or (executor.state == STOPPING and executor.actor is None))
     ]
-
-
-def _is_ending(executor: Executor, source: Source) -> bool:
-    return executor.state == STOPPING and executor.actor is None and executor.source is source
 
 
 def still_awaited(state: State, queue: Queue) -> list[list[Executor]]:

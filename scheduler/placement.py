@@ -99,7 +99,7 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
         grant = take_devices(queue.request, source.free, chosen) if chosen else take(queue.request, source.free)
         key = Key(queue.environment, queue.threads, tuple(device for device, _, _ in grant.devices))
         idle = node.idle.get(key)
-        others = devices.in_the_way(node, source, key, grant, idle)
+        others = devices.in_the_way(node, key, grant, idle)
         if idle and not others:
             executor = idle.popitem()[1]
         elif queue.executors and work_us < FORK_WORTH_US and not is_spread:
@@ -109,8 +109,9 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
             give_back(grant, source.free)
             if len(devices.still_awaited(state, queue)) >= len(queue.ready):
                 return None
-            make_way(state, source, others)
             queue.awaited.append(others)
+            if not make_way(state, source, others):
+                return None
             continue
         else:
             executor = start_executor(state, node, key)
@@ -134,14 +135,19 @@ def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: 
     queue.executors[executor.id] = executor
 
 
-def make_way(state: State, source: Source, others: list[Executor]) -> None:
-    """End executors that idle with devices another one is to have. Until they are gone these are theirs."""
-    for executor in others:
+def make_way(state: State, source: Source, others: list[Executor]) -> bool:
+    """End executors that idle with devices another one is to have. Until they are gone these are theirs.
+
+    Returns whether any of this was to be had: what ends already for the sake of another source goes back to that.
+    """
+    mine = [executor for executor in others if executor.grant is None or executor.source is source]
+    for executor in mine:
         if executor.state != STOPPING:
             stop_idle(state, executor)
         executor.source = source
         executor.grant = devices.take_rest(executor, source.free)
     state.index.update(node_of(source))
+    return bool(mine)
 
 
 def find_source(state: State, queue: Queue) -> Source | None:

@@ -15,7 +15,7 @@ from mpi_runtime.gpu.ledger import Inventory
 from mpi_runtime.scheduler import actors, cancel, devices, endings, health, streams
 from mpi_runtime.scheduler.effects import Cancel, RankEffect
 from mpi_runtime.scheduler.events import Consumed, ExecutorDied, Yielded
-from mpi_runtime.scheduler.nodes import Executor, Key, Node, Rank, Source
+from mpi_runtime.scheduler.nodes import Executor, Key, Node, Rank
 from mpi_runtime.scheduler.objects import free_extent
 from mpi_runtime.scheduler.resources import Grant
 from mpi_runtime.scheduler.state import State
@@ -177,8 +177,8 @@ def shares_of_gpus_take_no_memory(patch: pytest.MonkeyPatch) -> None:
 def who_has_shared_a_gpu_stays_on_it(patch: pytest.MonkeyPatch) -> None:
     in_the_way = devices.in_the_way
 
-    def planted(node: Node, source: Source, key: Key, grant: Grant, idle: dict[int, Executor] | None) -> list[Executor]:
-        return [] if idle else in_the_way(node, source, key, grant, idle)
+    def planted(node: Node, key: Key, grant: Grant, idle: dict[int, Executor] | None) -> list[Executor]:
+        return [] if idle else in_the_way(node, key, grant, idle)
 
     patch.setattr(devices, "in_the_way", planted)
 
