@@ -73,7 +73,7 @@ def limit(state: State, stated: float | None) -> str:
             continue
         if node.gpu_error and stated and not found:
             return f"init(num_gpus={stated:g}), but on host {node.hostname} {node.gpu_error}."
-        if stated > len(inventory.devices):
+        if int(stated) > len(inventory.devices):
             limit = f" ({node.gpu_limit})" if node.gpu_limit else ""
             return f"init(num_gpus={stated:g}), but host {node.hostname} has {_words(found)} for this job{limit}."
         if found:
