@@ -81,6 +81,8 @@ class Driver(Process):
                 assert isinstance(message, MESSAGES)
                 self.take_in(message)
         self._look()
+        if self.finished:
+            self.flush()  # nothing else does: items that nobody takes any more may have come
 
     def allocate(self) -> tuple[int, int]:
         """Room in the part of rank 0."""
