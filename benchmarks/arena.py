@@ -51,7 +51,7 @@ def large_values(descriptor: int) -> None:
     def put() -> None:
         offset = agent.allocate(SIZE)
         assert offset is not None
-        client.write(0, offset, [(0, source)])
+        client.write(0, offset, SIZE, [(0, source)])
         agent.free(offset)
 
     report("put of 100 MB into untouched memory", f"{SIZE / seconds(put) / 1e9:.2f} GB/s")
@@ -66,7 +66,7 @@ def large_values(descriptor: int) -> None:
 
     offset = agent.allocate(SIZE)
     assert offset is not None
-    client.write(0, offset, [(0, source)])
+    client.write(0, offset, SIZE, [(0, source)])
     released: list[int] = []
 
     def get() -> None:

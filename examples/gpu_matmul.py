@@ -1,15 +1,17 @@
-"""Products of matrices on GPUs: one large product over all of them, many small ones on shares, actors that keep theirs.
+"""Tasks on GPUs: one large product of matrices over all of the cluster, and many small ones that share a GPU.
 
-With cupy on the GPUs that are found. Where there is no GPU, or no cupy, the same tasks compute with numpy on CPUs, so
-the program can be tried out anywhere:
+With cupy on the GPUs that are found, however many. Where there is no GPU, or no cupy, the same tasks compute with numpy
+on CPUs, so the program can be tried out anywhere:
 
     python examples/gpu_matmul.py            # n = 1024
     mpirun -n 5 python examples/gpu_matmul.py 16384
 """
 
 import itertools
+import os
 import sys
 import time
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ import mpi_runtime
 
 N = int(sys.argv[1]) if len(sys.argv) > 1 else 1024
 
-mpi_runtime.init(num_cpus=4)
+mpi_runtime.init()
 gpus = int(mpi_runtime.cluster_resources().get("GPU", 0))
 types = [name.partition(":")[2] for name in mpi_runtime.cluster_resources() if name.startswith("accelerator_type:")]
 
@@ -36,8 +38,39 @@ def library() -> Any:
 
 
 def on_host(array: Any) -> Any:
-    """A numpy array: results leave a task through the memory of its host."""
+    """A numpy array: results leave a task through the memory of its host, and are to be read where no GPU is."""
     return array if isinstance(array, np.ndarray) else array.get()
+
+
+def device() -> str:
+    """Where this task computes: the node's number of each GPU that it was given, in the order of CUDA's ordinals."""
+    return f"{os.uname().nodename} GPU {mpi_runtime.get_gpu_ids()}" if mpi_runtime.get_gpu_ids() else "CPUs"
+
+
+@mpi_runtime.remote(num_returns=2)
+def tile(*blocks: Any) -> tuple[Any, str]:
+    """A tile of the product: the sum of A[i, k] @ B[k, j] over k. The blocks A[i, :] come first, then B[:, j].
+
+    They lie in shared memory. Only one pair and the tile itself are on the device at a time, so the matrices may be
+    larger than its memory.
+    """
+    xp = library()
+    half = len(blocks) // 2
+    total = xp.asarray(blocks[0]) @ xp.asarray(blocks[half])
+    for a, b in zip(blocks[1:half], blocks[half + 1 :], strict=True):
+        total += xp.asarray(a) @ xp.asarray(b)
+    return on_host(total), device()
+
+
+@mpi_runtime.remote
+def small(seed: int, share: float) -> tuple[float, str]:
+    """One of many that need a GPU for a moment only, and little of it."""
+    xp = library()
+    if xp is not np:
+        # A share is a promise to the scheduler, which the device does not enforce: this holds us to it.
+        xp.get_default_memory_pool().set_limit(fraction=share)
+    a = xp.asarray(np.random.default_rng(seed).random((64, 64), dtype=np.float32))
+    return float((a @ a).sum()), device()
 
 
 @mpi_runtime.remote
@@ -45,76 +78,42 @@ def name_of_library() -> str:
     return str(library().__name__)
 
 
-@mpi_runtime.remote
-def multiply(a: Any, b: Any) -> Any:
-    """A tile of the product. The blocks lie in shared memory, and are copied to the device from there."""
-    xp = library()
-    return on_host(xp.asarray(a) @ xp.asarray(b))
-
-
-@mpi_runtime.remote
-def small(seed: int) -> float:
-    """One of many that need a GPU for a moment only, and little of it."""
-    xp = library()
-    a = xp.asarray(np.random.default_rng(seed).random((64, 64), dtype=np.float32))
-    return float((a @ a).sum())
-
-
-@mpi_runtime.remote
-class Squarer:
-    """Keeps its GPUs as long as it lives, and what it has put there."""
-
-    def __init__(self) -> None:
-        self.xp = library()
-        self.calls = 0
-
-    def square(self, a: Any) -> Any:
-        self.calls += 1
-        a = self.xp.asarray(a)
-        return on_host(a @ a)
-
-    def about(self) -> tuple[list[int], int]:
-        return mpi_runtime.get_gpu_ids(), self.calls
-
-
-@mpi_runtime.remote
-def read(seed: int) -> Any:
-    """Stands for reading and preparing a batch on CPUs."""
-    return np.random.default_rng(seed).random((128, 128), dtype=np.float32)
-
-
-whole: Any = {"num_gpus": 1} if gpus else {}
-share: Any = {"num_gpus": 0.25} if gpus else {}
+# A task waits for its GPU most of the time: it asks for no processor of its own, so that all GPUs are used at once.
+whole: Any = {"num_gpus": 1, "num_cpus": 0} if gpus else {}
+share: Any = {"num_gpus": 0.25, "num_cpus": 0} if gpus else {}
 used = mpi_runtime.get(name_of_library.options(**whole).remote())
 print(f"{gpus} GPU(s) of types {types}; tasks compute with {used}")
 
-# One large product, in tiles of rows of A and columns of B: each block is put once and read by all tasks of its host.
+# One large product. Each matrix is cut into parts x parts blocks, with two tiles or more for each GPU. A block is put
+# once, and read from there by all tasks that need it.
+parts = 2
+while parts**2 < 2 * gpus:
+    parts += 1
 a, b = (np.random.default_rng(seed).random((N, N), dtype=np.float32) for seed in (1, 2))
-parts = 4
-rows = [mpi_runtime.put(block) for block in np.split(a, parts)]
-columns = [mpi_runtime.put(np.ascontiguousarray(block)) for block in np.split(b, parts, axis=1)]
+blocks_a, blocks_b = (
+    [[mpi_runtime.put(block) for block in np.array_split(row, parts, axis=1)] for row in np.array_split(whole, parts)]
+    for whole in (a, b)
+)
 started = time.perf_counter()
-tiles = [multiply.options(**whole).remote(row, column) for row, column in itertools.product(rows, columns)]
+tiles, places = [], []
+for i, j in itertools.product(range(parts), repeat=2):
+    made, place = tile.options(**whole).remote(*blocks_a[i], *(row[j] for row in blocks_b))
+    tiles.append(made)
+    places.append(place)
 product = np.block([mpi_runtime.get(tiles[at : at + parts]) for at in range(0, parts**2, parts)])
 seconds = time.perf_counter() - started
 print(f"{N} x {N} in {parts**2} tiles: {2 * N**3 / seconds / 1e12:.3f} TFLOP/s, the copies included")
-assert np.allclose(product, a @ b, rtol=1e-3)
+for place, count in sorted(Counter(mpi_runtime.get(places)).items()):
+    print(f"  {count} tiles on {place}")
+# Is it the product? For a vector x that is asked in n² steps: (A B) x = A (B x).
+x = np.random.default_rng(3).random(N)
+assert np.allclose(product @ x, a @ (b @ x), rtol=1e-3)
+print("the product is right")
 
-# Many small ones: four tasks share a GPU. A share is a promise to the scheduler; the device does not enforce it.
-sums = mpi_runtime.get([small.options(**share).remote(seed) for seed in range(40)])
-print(f"40 small products on shares, sum of all {sum(sums):.0f}")
-
-# Two actors with a GPU each, fed by tasks on CPUs: a batch is read while the one before is computed.
-keep: Any = {"num_gpus": 1} if gpus >= 2 else share
-actors = [Squarer.options(**keep).remote() for _ in range(2)]
-results = [actors[seed % 2].square.remote(read.remote(seed)) for seed in range(10)]
-assert all(result.shape == (128, 128) for result in mpi_runtime.get(results))
-for number, (ids, calls) in enumerate(mpi_runtime.get([actor.about.remote() for actor in actors])):
-    print(f"actor {number} with GPU {ids}: {calls} batches")
-del actors
-
-# An actor with several GPUs has those that are linked best.
-if gpus >= 2:
-    pair = Squarer.options(num_gpus=2).remote()
-    ids, _ = mpi_runtime.get(pair.about.remote())
-    print(f"an actor with two GPUs has {ids}")
+# Many small ones: four tasks at a time share a GPU.
+results = mpi_runtime.get([small.options(**share).remote(seed, 0.25) for seed in range(40)])
+for seed, (total, _) in enumerate(results):
+    matrix = np.random.default_rng(seed).random((64, 64), dtype=np.float32)
+    assert np.isclose(total, (matrix @ matrix).sum(), rtol=1e-3)
+shares = sorted(Counter(place for _, place in results).items())
+print("40 small products on shares:", ", ".join(f"{count} on {place}" for place, count in shares))

@@ -39,9 +39,10 @@ def main(words: Sequence[str]) -> None:
             print(f"mpi_runtime: {words[0]!r} is neither a file nor a verb\n\n{help_text()}", file=sys.stderr)
         sys.exit(2)
     if launch.rank > 0:
+        at_start = set(sys.modules)  # the program on rank 0 finds them loaded too, whatever names its own have
         from mpi_runtime.session import work
 
-        work()
+        work(at_start)
     with _leaving_exit_code(exit_file) if exit_file else contextlib.nullcontext():
         if launch.size != 1:
             atexit.register(_release_workers)

@@ -72,7 +72,8 @@ def method(function: Any = None, /, **options: Any) -> Any:
         **options: `num_returns`, how many values a call returns; `max_task_retries`, how often a call may be run again
             after its actor died and was started again (-1: without limit); `retry_exceptions`, whether it may be run
             again when it raised, or a list of the exception classes for which it may; `concurrency_group`, one of the
-            names in the actor's `concurrency_groups`.
+            names in the actor's `concurrency_groups`; `time_limit`, how many seconds a call may take: where the job's
+            time ends sooner it is not started.
 
     Raises:
         ValueError, TypeError: there is no such option, or its value is out of bounds.
@@ -184,9 +185,7 @@ class ActorClass(Generic[T, Init]):
             call = Call(client.next_ids(1), self._spec.id, packed.payload, packed.arguments, holds)
             if not self._options.get("name"):
                 return ActorHandle(client.submit_creation(call), self._name, self._methods)
-            with client.naming:
-                other = self._claim_name(client, call.id)
-                return other or ActorHandle(client.submit_creation(call), self._name, self._methods)
+            return self._create_named(client, call)
 
     def _prepare(self, client: Client) -> None:
         """Make the class known to the job of this client."""
@@ -198,14 +197,14 @@ class ActorClass(Generic[T, Init]):
         client.register(self._spec)
         self._client = client
 
-    def _claim_name(self, client: Client, id: bytes) -> ActorHandle[T] | None:
-        """Have the name, or else a handle to the actor that has it."""
+    def _create_named(self, client: Client, creation: Call) -> ActorHandle[T]:
+        """Create it under its name, or have a handle to the actor that has the name."""
         name, namespace = self._options["name"], self._options.get("namespace") or client.namespace
         handle = msgspec.msgpack.encode((self._name, self._methods))
         detached = self._options.get("lifetime") == "detached"
-        found, handle = client.claim_name(namespace, name, id, handle, detached)
-        if found == id:
-            return None
+        ref, found, handle = client.submit_named(creation, namespace, name, handle, detached)
+        if found == creation.id:
+            return ActorHandle(ref, self._name, self._methods)
         if self._options.get("get_if_exists"):
             return _weak_handle(client, found, handle)
         raise ValueError(

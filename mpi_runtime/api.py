@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
@@ -12,6 +13,7 @@ from mpi_runtime import options as option_rules
 from mpi_runtime.actors import ActorClass, ActorHandle
 from mpi_runtime.errors import MpiRuntimeError
 from mpi_runtime.generators import ObjectRefGenerator
+from mpi_runtime.objects import serialize
 from mpi_runtime.refs import ObjectRef
 from mpi_runtime.remote_function import P, R, RemoteFunction
 from mpi_runtime.scheduler.events import Cancelled, Killed
@@ -187,27 +189,40 @@ def _make_remote(target: Any, options: dict[str, Any]) -> Any:
 
 
 @overload
-def get(refs: ObjectRef[T], *, timeout: float | None = None) -> T: ...
+def get(refs: ObjectRef[T], *, timeout: float | None = None, device: None = None) -> T: ...
 @overload
-def get(refs: Sequence[ObjectRef[T]], *, timeout: float | None = None) -> list[T]: ...
+def get(refs: Sequence[ObjectRef[T]], *, timeout: float | None = None, device: None = None) -> list[T]: ...
+@overload
+def get(refs: ObjectRef[Any], *, timeout: float | None = None, device: Literal["cpu"] | None) -> Any: ...
+@overload
+def get(
+    refs: Sequence[ObjectRef[Any]], *, timeout: float | None = None, device: Literal["cpu"] | None
+) -> list[Any]: ...
 
 
-def get(refs: Any, *, timeout: float | None = None) -> Any:
+def get(refs: Any, *, timeout: float | None = None, device: Literal["cpu"] | None = None) -> Any:
     """Wait for values and return them: one for a reference, a list for a list.
 
     Args:
         refs: an `ObjectRef` or a list of them.
         timeout: seconds to wait at most; None for as long as it takes.
+        device: where arrays of cupy and torch that were on a GPU are to be. None: on this process's current GPU, as
+            arrays of their library again. "cpu": in memory, as read-only numpy arrays; needs neither GPU nor library.
 
     Raises:
         GetTimeoutError: not all values were there in time.
         TaskError: a task raised; also an instance of the class that it raised.
+        DeviceUnavailableError: an array that was on a GPU, and this process can use none; see `device`.
         MpiRuntimeError: another reason why there is no value: a crash, a dead actor, no room.
-        ValueError: something that is not a reference was given.
+        TypeError: with `device="cpu"`, a type of elements that numpy does not have.
+        ValueError: something that is not a reference was given, or another device.
     """
+    if device is not None and device != "cpu":
+        raise ValueError(f'get(device={device!r}): it must be None or "cpu"')
+    read = pickle.loads if device is None else serialize.loads_on_host
     if type(refs) is ObjectRef:
         refs.check_job()
-        return running.client().waiting.get((refs.binary(),), timeout)[0]
+        return running.client().waiting.get((refs.binary(),), timeout, read)[0]
     if not isinstance(refs, (list, tuple)):
         raise ValueError(
             f"Invalid type of object refs, {type(refs)}, is given. 'refs' must either be an ObjectRef or a list of "
@@ -219,7 +234,7 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
                 f"Invalid type of object refs, {type(ref)}, is given in a list. Each element must be an ObjectRef."
             )
         ref.check_job()
-    return running.client().waiting.get([ref.binary() for ref in refs], timeout)
+    return running.client().waiting.get([ref.binary() for ref in refs], timeout, read)
 
 
 def put(value: T) -> ObjectRef[T]:

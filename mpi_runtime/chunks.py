@@ -98,8 +98,10 @@ def open_outcome(outcome: Any) -> Any:
 class Runner:
     """Makes the calls of a chunk. Stands in the place of the user's function as the code of a task."""
 
-    def __init__(self, function: RemoteFunction[..., Any]) -> None:
+    def __init__(self, function: RemoteFunction[..., Any], calls: int) -> None:
         self.function = function
+        self.calls = calls
+        """How many at most, if all of them are made here; else 0."""
         self.__name__ = function._name
         retries = function._options.get("max_retries")
         self.max_retries = DEFAULT_MAX_RETRIES if retries is None else retries
@@ -110,7 +112,8 @@ class Runner:
     def __reduce__(self) -> tuple[Any, ...]:
         # Not the function itself: what it refers to may change, and other bytes would be another function elsewhere.
         function = self.function
-        return _load, (type(function), function._code.pickled(), option_rules.portable(function._options))
+        options = option_rules.portable(function._options)
+        return _load, (type(function), function._code.pickled(), options, self.calls)
 
     def __call__(self, elements: list[Any], star: bool, slice_s: float | None) -> tuple[list[Any], list[Piece]]:
         """Make the calls.
@@ -185,10 +188,10 @@ class Runner:
         return pieces
 
 
-def _load(kind: type[RemoteFunction[..., Any]], code: bytes, options: Mapping[str, Any]) -> Runner:
+def _load(kind: type[RemoteFunction[..., Any]], code: bytes, options: Mapping[str, Any], calls: int) -> Runner:
     function = kind(pickle.loads(code), options)
     function._code.know(code)
-    return Runner(function)
+    return Runner(function, calls)
 
 
 def _with_values(client: Client, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -239,9 +242,21 @@ def submit(
                 yield Piece(start, 1, function.remote(*(chunk[0] if star else chunk)), is_call=True)
             else:
                 packed = pack(client, (chunk, star, slice_s), {}, function._name)
-                ref = function._of_chunks._submit(client, packed)
+                ref = function._of_chunks(_rounded(len(chunk), most) if slice_s is None else 0)._submit(client, packed)
                 yield Piece(start, len(chunk), ref, is_call=False, is_large=packed.keep is not None)
             start += len(chunk)
+
+
+def _rounded(calls: int, most: int) -> int:
+    """As how many calls a chunk counts that makes all of its calls: so there are few kinds of chunks."""
+    return min(most, 1 << (calls - 1).bit_length())
+
+
+def time_limit(of_call: float | None, calls: int) -> float | None:
+    """How many seconds a chunk may take, if that is said of a call; 0 calls: it begins none when its slice is over."""
+    if of_call is None:
+        return None
+    return calls * of_call if calls else SLICE_S + of_call
 
 
 def _waits(client: Client, args: tuple[Any, ...]) -> bool:

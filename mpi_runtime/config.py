@@ -284,7 +284,7 @@ def memory_limit(env: Mapping[str, str] | None = None, root: str = "/") -> int:
     env = os.environ if env is None else env
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for directory in _cgroup_directories(root, "memory"):
-        for name in ("memory.max", "memory.limit_in_bytes"):
+        for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):  # above `high` all but stands still
             text = _read(f"{directory}/{name}")
             if text.isdecimal():  # else "max", or no such file
                 limits.append(int(text))
@@ -326,16 +326,17 @@ def _cgroup_directories(root: str, controller: str) -> Iterator[str]:
     for line in _read(f"{root}/proc/self/cgroup").splitlines():
         number, controllers, path = [*line.split(":", 2), "", ""][:3]
         if number == "0" and not controllers:
-            mount = f"{root}/sys/fs/cgroup"
+            mounts = "", "/unified"  # where there is version 1 besides
         elif controller in controllers.split(","):
-            mount = f"{root}/sys/fs/cgroup/{controller}"
+            mounts = f"/{controller}", f"/{controllers}"  # the first is a link to the second, or is missing
         else:
             continue
-        path = path.strip("/")
-        while path and ".." not in path.split("/"):
-            yield f"{mount}/{path}"
-            path = path.rpartition("/")[0]
-        yield mount
+        for mount in mounts:
+            rest = path.strip("/")
+            while rest and ".." not in rest.split("/"):
+                yield f"{root}/sys/fs/cgroup{mount}/{rest}"
+                rest = rest.rpartition("/")[0]
+            yield f"{root}/sys/fs/cgroup{mount}"
 
 
 def _read(path: str) -> str:

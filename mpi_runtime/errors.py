@@ -71,7 +71,7 @@ class SerializationError(MpiRuntimeError):
 
 
 class DeviceUnavailableError(MpiRuntimeError):
-    """A value holds an array of a GPU, and the process that reads it can use none."""
+    """A value holds an array of a GPU, and the process that reads it can use none. See `get(ref, device="cpu")`."""
 
 
 class GetTimeoutError(MpiRuntimeError, TimeoutError):
@@ -328,6 +328,8 @@ def from_bytes(data: bytes | memoryview) -> MpiRuntimeError:
 
 def is_about_device(error: Exception) -> bool:
     """Whether reading a value failed because it is an array of a GPU, and the library or the device is not there."""
+    if type(error).__name__ == "OutOfMemoryError":  # of either library: it is there, and full
+        return False
     if isinstance(error, ModuleNotFoundError):
         return (error.name or "").partition(".")[0] in _DEVICE_LIBRARIES
     if type(error).__module__.partition(".")[0] in _DEVICE_LIBRARIES:

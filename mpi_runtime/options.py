@@ -28,7 +28,8 @@ ACTOR_OPTIONS = (
     "scheduling_strategy", "label_selector", "priority",
 )  # fmt: skip
 METHOD_OPTIONS = (
-    "num_returns", "max_task_retries", "retry_exceptions", "concurrency_group", "_generator_backpressure_num_objects",
+    "num_returns", "max_task_retries", "retry_exceptions", "concurrency_group", "time_limit",
+    "_generator_backpressure_num_objects",
 )  # fmt: skip
 DEFAULT_MAX_RETRIES = 3
 ASYNC_MAX_CONCURRENCY = 1000
@@ -48,6 +49,7 @@ class Method(msgspec.Struct, frozen=True, array_like=True):
     retry_only: bytes = b""
     group: str = ""
     backpressure: int = 0
+    time_limit_us: int = 0
 
 
 def check(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
@@ -350,12 +352,16 @@ def task_spec(
             backpressure=options.get("_generator_backpressure_num_objects") or 0,
             max_calls=options.get("max_calls") or 0,
             priority=options.get("priority") or 0,
-            time_limit_us=min(round((options.get("time_limit") or 0) * 1e6), 2**62),
+            time_limit_us=_time_limit_us(options),
             max_retries=DEFAULT_MAX_RETRIES if retries is None else retries,
             **_retrying(options),
             **_needs(name, options, inherited, environment),
         )
     )
+
+
+def _time_limit_us(options: Mapping[str, Any]) -> int:
+    return min(round((options.get("time_limit") or 0) * 1e6), 2**62)
 
 
 def _concurrency(options: Mapping[str, Any], is_async: bool) -> dict[str, int]:
@@ -418,6 +424,8 @@ def changed(method: Method, options: Mapping[str, Any]) -> Method:
         values |= {"retry_only": b"", **_retrying(options)}
     if options.get("concurrency_group") is not None:
         values["group"] = options["concurrency_group"]
+    if options.get("time_limit") is not None:
+        values["time_limit_us"] = _time_limit_us(options)
     return msgspec.structs.replace(method, **values)
 
 
@@ -435,5 +443,6 @@ def method_spec(name: str, method: Method) -> Spec:
             retry_only=method.retry_only,
             group=method.group,
             backpressure=method.backpressure,
+            time_limit_us=method.time_limit_us,
         )
     )

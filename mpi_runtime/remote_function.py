@@ -50,6 +50,7 @@ class RemoteFunction(Generic[P, R]):
         self._inherited: Where | None = None
         self._holds: list[bytes] = []
         """Objects that each call needs for its environment."""
+        self._chunks: dict[int, RemoteFunction[Any, Any]] = {}
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> NoReturn:
@@ -138,7 +139,8 @@ class RemoteFunction(Generic[P, R]):
             iterable: the arguments. Without a length it is read as the results are, some thousand calls ahead.
             chunk: how many calls make one task. By default the runtime decides, by their number, the size of their
                 arguments, and how long they take; with `max_retries=0` it is 1. With a number of your own each
-                task makes so many, and with `max_retries=0` besides they are lost together if their process dies.
+                task makes so many, and with `max_retries=0` besides they are lost together if their process dies. The
+                `time_limit` is that of one call: such a task may take as many times that.
 
         Returns:
             A sequence of the values that waits where it is read: `[index]`, `for`, `.get(timeout=)`, `.as_completed()`.
@@ -164,12 +166,19 @@ class RemoteFunction(Generic[P, R]):
 
         return Results(self, iterable, chunk, star=True)
 
-    @functools.cached_property
-    def _of_chunks(self) -> RemoteFunction[Any, Any]:
-        """What makes many calls of this function in one task."""
-        from mpi_runtime.chunks import Runner
+    def _of_chunks(self, calls: int) -> RemoteFunction[Any, Any]:
+        """What makes so many calls of this function in one task; 0: as many as it has time for.
 
-        return RemoteFunction(Runner(self), {**self._options, "num_returns": 1, "retry_exceptions": False})
+        Each is a function of its own for the scheduler, which learns how long its tasks take.
+        """
+        from mpi_runtime.chunks import Runner, time_limit
+
+        known = self._chunks.get(calls)
+        if known is None:
+            options = {**self._options, "num_returns": 1, "retry_exceptions": False}
+            options["time_limit"] = time_limit(self._options.get("time_limit"), calls)
+            known = self._chunks[calls] = RemoteFunction(Runner(self, calls), options)
+        return known
 
     @functools.cached_property
     def _parameters(self) -> Parameters:

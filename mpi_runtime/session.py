@@ -21,6 +21,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Container
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
@@ -32,7 +33,7 @@ from mpi_runtime.errors import GpuDiscoveryError, HeadDiedError, LaunchError
 from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.processes import launch as launching
 from mpi_runtime.processes.client import Client
-from mpi_runtime.processes.launch import Launch
+from mpi_runtime.processes.launch import FIRST_WORKER, Launch
 from mpi_runtime.processes.scope import Scope
 from mpi_runtime.processes.spawn import PRELOADED_IF_USED, Start, library_path, send_start, start_python
 from mpi_runtime.transport import channel
@@ -254,9 +255,13 @@ def stop() -> None:
         ending.end()
 
 
-def work() -> NoReturn:
-    """Be the worker of this rank."""
-    _be_worker(launching.detect(configuration.environment()), None)
+def work(at_start: Container[str]) -> NoReturn:
+    """Be the worker of this rank in a process that has run nothing of the program: its forkserver can be a copy of it.
+
+    Args:
+        at_start: names of the modules that are loaded before the program begins.
+    """
+    _be_worker(launching.detect(configuration.environment()), None, at_start)
 
 
 def release_workers() -> None:
@@ -265,11 +270,17 @@ def release_workers() -> None:
         HeadHandle(launching.detect(configuration.environment())).end(RELEASE_LIMIT_S)
 
 
-def _be_worker(launch: Launch, start_timeout_s: float | None) -> NoReturn:
+def _be_worker(launch: Launch, start_timeout_s: float | None, at_start: Container[str] | None = None) -> NoReturn:
     sys.path[:] = library_path()  # from here on nothing of the program is imported
+    forked = None
+    if at_start is not None:
+        from mpi_runtime.processes import forkserver
+
+        # Before MPI, which does not bear it. Most of what it loads it has then without asking the file system again.
+        forked = forkserver.fork(at_start, preload=launch.rank == FIRST_WORKER)
     from mpi_runtime.processes import worker  # with it comes the agent, which a driver and executors never need
 
-    worker.work(launch, start_timeout_s)
+    worker.work(launch, start_timeout_s, forked)
 
 
 def _working_directory() -> str:

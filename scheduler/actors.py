@@ -2,7 +2,7 @@
 
 The handles of an actor are counted as references to an object whose id is the actor's; each call holds one, so an actor
 whose count is zero has no calls either. Calls of one caller start in the order they were submitted; a caller whose next
-call waits for an argument does not hold up other callers.
+call waits for an argument, or is not started any more (`walltime.py`), does not hold up other callers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from mpi_runtime.scheduler import endings, names, objects
+from mpi_runtime.scheduler import endings, names, objects, walltime
 from mpi_runtime.scheduler.effects import StopExecutor
 from mpi_runtime.scheduler.events import ACTOR, ExecutorDied, Value
 from mpi_runtime.scheduler.limits import ACTOR_CALLS_MAX
@@ -33,6 +33,7 @@ from mpi_runtime.scheduler.tasks import (
     STAGING,
     TAKE_BACK,
     WAITING,
+    Function,
     Task,
     advance,
 )
@@ -65,8 +66,9 @@ class Actor(Struct, eq=False, gc=False):
     creation: Task
     state: int = CREATING
     executor: Executor | None = None
-    callers: dict[tuple[int, str], deque[Task]] = {}
-    """For each caller and concurrency group the calls that have not been sent, in order."""
+    callers: dict[tuple[int, str, int], deque[Task]] = {}
+    """For each caller and concurrency group the calls that have not been sent, in order. Where there is no order, for
+    each function too; else that is 0."""
     cause: str = ""
     """Why it died, in words."""
     restarts: int = 0
@@ -90,17 +92,22 @@ def submit(state: State, task: Task) -> None:
         state.actors[task.id] = actor
         state.objects[task.id].actor = actor
         task.actor = actor
-        names.created(state, actor)
         return
     actor_found = state.actors.get(task.call.actor)
     task.actor = actor_found
     if actor_found is not None and actor_found.state != DEAD and not out_of_order(actor_found):
-        line_up(actor_found, task)
+        line_up(actor_found, task, 0)
 
 
-def line_up(actor: Actor, task: Task) -> None:
+def line_up(actor: Actor, task: Task, function: int) -> None:
     """A call waits for its turn, after those before it."""
-    actor.callers.setdefault((task.client, task.function.spec.group), deque()).append(task)
+    actor.callers.setdefault((task.client, task.function.spec.group, function), deque()).append(task)
+
+
+def line_of(actor: Actor, task: Task) -> tuple[int, str, int]:
+    """Where among the callers a call waits for its turn."""
+    spec = task.function.spec
+    return task.client, spec.group, spec.id if out_of_order(actor) else 0
 
 
 def out_of_order(actor: Actor) -> bool:
@@ -117,8 +124,8 @@ def ready(state: State, task: Task) -> None:
         fail_call(state, actor, task)
     else:
         if out_of_order(actor):
-            line_up(actor, task)
-        pump(state, actor)
+            line_up(actor, task, task.function.spec.id)
+        state.called[actor] = None
 
 
 def fail_call(state: State, actor: Actor, task: Task) -> None:
@@ -143,32 +150,62 @@ def describe(actor: Actor) -> str:
     return f"actor {actor.title or actor.creation.function.spec.name} {actor.id.hex()}{where}"
 
 
-def pump(state: State, actor: Actor) -> None:
-    """Send what may be sent: from each caller in turn its next calls, as long as their arguments are there."""
+def pump(state: State, actor: Actor, now: int) -> None:
+    """Send what may be sent: from each caller in turn its next calls, as long as their arguments are there.
+
+    A call that is compared with the end of the job's time is not sent ahead, since it would begin later than now. Until
+    it can begin no other call of its group is sent, or there would always be some before it.
+    """
     executor = actor.executor
     if actor.state != ALIVE or executor is None:
         return
+    waited_for: tuple[str, ...] = ()
     for key in list(actor.callers):
-        room = room_for(actor, executor, key[1])
-        if room <= 0:
-            continue
-        queue = actor.callers.pop(key)
-        while room and queue and queue[0].state == READY:
-            room -= 1
+        group, queue, sent = key[1], actor.callers[key], 0
+        room = 0 if group in waited_for else room_for(actor, executor, group)
+        while queue and queue[0].state == READY:
+            if queue[0].function.is_timed and is_timed(actor, queue[0].function):
+                if walltime.is_late(state, queue[0].function, now):
+                    break
+                if not begins_at_once(actor, executor, group):
+                    waited_for += (group,)
+                    break
+            if sent >= room:
+                break
+            sent += 1
             if send(state, executor, queue[0]):
                 queue.popleft()
-        if queue:
-            actor.callers[key] = queue  # at the end: next time others come first
+        if not queue:
+            del actor.callers[key]
+        elif sent:
+            actor.callers[key] = actor.callers.pop(key)  # at the end: next time others come first
 
 
 def room_for(actor: Actor, executor: Executor, group: str) -> int:
     """How many more calls of a concurrency group may be sent: a group that is busy holds up no other."""
     limits = actor.creation.function.spec.concurrency
-    if len(limits) < 2:
-        in_hand = len(executor.in_hand)
-    else:
-        in_hand = sum(task.function.spec.group == group for task in executor.in_hand.values())
+    in_hand = len(executor.in_hand) if len(limits) < 2 else in_group(executor, group)
     return max(ACTOR_CALLS_MAX, limits.get(group, 0)) - in_hand
+
+
+def is_timed(actor: Actor, function: Function) -> bool:
+    """Whether calls of a method are compared with the end of the job's time in this actor.
+
+    Where it takes several calls at a time what was measured says little: they may have waited for each other.
+    """
+    return function.is_timed and (function.spec.time_limit_us > 0 or not actor.creation.function.spec.concurrency)
+
+
+def begins_at_once(actor: Actor, executor: Executor, group: str) -> bool:
+    """Whether a call of a concurrency group that is sent now waits for none before it."""
+    limits = actor.creation.function.spec.concurrency
+    in_hand = len(executor.in_hand) if len(limits) < 2 else in_group(executor, group)
+    return in_hand < limits.get(group, 1)
+
+
+def in_group(executor: Executor, group: str) -> int:
+    """How many calls of a concurrency group an actor has in hand."""
+    return sum(task.function.spec.group == group for task in executor.in_hand.values())
 
 
 def send(state: State, executor: Executor, task: Task) -> bool:
@@ -191,7 +228,7 @@ def send(state: State, executor: Executor, task: Task) -> bool:
 
 def leave_queue(actor: Actor, task: Task) -> None:
     """A call does not wait for its turn any more."""
-    key = task.client, task.function.spec.group
+    key = line_of(actor, task)
     queue = actor.callers.get(key)
     if queue and queue[0] is task:
         queue.popleft()
@@ -204,7 +241,7 @@ def leave_queue(actor: Actor, task: Task) -> None:
 def go_past(state: State, actor: Actor, task: Task) -> None:
     """A method call was sent now that its arguments were brought, or never will be: its caller's next may follow."""
     leave_queue(actor, task)
-    pump(state, actor)
+    state.called[actor] = None
 
 
 def ended(state: State, task: Task) -> None:
@@ -213,13 +250,15 @@ def ended(state: State, task: Task) -> None:
     if actor is None:
         return
     if task is not actor.creation:
+        if task.function.is_timed:
+            walltime.note_duration(state, task.function)
         if actor.callers:
-            pump(state, actor)
+            state.called[actor] = None
         return
     if actor.state == CREATING and actor.error is None and actor.executor is not None:
         actor.state = CREATED[actor.state]
         reduce_grant(state, actor.executor, task.function.spec.held_cpu)
-        pump(state, actor)
+        state.called[actor] = None
 
 
 def reduce_grant(state: State, executor: Executor, held_cpu: int) -> None:
@@ -254,6 +293,15 @@ def unreferenced(state: State, actor: Actor) -> None:
         del state.actors[actor.id]
     else:
         end(state, actor, "ended because its last handle was gone", force=False)
+
+
+def orphaned(state: State, id: bytes) -> None:
+    """A process with a reference to this died. An actor to which nobody else has one is not created any more."""
+    found = state.objects.get(id)
+    if found is None or found.actor is None or found.references != 1:
+        return
+    if found.actor.creation.state in (WAITING, READY):  # this holds the one reference
+        end(state, found.actor, "was not created: the last process that had a handle died", force=False)
 
 
 def end(state: State, actor: Actor, cause: str, force: bool) -> None:
@@ -381,7 +429,7 @@ def restart(state: State, actor: Actor, in_hand: list[Task], started: set[bytes]
 
 def give_again(state: State, actor: Actor, task: Task, has_run: bool, had_ended: bool = False) -> None:
     """A call goes back into its caller's queue, before later ones: after a restart, or because it raised."""
-    queue = actor.callers.setdefault((task.client, task.function.spec.group), deque())
+    queue = actor.callers.setdefault(line_of(actor, task), deque())
     if task.state != STAGING:
         before = sum(1 for _ in takewhile(lambda other: other.order < task.order, queue))
         queue.insert(before, task)  # else it is there still

@@ -29,7 +29,8 @@ def register(state: State, spec: Spec) -> None:
     function = Function(spec, request_of(spec), [])
     if spec.where is not None:
         function.where = strategies.resolve(state, spec.where, function.request)
-    function.is_timed = state.end_us is not None and spec.time_limit_us > 0
+    # A method of which nothing is known yet may turn out to take long, when many of its calls had been sent ahead.
+    function.is_timed = state.end_us is not None and (spec.time_limit_us > 0 or spec.kind == METHOD)
     function.infeasible = "" if spec.kind == METHOD else why_infeasible(state, function)
     state.functions[spec.id] = function
 
@@ -215,7 +216,7 @@ def returned(state: State, executor: Executor, event: Returned) -> None:
                 objects.free_extent(state, value.stored)
         if task.actor is not None:
             actors.give_again(state, task.actor, task, has_run=True)
-            actors.pump(state, task.actor)
+            state.called[task.actor] = None
             return
         advance(task, LOSE)
         retry(state, task)

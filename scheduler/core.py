@@ -58,6 +58,7 @@ from mpi_runtime.scheduler.reservations import look_after_node, look_after_reser
 from mpi_runtime.scheduler.resources import Pool
 from mpi_runtime.scheduler.state import DRIVER, Client, Effects, State
 from mpi_runtime.scheduler.strategies import HOSTNAME, NODE_ID
+from mpi_runtime.scheduler.tasks import Function
 
 
 class Scheduler:
@@ -151,6 +152,8 @@ class Scheduler:
                 look_after_node(state, subject, now)
             elif isinstance(subject, Bundle):
                 look_after_reservation(state, subject, now)
+            elif isinstance(subject, Function):
+                walltime.look_at_actors(state)
         while True:
             if state.withdrawn:
                 purge(state)
@@ -162,6 +165,9 @@ class Scheduler:
                 unreferenced, state.unreferenced_actors = state.unreferenced_actors, []
                 for actor in unreferenced:
                     actors.unreferenced(state, actor)
+            elif state.called:
+                while state.called:
+                    actors.pump(state, state.called.popitem()[0], now)
             elif state.dirty or (state.freed and (state.waiting or state.waiting_groups)):
                 self._serve(now)
             else:
@@ -244,7 +250,10 @@ class Scheduler:
         client.executor.fault = event
 
     def _named(self, client: Client, event: Named, now: int) -> None:
-        names.claim(self.state, client, event)
+        if (event.namespace, event.name) not in self.state.names:
+            calls.submit(self.state, client, event.creation, now)
+            names.give(self.state, event)
+        names.answer(self.state, client, event)
 
     def _group_created(self, client: Client, event: GroupCreated, now: int) -> None:
         groups.create(self.state, client, event)

@@ -97,7 +97,7 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     gpu_memory: int = 0
     """Bytes of each of its GPUs, or without `gpu` of one."""
     time_limit_us: int = 0
-    """For TASK: not started if the job's time ends sooner than so long after; 0: nothing is said."""
+    """For TASK and METHOD: not started if the job's time ends sooner than so long after; 0: nothing is said."""
 
 
 class Call(Struct, array_like=True, tag=2, gc=False):
@@ -271,16 +271,16 @@ class Query(Struct, array_like=True, tag=12, gc=False):
 
 
 class Named(Struct, array_like=True, tag=13, gc=False):
-    """A client is about to create an actor with a name, and asks whether the name is free."""
+    """A client wants to create an actor with a name. It is told who has the name then: this one, or the one before."""
 
     request: int
     namespace: str
     name: str
-    actor: bytes
     handle: bytes
     """What a handle is made of; opaque."""
-    detached: bool = False
+    detached: bool
     """Whether the actor is to live on without handles."""
+    creation: Call
 
 
 class BundleSpec(Struct, array_like=True, gc=False):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.scheduler import devices, history, listing, names, objects, strategies, tasks, walltime
+from mpi_runtime.scheduler import actors, devices, history, listing, objects, strategies, tasks, walltime
 from mpi_runtime.scheduler.effects import Answer
 from mpi_runtime.scheduler.events import Query, Where
 from mpi_runtime.scheduler.groups import Group
@@ -79,13 +79,13 @@ def nodes(state: State, id: bytes) -> list[dict[str, Any]]:
 def named_actor(state: State, key: bytes) -> list[bytes] | None:
     """Id and handle of the actor with this namespace and name, if there is one."""
     namespace, name = msgspec.msgpack.decode(key, type=tuple[str, str])
-    found = names.look_up(state, (namespace, name))
+    found = state.names.get((namespace, name))
     return None if found is None else [found.actor, found.handle]
 
 
 def named_actors(state: State, _: bytes) -> list[tuple[str, str]]:
     """Namespace and name of every actor that has them."""
-    return [key for key in list(state.names) if names.look_up(state, key) is not None]
+    return list(state.names)
 
 
 def named_group(state: State, key: bytes) -> bytes | None:
@@ -187,7 +187,14 @@ def _why(state: State, task: Task, now: int) -> str:
         return f"It is with {where}, behind {running.function.spec.name if running else 'others'}."
     if task.function.is_method:
         assert task.actor is not None
-        return "Its actor is being created." if task.actor.executor is None else "Its actor is busy with earlier calls."
+        if task.actor.executor is None:
+            return "Its actor is being created."
+        first = task.actor.callers[actors.line_of(task.actor, task)][0]
+        is_timed = first.state == tasks.READY and actors.is_timed(task.actor, first.function)
+        late = walltime.why_not(state, first.function, now) if is_timed else ""
+        if late and first is not task:
+            return f"It comes after a call of {first.function.spec.name} by the same caller. Of that: {late}"
+        return late or "Its actor is busy with earlier calls."
     late = walltime.why_not(state, task.function, now)
     if late:
         return late

@@ -66,7 +66,7 @@ def quarantine(state: State, node: Node, id: int, last: str) -> None:
     count = len(inventory.devices)
     text = f"{named(node, id)} quarantined: {inventory.out[id]}; {count - len(inventory.out)} of {count} remain"
     node.gpu_problems.append(text)
-    state.effects.said.append(f"host {node.hostname}: {text}.")
+    state.effects.notes.append(f"host {node.hostname}: {text}.")
     for executor in [one for group in node.idle.values() for one in group.values()]:
         if id in executor.key.devices:
             stop_idle(state, executor)

@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections import Counter
 
 from mpi_runtime.scheduler import devices
-from mpi_runtime.scheduler.actors import ALIVE, CREATING, DEAD, RESTARTING, out_of_order, room_for
+from mpi_runtime.scheduler.actors import (
+    ALIVE,
+    CREATING,
+    DEAD,
+    RESTARTING,
+    begins_at_once,
+    is_timed,
+    out_of_order,
+    room_for,
+)
 from mpi_runtime.scheduler.events import STRICT_PACK, STRICT_SPREAD
 from mpi_runtime.scheduler.groups import find_spots
 from mpi_runtime.scheduler.limits import DEPTH_MAX
@@ -31,7 +40,8 @@ def check(state: State) -> None:
     Raises:
         BrokenInvariantError: something does not hold, and what.
     """
-    holds(not state.woken and not state.unreferenced_actors, "something that was to be looked at was forgotten")
+    forgotten = state.woken or state.unreferenced_actors or state.called
+    holds(not forgotten, "something that was to be looked at was forgotten")
     holds(not state.dirty and not state.withdrawn, "a queue is dirty after a decision")
     holds(not (state.freed and (state.waiting or state.waiting_groups)), "something came free and nobody was served")
     live = tasks_under_way(state)
@@ -64,14 +74,11 @@ def holds(condition: object, message: str) -> None:
 
 
 def check_names(state: State) -> None:
-    """Each name is that of one actor which takes calls, or is claimed for one that is not created yet."""
+    """Each name is that of one actor which takes calls."""
     for key, name in state.names.items():
-        actor = state.actors.get(name.actor)
-        holds(actor is None or actor.name == key, f"the name {key} is that of an actor which has another")
-        holds(
-            actor is None or actor.state in (CREATING, ALIVE, RESTARTING),
-            f"the name {key} is that of an actor which has ended",
-        )
+        actor = state.actors[name.actor]
+        holds(actor.name == key, f"the name {key} is that of an actor which has another")
+        holds(actor.state in (CREATING, ALIVE, RESTARTING), f"the name {key} is that of an actor which has ended")
     for actor in state.actors.values():
         if actor.name is not None:
             known = state.names.get(actor.name)
@@ -356,18 +363,26 @@ def check_actors(state: State, live: dict[bytes, Task]) -> None:
             holds(executor is not None and executor.is_reduced, f"{name} was not made smaller after its creation")
         if actor.state == CREATING:
             holds(actor.creation.id in live, f"{name} is being created by nobody")
-        for (client, group), queue in actor.callers.items():
+        for (client, group, function), queue in actor.callers.items():
             holds(queue, f"{name} has an empty queue of calls")
             for task in queue:
                 holds(task.client == client and task.actor is actor, f"{name} has a call of another")
                 holds(task.function.spec.group == group, f"{name} has a call of another group")
+                holds(function in (0, task.function.spec.id), f"{name} has a call of another function")
                 holds(task.state in (WAITING, READY, STAGING), f"{name}: a call in state {task.state} is queued")
             orders = [task.order for task in queue]
             holds(out_of_order(actor) or orders == sorted(orders), f"{name}: calls of client {client} are out of order")
         if actor.state == ALIVE and actor.executor is not None:
-            for (_, group), queue in actor.callers.items():
+            waited_for = {
+                group
+                for (_, group, _), queue in actor.callers.items()
+                if is_timed(actor, queue[0].function) and not begins_at_once(actor, actor.executor, group)
+            }
+            for (_, group, _), queue in actor.callers.items():
                 may_send = queue[0].state == READY and room_for(actor, actor.executor, group) > 0
-                holds(not may_send, f"{name}: a call that could be sent is not")
+                first = queue[0].function
+                is_late = is_timed(actor, first) and first.spec.name in state.told
+                holds(not may_send or is_late or group in waited_for, f"{name}: a call that could be sent is not")
 
 
 def check_fetches(state: State) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from mpi_runtime.scheduler import actors, calls, devices, endings, groups, health, history, names, objects, streams
+from mpi_runtime.scheduler import actors, calls, devices, endings, groups, health, history, objects, streams, walltime
 from mpi_runtime.scheduler.effects import Free
 from mpi_runtime.scheduler.events import ExecutorDied, Fetched, TakenBack
 from mpi_runtime.scheduler.limits import STUCK_US
@@ -142,9 +142,9 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     streams.client_died(state, executor)
     client = state.clients.pop(executor.id)
     state.effects.clients.pop(executor.id, None)
-    names.client_died(state, client)
     for id in client.held:
         objects.release(state, id)
+        actors.orphaned(state, id)
     forget(state, executor)
     if fault is not None:
         health.blame(state, executor, fault)
@@ -225,7 +225,12 @@ def fetched(state: State, event: Fetched, now: int) -> None:
             executor.load_us -= task.estimate_us
             calls.fail(state, task, "ObjectStoreFullError", event.reason)
             settle(state, executor, now)
-        elif not staged(state, task):
-            continue
         elif task.actor is not None and task.function.is_method:
-            actors.go_past(state, task.actor, task)
+            if actors.is_timed(task.actor, task.function) and walltime.is_late(state, task.function, now):
+                del executor.in_hand[task.id]
+                actors.give_again(state, task.actor, task, has_run=False)
+                state.called[task.actor] = None
+            elif staged(state, task):
+                actors.go_past(state, task.actor, task)
+        else:
+            staged(state, task)

@@ -33,8 +33,6 @@ class Client(Struct, eq=False, gc=False):
     executor: Executor | None
     held: dict[bytes, None] = {}
     """Objects to which its process has references."""
-    claims: dict[bytes, tuple[str, str]] = {}
-    """Names that it has claimed for actors that it has not created yet."""
 
 
 class Effects(Struct, gc=False):
@@ -43,8 +41,8 @@ class Effects(Struct, gc=False):
     ranks: dict[int, list[RankEffect]] = {}
     clients: dict[int, list[object]] = {}
     """For executors also the calls to run and the specs that they need."""
-    said: list[str] = []
-    """Lines for people."""
+    notes: list[str] = []
+    """What the user is to be told, each in one line."""
 
 
 class State:
@@ -82,12 +80,15 @@ class State:
         """Requests of calls that are to be dropped from their queues."""
         self.unreferenced_actors: list[Actor] = []
         """Actors whose last handle is gone."""
+        self.called: dict[Actor, None] = {}
+        """Actors to which calls may have to be sent."""
         self.extents: dict[tuple[int, int], bytes] = {}
         """Which object lies at (rank, offset). An error of several return values lies there once."""
         self.frees: dict[int, list[int]] = {}
         """Extents to be freed, by rank."""
         self.alarms = Alarms()
-        """Queues with calls behind busy executors; nodes with a reservation or with too many idle executors."""
+        """Queues with calls behind busy executors, or such that may become too late, as functions of methods may;
+        nodes with a reservation or with too many idle executors."""
         self.effects = Effects()
         self.submitted = 0
         self.next_executor = 1
@@ -103,6 +104,8 @@ class State:
         """The time since 1970 less the head's clock."""
         self.end_us: int | None = None
         """When the job's time ends, by the head's clock; None: nobody says."""
+        self.told: set[str] = set()
+        """Names of functions of which calls were not started since the time was too short. Only for membership."""
         self.finished = 0
         self.failed = 0
         self.retried = 0

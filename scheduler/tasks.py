@@ -76,7 +76,8 @@ class Function(Struct, eq=False, gc=False):
     duration_us: int = -1
     """Moving mean of the measured duration; -1: not known yet."""
     is_timed: bool = False
-    """Whether its calls have queues of their own, since the end of the job's time may come before theirs."""
+    """Whether the end of the job's time may come before that of its calls: each is looked at when it could begin. Tasks
+    have queues of their own for that; methods are not sent ahead, also as long as nobody knows how long they take."""
 
     @property
     def is_actor(self) -> bool:

@@ -1,8 +1,9 @@
 """The end of the job's time: a call that cannot finish before it is not started, and waits for a job with more time.
 
-A call may take its `time_limit`, else the measured mean of its function, where that is long. The calls of a function
+A call may take its `time_limit`, else the measured mean of its function, where that is long. The tasks of a function
 of which either is known have queues of their own, so one look at a queue is enough for all its calls; others neither
-wait behind them nor pay for the look. Where no end is known there are no such queues.
+wait behind them nor pay for the look. The calls of such a method are looked at one by one, by `actors.pump`: those
+behind one in the order of their caller wait with it. Where no end is known no function is timed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from mpi_runtime.scheduler.events import TASK
+from mpi_runtime.scheduler.events import ACTOR
 from mpi_runtime.scheduler.limits import LONG_US, STUCK_US
 from mpi_runtime.scheduler.placement import ask_for_the_rest, give_up, note_load
 from mpi_runtime.scheduler.queues import enqueue, mark_dirty
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
 def look_for_long(state: State) -> None:
     """A long call has ended: functions whose calls have been found to take long get queues of their own."""
     for function in state.functions.values():
-        if function.is_timed or function.spec.kind != TASK or function.duration_us <= LONG_US:
+        if function.is_timed or function.spec.kind == ACTOR or function.duration_us <= LONG_US:
             continue
         function.is_timed = True
+        if function.is_method:
+            continue
         function.queues.clear()
         tasks: list[Task] = []
         for queue in state.queues.values():
@@ -49,6 +52,8 @@ def holds_back(state: State, queue: Queue, now: int) -> bool:
         if queue.ready or queue.executors:  # what these have in hand may not have begun
             state.alarms.set(queue, last_us + 1)
         return False
+    if queue.ready:
+        tell(state, queue.timed, now)
     queue.dirty = False
     state.waiting.pop(queue, None)
     if queue.reserved:
@@ -67,6 +72,30 @@ def holds_back(state: State, queue: Queue, now: int) -> bool:
     return True
 
 
+def is_late(state: State, function: Function, now: int) -> bool:
+    """Whether a call of the method, which could begin now, is not to: it cannot finish in time."""
+    last_us = last_start_us(state, function)
+    if now <= last_us:
+        state.alarms.set(function, last_us + 1)  # it may have to wait for its turn
+        return False
+    tell(state, function, now)
+    return True
+
+
+def note_duration(state: State, function: Function) -> None:
+    """A call of a timed method has ended: now more is known of the others, in whatever actors they are."""
+    if function.spec.time_limit_us:
+        return
+    function.is_timed = function.duration_us > LONG_US
+    if not function.is_timed or function.spec.name in state.told:
+        look_at_actors(state)
+
+
+def look_at_actors(state: State) -> None:
+    """Calls that wait for their turn may be late now, or may not be any more."""
+    state.called.update((actor, None) for actor in state.actors.values() if actor.callers)
+
+
 def may_take_us(function: Function) -> int:
     """How long a call may take, as far as anybody knows."""
     return function.spec.time_limit_us or function.duration_us
@@ -82,10 +111,25 @@ def why_not(state: State, function: Function, now: int) -> str:
     """Why a ready call of the function is not started any more; empty if time is not the reason."""
     if not function.is_timed or now <= last_start_us(state, function):
         return ""
+    takes, ends = in_words(state, function, now)
+    return f"It is not started: it {takes}, and {ends}"
+
+
+def in_words(state: State, function: Function, now: int) -> tuple[str, str]:
+    """How long a call may take, and how long the job's time is, with what can be done."""
     assert state.end_us is not None
     known_from = "its time_limit" if function.spec.time_limit_us else "as earlier calls did"
     takes_s, left_s = may_take_us(function) / 1e6, max(0, state.end_us - now) / 1e6
     return (
-        f"It is not started: it may take {round(takes_s, 1):g} s ({known_from}), and the job's time ends in "
-        f"{left_s:.0f} s. Have the job requeued, or start one with more time."
+        f"may take {round(takes_s, 1):g} s ({known_from})",
+        f"the job's time ends in {left_s:.0f} s. Have the job requeued, or start one with more time.",
     )
+
+
+def tell(state: State, function: Function, now: int) -> None:
+    """Have the user told, once for each name, that calls of a function wait in vain."""
+    name = function.spec.name
+    if name not in state.told:
+        state.told.add(name)
+        takes, ends = in_words(state, function, now)
+        state.effects.notes.append(f"calls of {name}, each of which {takes}, are not started any more: {ends}")

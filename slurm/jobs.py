@@ -12,6 +12,7 @@ from typing import IO, Any
 from mpi_runtime.slurm import nodelist, profiles, script
 from mpi_runtime.slurm.commands import SlurmError, call
 from mpi_runtime.slurm.environment import environment
+from mpi_runtime.slurm.progress import Progress
 from mpi_runtime.slurm.script import Request
 
 ENDED = frozenset(
@@ -19,6 +20,9 @@ ENDED = frozenset(
 )
 POLL_S = (0.2, 2.0)
 """The first and the longest pause between two questions: the controller serves all users."""
+PATIENCE_S = 600.0
+"""How long the controller may be out of reach for those who follow a job."""
+_PASSING = ("unable to contact slurm controller", "socket timed out", "zero bytes were transmitted")
 LATE_S = 10.0
 """How long a shared file system may take to show on this host what the job's host has written last."""
 _HINTS = {
@@ -32,7 +36,7 @@ _HINTS = {
     "launch_failed_requeued_held": "it could not be started, and is held: scontrol release JOB",
     "DependencyNeverSatisfied": "the job that it waits for has not ended as it must",
 }
-_SACCT = "JobIDRaw,State,ExitCode,NodeList,Start,End,JobName,WorkDir"
+_SACCT = "JobIDRaw,State,ExitCode,NodeList,Start,End,Elapsed,Timelimit,JobName,WorkDir"
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,10 @@ class Status:
     nodes: str
     name: str
     start: str
+    """When it has begun, or is expected to."""
     end: str
+    time_used: str
+    time_limit: str
     output: str | None
     """The file that it writes, where Slurm still knows it."""
     program_exit_code: int | None
@@ -71,9 +78,11 @@ class Status:
             told = "the program has not come to its end" if own is None else f"the program has ended with {own}"
             parts.append(f"exit code {self.exit_code}; {told}")
         elif self.state == "RUNNING":
-            parts.append(f"until {self.end}")
+            parts.append(f"{self.time_used} of {self.time_limit}, until {self.end}")
         elif self.reason in _HINTS:
             parts.append(_HINTS[self.reason])
+        elif self.state == "PENDING" and self.start:
+            parts.append(f"expected to start {self.start}")
         return ", ".join(parts) + (f"\n  output: {self.output}" if self.output else "")
 
 
@@ -149,6 +158,8 @@ def status(job: str | int) -> Status:
         name=facts.get("JobName", ""),
         start=_known(facts.get("StartTime")),
         end=_known(facts.get("EndTime")),
+        time_used=facts.get("RunTime", ""),
+        time_limit=facts.get("TimeLimit", ""),
         output=facts.get("StdOut"),
         program_exit_code=_left(facts.get("WorkDir", ""), facts.get("JobName", ""), facts["JobId"]),
     )
@@ -174,30 +185,31 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def follow(job: str | int, out: IO[str] | None = None, log: IO[str] | None = None) -> int:
-    """Copy the output of a job to `out` while it is written, and its states to `log`, until it has ended.
+    """Copy the output of a job to `out` while it is written, and how it gets on to `log`, until it has ended.
+
+    On a terminal that is one line, which is replaced; elsewhere a line for each state.
 
     Returns:
         The exit code of the program. Of one that has not come to its end, whatever Slurm says, never 0: that of the
         batch script, or 1.
     """
-    out, log = out or sys.stdout, log or sys.stderr
-    said = ""
+    progress = Progress(out or sys.stdout, log or sys.stderr)
+    known: tuple[object, ...] = ()
     pauses = _pauses()
     with contextlib.ExitStack() as stack:
         file: IO[str] | None = None
         while True:
-            now = status(job)
-            if (news := str(now).partition("\n")[0]) != said:
-                print(f"mpi-runtime: {news}", file=log, flush=True)
-                said = news
-                pauses = _pauses()
+            now = _patiently(job)
             if file is None and now.output and Path(now.output).exists():
                 file = stack.enter_context(open(now.output, errors="replace"))
             if file is not None and (written := file.read()):
-                out.write(written)
-                out.flush()
+                progress.write(written)
+            news = now.state, now.reason, now.nodes, bool(now.start)
+            progress.show(f"mpi-runtime: {str(now).splitlines()[0]}", is_news=news != known, is_last=now.has_ended)
             if now.has_ended:
                 break
+            if news != known:
+                known, pauses = news, _pauses()
             time.sleep(next(pauses))
     seen_s = time.monotonic()
     while now.program_exit_code is None and now.exit_code == 0 and time.monotonic() < seen_s + LATE_S:
@@ -206,6 +218,18 @@ def follow(job: str | int, out: IO[str] | None = None, log: IO[str] | None = Non
     if now.program_exit_code is not None:
         return now.program_exit_code
     return now.exit_code or 1
+
+
+def _patiently(job: str | int) -> Status:
+    """Return how a job stands, from a controller that may be started anew meanwhile."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return status(job)
+        except SlurmError as error:
+            if time.monotonic() > give_up_s or not any(words in str(error).lower() for words in _PASSING):
+                raise
+        time.sleep(POLL_S[1])
 
 
 def _pauses() -> Iterator[float]:
@@ -230,12 +254,13 @@ def _from_accounting(job: str, error: SlurmError) -> Status:
         raise error from None
     if not rows:
         raise error
-    number, state, code, nodes, start, end, name, directory = rows[0].split("|")
+    number, state, code, nodes, start, end, used, limit, name, directory = rows[0].split("|")
     first, _, second = code.partition(":")
     state = state.split()[0]  # "CANCELLED by 1000"
     exit_code = _exit_code(first, second) if state in ENDED else None
     left = _left(directory, name, number)
-    return Status(job, state, "", exit_code, _known(nodes), name, _known(start), _known(end), None, left)
+    times = _known(start), _known(end), used, limit
+    return Status(job, state, "", exit_code, _known(nodes), name, *times, None, left)
 
 
 def _exit_code(code: str, number: str) -> int:

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from mpi_runtime.slurm.script import Request
 
@@ -62,8 +62,9 @@ def read(file: Path, name: str | None) -> dict[str, Any]:
     profile = profiles[name or "default"]
     if not isinstance(profile, dict):
         raise ValueError(f"{file}: {name or 'default'} must be a table, [{name or 'default'}], not {profile!r}")
-    check_names(profile, f"{file}: [{name or 'default'}]")
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in profile.items()}
+    given = cast(dict[str, str | list[str]], profile)  # for the most part; `Request` looks at each
+    check_names(given, f"{file}: [{name or 'default'}]")
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
 
 
 def check_names(given: Mapping[str, Any], where: str) -> None:

@@ -33,12 +33,12 @@ class Request:
     warn_s: int | None = None
     """Send the program SIGUSR1 about so many seconds before the time ends (see `before_walltime`)."""
     requeue: bool = False
-    """Let Slurm start the job again after the failure of a node."""
+    """Let Slurm start the job again after a preemption or the failure of a node."""
     modules: tuple[str, ...] = ()
     """Environment modules to load."""
     setup: tuple[str, ...] = ()
     """Lines of shell to run before the program."""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
     """Variables to set."""
     launcher: str = "mpirun"
     """"mpirun": the one that belongs to the MPI of this Python; "srun" with what follows it: "srun --mpi=pmix"."""
@@ -56,6 +56,14 @@ class Request:
         if self.ranks_per_node is not None:
             return self.nodes * self.ranks_per_node
         return 1 if self.nodes == 1 else self.nodes + 1
+
+
+_AFTER_PREEMPTION = (
+    "# A preemption ends the launcher before the job, which would then have failed, and not be queued again.",
+    'if scontrol show job "$SLURM_JOB_ID" 2>/dev/null | grep -q "PreemptTime=[0-9]"; then',
+    '    scontrol requeue "$SLURM_JOB_ID"',
+    "fi",
+)
 
 
 def text(request: Request, program: tuple[str, ...]) -> str:
@@ -87,6 +95,7 @@ def text(request: Request, program: tuple[str, ...]) -> str:
         "wait $launcher",
         "code=$?",
         'if [ -s "$left" ]; then exit "$(cat "$left")"; fi',
+        *(_AFTER_PREEMPTION if request.requeue else ()),
         'echo "mpi-runtime: the program has not come to its end (the launcher has ended with $code)" >&2',
         "exit $((code ? code : 1))",
     ]
@@ -97,7 +106,7 @@ def job_name(request: Request, program: tuple[str, ...]) -> str:
     """Return the name of the job, in which nothing has to be quoted."""
     name = request.name
     if name is None:
-        word = program[1] if program[0] == "-m" and len(program) > 1 else program[0]
+        word = program[1] if program[0] == "-m" and program[1:] else program[0]
         name = PurePath(word).name.removesuffix(".py")
     return re.sub(r"[^\w.+-]", "_", name).lstrip("-") or "program"
 

@@ -17,10 +17,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from datetime import datetime
 from types import FrameType
 from typing import Any
 
+from mpi_runtime.slurm import ends
 from mpi_runtime.slurm.allocation import Allocation
 from mpi_runtime.slurm.commands import LIMIT_S, SlurmError, call
 from mpi_runtime.slurm.environment import allocation
@@ -28,13 +28,14 @@ from mpi_runtime.slurm.jobs import facts_of
 
 _SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
 _START_LIMIT_S = 10.0
-"""How long a start waits for Slurm's answer at most; without one no end is known."""
+"""How long a start waits for an answer at most; without one no end is known."""
 
 
 def end_time() -> float | None:
     """Return when the time of this job ends, in seconds since 1970; None where that is not known.
 
-    Slurm is asked, since the time may have been changed; else what it had said at the start counts.
+    The batch system (Slurm, PBS or LSF) is asked, since the time may have been changed; else what it had said at the
+    start counts.
     """
     return _asked(allocation(), LIMIT_S)
 
@@ -42,20 +43,21 @@ def end_time() -> float | None:
 def end_time_at_start() -> float | None:
     """Return what `end_time` does, for the start of a program: thousands may start at a time, and none may wait long.
 
-    Slurm is asked only where it has not said when the time ends, or that is past: it has been put off.
+    The batch system is asked only where it has not said when the time ends, or that is past: it has been put off.
     """
     own = allocation()
     return own.end_s if own.end_s is not None and own.end_s > time.time() else _asked(own, _START_LIMIT_S)
 
 
 def _asked(own: Allocation, limit_s: float) -> float | None:
-    if own.system != "slurm":
+    if (asked := ends.question(own)) is None:
         return own.end_s
+    command, read = asked
     try:
-        text = facts_of(call(["scontrol", "show", "job", "-o", own.job], limit_s=limit_s)).get("EndTime", "")
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").timestamp()
-    except (SlurmError, ValueError):
-        return own.end_s
+        found = read(call(command, limit_s=limit_s), time.time())
+    except SlurmError:
+        found = None
+    return own.end_s if found is None else found
 
 
 def before_walltime(seconds: float, callback: Callable[[], object]) -> None:
@@ -83,7 +85,8 @@ def before_walltime(seconds: float, callback: Callable[[], object]) -> None:
 def requeue() -> None:
     """Have Slurm start this job again, from its beginning and under the same id, as soon as there is room.
 
-    Slurm then ends the running job by SIGTERM and SIGKILL: save first. `allocation().restarts` counts.
+    Slurm then ends the running job by SIGTERM and SIGKILL: save first. `allocation().restarts` counts. What Slurm has
+    queued again already, at a preemption, stays as it is.
 
     SlurmError: this is no job of Slurm, it was cancelled, or Slurm refuses (interactive jobs cannot be requeued).
     """
@@ -91,6 +94,8 @@ def requeue() -> None:
     if own.system != "slurm":
         raise SlurmError("this is no Slurm job, so it cannot be requeued")
     facts = facts_of(call(["scontrol", "show", "job", "-o", own.job]))
+    if int(facts.get("Restarts", 0)) > own.restarts:
+        return  # at a preemption Slurm has queued it again before it ends what runs
     # While its processes end, a job that was cancelled is COMPLETING without a reason, one whose time is over with it.
     state, reason = facts.get("JobState"), facts.get("Reason")
     if state == "CANCELLED" or (state == "COMPLETING" and reason == "None"):

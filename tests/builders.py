@@ -65,8 +65,8 @@ class Cluster:
         self.now = 1_000_000
         self.recorded: list[tuple[str, int, Any]] = []
         """Effects that nobody has taken: "rank" or "client", its number, the effect."""
-        self.said: list[str] = []
-        """What people were told."""
+        self.notes: list[str] = []
+        """What the user was told."""
         self._specs: dict[tuple[object, ...], Spec] = {}
         self._numbers = count(1)
         self._ranks = count()
@@ -126,7 +126,7 @@ class Cluster:
         """Have a decision made, and record its effects."""
         decided = self.scheduler.decide(self.now)
         invariants.check(self.state)
-        self.said += decided.said
+        self.notes += decided.notes
         for rank, rank_effects in decided.ranks.items():
             for effect in codec.between_ranks.decode(codec.encode(rank_effects)):
                 self.recorded.append(("rank", rank, effect))

@@ -21,6 +21,8 @@ class Seen(msgspec.Struct, frozen=True):
     """Bytes that it may use, with its neighbours."""
     gpus: tuple[str, ...] | None
     """Ids of the GPUs that it is shown; None: nobody says."""
+    gpu_error: str = ""
+    """Why it can use none of them."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -36,6 +38,9 @@ _UNBOUND = {
     "slurm-pmix": "srun --mpi=pmix --cpu-bind=none ...",
     "slurm-pmi2": "srun --mpi=pmi2 --cpu-bind=none ...",
 }
+
+
+_SRUN = {"slurm-pmix": "srun --mpi=pmix", "slurm-pmi2": "srun --mpi=pmi2"}
 
 
 def diagnose(
@@ -97,6 +102,14 @@ def _bound(kind: str, host: str, there: Sequence[Seen], node: Granted | None) ->
 
 
 def _gpus(kind: str, host: str, there: Sequence[Seen], node: Granted, confined: bool) -> Iterator[Finding]:
+    if errors := [one.gpu_error for one in there if one.gpu_error]:
+        yield Finding(
+            f"on {host} no GPU is used: {errors[0]}",
+            f"{_SRUN.get(kind, 'srun')} --gpus-per-node={len(node.gpus)} ..., without --gpu-bind=none"
+            if "--gpu-bind" in errors[0]
+            else "mpi-runtime gpus, started by the same line, says more",
+        )
+        return
     mine = set(range(len(node.gpus))) if confined else set(node.gpus)
     shown = {gpu for one in there for gpu in one.gpus or ()}
     if any(one.gpus is None for one in there) or not all(gpu.isdecimal() for gpu in shown):

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 import msgspec
 
 from mpi_runtime import config
+from mpi_runtime.cli import gpus
 from mpi_runtime.cli.diagnosis import Seen, diagnose
+from mpi_runtime.processes.devices import Finder, Gpus
 from mpi_runtime.processes.launch import Launch, detect
 from mpi_runtime.processes.rank import join
 from mpi_runtime.slurm import jobs
@@ -44,8 +46,9 @@ def doctor(words: Sequence[str]) -> int:
     own = from_environment(env)
     if launch.problem:
         return _refuse(launch, launch.problem)
+    gpu_error = Gpus(Finder(sys.path), gpus.LIMIT_S, None, launch.kind).report.error
     if launch.size == 1:
-        return _report(launch, [_look(0, own)], own, "no MPI is used", {})
+        return _report(launch, [_look(0, own, gpu_error)], own, "no MPI is used", {})
     try:
         library = mpi.library_version().splitlines()[0].split(",")[0]
         if launch.rank == 0 and launch.kind == "slurm-pmix" and "MPICH" in library:
@@ -54,7 +57,7 @@ def doctor(words: Sequence[str]) -> int:
         transport = join(launch)
     except TransportError as error:
         return _refuse(launch, str(error))
-    mine = _look(transport.rank, own)
+    mine = _look(transport.rank, own, gpu_error)
     if transport.rank:
         transport.send(0, msgspec.msgpack.encode(mine))
         _serve(transport)
@@ -75,9 +78,9 @@ def _refuse(launch: Launch, problem: str) -> int:
     return 1
 
 
-def _look(rank: int, own: Allocation) -> Seen:
+def _look(rank: int, own: Allocation, gpu_error: str) -> Seen:
     cpus = tuple(config.cpus_allowed())
-    return Seen(rank, os.uname().nodename, cpus, os.cpu_count() or 1, config.memory_limit(), own.gpus)
+    return Seen(rank, os.uname().nodename, cpus, os.cpu_count() or 1, config.memory_limit(), own.gpus, gpu_error)
 
 
 # Between the ranks. Rank 0 asks; the others answer until it says that it has done.
@@ -123,16 +126,16 @@ def _finish(transfer: Transfer) -> None:
 def _measure(transport: Transport) -> dict[str, tuple[float, float]]:
     """From rank 0 to each other host: seconds for a small message one way, and bytes a second."""
     others = {host: transport.hosts.index(host) for host in transport.hosts if host != transport.hosts[0]}
-    found = {}
+    found: dict[str, tuple[float, float]] = {}
     for rank in others.values():
-        took = []
+        took: list[float] = []
         for _ in range(PINGS):
             begin = time.perf_counter()
             transport.send(rank, b"ping")
             _next(transport)
             took.append(time.perf_counter() - begin)
         data = memoryview(bytearray(BULK_BYTES))
-        speeds = []
+        speeds: list[float] = []
         for _ in range(3):
             begin = time.perf_counter()
             transport.send(rank, b"bulk")
@@ -154,8 +157,8 @@ def _report(
     print(f"{_job(own)}; launcher: {launch.kind}; {library}")
     print("rank  host             CPUs              memory     GPUs")
     for one in ranks:
-        gpus = "not said" if one.gpus is None else ",".join(one.gpus) or "none"
-        print(f"{one.rank:4}  {one.host:15}  {_ranges(one.cpus):16}  {one.memory / 2**30:6.1f} GiB  {gpus}")
+        shown = "not said" if one.gpus is None else ",".join(one.gpus) or "none"
+        print(f"{one.rank:4}  {one.host:15}  {_ranges(one.cpus):16}  {one.memory / 2**30:6.1f} GiB  {shown}")
     for host, (latency_s, speed) in times.items():
         print(f"{ranks[0].host} to {host}: {latency_s * 1e6:.0f} us for a small message, {speed / 1e9:.2f} GB/s")
     if times:

@@ -96,7 +96,7 @@ def _links(report: Report) -> list[str]:
         return []
     rows = [("", *(str(id) for id in ids.values()))]
     for one in ids:
-        cells = []
+        cells: list[str] = []
         for other in ids:
             link = known.get((one, other)) or known.get((other, one))
             cells.append("X" if one == other else "-" if link is None else _link(link.nvlinks, link.distance))

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 
 from mpi_runtime.errors import LaunchError
 
@@ -52,6 +52,8 @@ def help_text() -> str:
 
 def version(words: Sequence[str]) -> int:
     """Print the versions that a report of a problem should name."""
+    from importlib import metadata  # not at the top: with it come 44 modules, and each worker loads this one
+
     from mpi_runtime.cli.run import find_launcher
 
     try:

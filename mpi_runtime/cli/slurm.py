@@ -98,7 +98,8 @@ def _follow(job: str) -> int:
     try:
         return jobs.follow(job)
     except KeyboardInterrupt:
-        print(f"\nmpi-runtime: job {job} goes on; to end it: scancel {job}", file=sys.stderr)
+        print(f"\nmpi-runtime: job {job} goes on", file=sys.stderr)
+        print(f"  how it stands: mpi-runtime status {job}; to end it: scancel {job}", file=sys.stderr)
         return _INTERRUPTED
 
 

@@ -286,26 +286,28 @@ class ClientArena:
         self._views: dict[int, weakref.ref[object]] = {}
         _client_arenas.add(self)
 
-    def write(self, region: int, offset: int, parts: Iterable[tuple[int, Buffer]]) -> None:
+    def write(self, region: int, offset: int, size: int, parts: Iterable[tuple[int, Buffer]]) -> None:
         """Copy buffers into an extent.
 
         Args:
             region: index of the rank that allocated it among the ranks of the host.
             offset: where the extent starts in the region, in bytes.
-            parts: contiguous buffers, each with its position in the extent in bytes.
+            size: its length in bytes.
+            parts: contiguous buffers, each with its position in the extent in bytes. Each is copied before the next is
+                asked for.
 
         Raises:
-            ValueError: a part does not lie in the region.
+            ValueError: a part does not lie in the extent, or that not in the region.
         """
         window = self._window(self._writers, region, mmap.ACCESS_WRITE)
-        buffers = [(position, memoryview(part).cast("B")) for position, part in parts if memoryview(part).nbytes]
-        if not buffers:
-            return
-        first = min(position for position, _ in buffers)
-        size = max(position + len(buffer) for position, buffer in buffers) - first
-        mapping, at = window.locate(offset + first, size)
-        for position, buffer in buffers:
-            _copy(mapping, at + position - first, buffer, window.touched)
+        mapping, start = window.locate(offset, size)
+        for position, part in parts:
+            if not memoryview(part).nbytes:
+                continue  # of which no view as bytes can be made
+            buffer = memoryview(part).cast("B")
+            if not 0 <= position <= size - len(buffer):
+                raise ValueError(f"{len(buffer)} bytes at {position} do not lie in an extent of {size} bytes")
+            _copy(mapping, start + position, buffer, window.touched)
 
     def read(self, region: int, offset: int, size: int, on_release: Callable[[], None]) -> memoryview:
         """A read-only view of an object, without a copy.

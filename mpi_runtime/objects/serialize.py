@@ -13,11 +13,15 @@ from __future__ import annotations
 import io
 import pickle
 import struct
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from mpi_runtime import errors
 from mpi_runtime.refs import Collecting
+
+if TYPE_CHECKING:
+    from mpi_runtime.objects.device_arrays import OnDevice
 
 ALIGNMENT = 64
 _HEAD = struct.Struct("<B3xIQ")
@@ -27,6 +31,10 @@ _PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
 _PLAIN_ITEMS_MAX = 16
 _REFUSALS = (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError, NotImplementedError)
 
+_modules = sys.modules
+_device_arrays: Any = None
+"""The module, from when it is of use: an import costs each time."""
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -35,8 +43,8 @@ class Serialized(NamedTuple):
 
     data: bytes
     """The pickle."""
-    buffers: list[memoryview]
-    """Large contiguous parts, not copied."""
+    buffers: list[memoryview | OnDevice]
+    """Large contiguous parts, not copied; those on a device are when `parts` comes to them."""
     refs: list[bytes]
     """References inside the value."""
 
@@ -47,7 +55,7 @@ class Serialized(NamedTuple):
         return _layout(self)[-1]
 
     def parts(self) -> Iterator[tuple[int, Buffer]]:
-        """The pieces of the whole, each with its position."""
+        """The pieces of the whole, each with its position; each is good until the next is asked for."""
         if not self.buffers:
             yield 0, self.data
             return
@@ -65,6 +73,20 @@ class Serialized(NamedTuple):
         for position, part in self.parts():
             whole[position : position + len(part)] = part
         return bytes(whole)
+
+
+class _PartlyOnDevice(Serialized):
+    """One with bytes that are copied from a device when it is their turn."""
+
+    def parts(self) -> Iterator[tuple[int, Buffer]]:
+        for position, part in super().parts():
+            if not isinstance(part, bytearray):  # nothing else is one
+                yield position, part
+                continue
+            at = position
+            for piece in cast("OnDevice", part).pieces():
+                yield at, piece
+                at += len(piece)
 
 
 def _layout(value: Serialized) -> list[int]:
@@ -107,10 +129,14 @@ def dumps_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) ->
     return _dumps_any((args, kwargs), what)
 
 
-def _dumps_any(value: object, what: str) -> Serialized:
-    import cloudpickle
+def _dumps_any(value: object, what: str, pickler: Callable[..., pickle.Pickler] | None = None) -> Serialized:
+    if pickler is None:
+        if "cupy" in _modules or "torch" in _modules:
+            return _dumps_with_devices(value, what)
+        import cloudpickle
 
-    buffers: list[memoryview] = []
+        pickler = cloudpickle.Pickler
+    buffers: list[Any] = []
 
     def beside(buffer: pickle.PickleBuffer) -> bool:
         try:
@@ -123,7 +149,7 @@ def _dumps_any(value: object, what: str) -> Serialized:
     file = io.BytesIO()
     with Collecting() as refs:
         try:
-            cloudpickle.Pickler(file, protocol=5, buffer_callback=beside).dump(value)
+            pickler(file, protocol=5, buffer_callback=beside).dump(value)
         except _REFUSALS as error:
             raise TypeError(
                 f"cannot serialise {what} of type {type(value).__name__}: {error}. Locks, open files, sockets and the "
@@ -132,16 +158,35 @@ def _dumps_any(value: object, what: str) -> Serialized:
     return Serialized(file.getvalue(), buffers, list(dict.fromkeys(refs)))
 
 
-def loads(data: Buffer) -> Any:
+def _dumps_with_devices(value: object, what: str) -> Serialized:
+    global _device_arrays
+    if _device_arrays is None:
+        from mpi_runtime.objects import device_arrays as _device_arrays
+    try:
+        found = _dumps_any(value, what, _device_arrays.Pickler)
+    except TypeError:
+        found = None
+    if found is None:  # not above: its error is no consequence of the first
+        found = _dumps_any(value, what, _device_arrays.LastPickler)
+    buffers = _device_arrays.resolve(found.buffers)
+    return found if buffers is None else _PartlyOnDevice(found.data, buffers, found.refs)
+
+
+def loads(data: Buffer, read: Callable[..., Any] = pickle.loads) -> Any:
     """The value; its arrays are read-only views of `data` and keep that alive.
+
+    Args:
+        data: as `Serialized.parts` gives it.
+        read: makes values of pickles: `loads_on_host` has arrays of numpy in the place of those of GPUs.
 
     Raises:
         DeviceUnavailableError: it holds an array of a GPU, and there is none for this process.
+        TypeError: with `loads_on_host`, if numpy has no such type of elements.
         Exception: whatever the value's classes raise.
     """
     try:
         if data[0] != _BUFFERS:
-            return pickle.loads(data)
+            return read(data)
         whole = memoryview(data).toreadonly()
         _, count, pickle_length = _HEAD.unpack_from(whole)
         lengths = struct.unpack_from(f"<{count}Q", whole, _HEAD.size)
@@ -152,7 +197,7 @@ def loads(data: Buffer) -> Any:
             at += -at % ALIGNMENT
             buffers.append(whole[at : at + length])
             at += length
-        return pickle.loads(whole[start : start + pickle_length], buffers=buffers)
+        return read(whole[start : start + pickle_length], buffers=buffers)
     except Exception as error:
         if errors.is_about_device(error):
             raise errors.DeviceUnavailableError(
@@ -161,6 +206,13 @@ def loads(data: Buffer) -> Any:
                 "task with num_gpus."
             ) from error
         raise
+
+
+def loads_on_host(data: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
+    """As `pickle.loads`, with arrays of numpy in the place of those of GPUs."""
+    from mpi_runtime.objects import device_arrays
+
+    return device_arrays.loads_on_host(data, buffers)
 
 
 class Slot(NamedTuple):

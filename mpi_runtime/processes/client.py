@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pickle
 import socket
 import threading
 import time
@@ -110,8 +111,6 @@ class Client:
         self._closed = ""
         self.has_ended = False
         """Whether the job was shut down: its references are worth nothing any more."""
-        self.naming = threading.Lock()
-        """Held from the claim of an actor's name to its creation: of two threads that want it one is the first."""
         self._scope = Scope(b"driver")
         self.streams = Streams(self)
         self._kept: list[ObjectRef[Any]] = []
@@ -250,11 +249,20 @@ class Client:
         self.outbox.post(call)
         return ActorRef(call.id, self)
 
-    def claim_name(self, namespace: str, name: str, actor: bytes, handle: bytes, detached: bool) -> tuple[bytes, bytes]:
-        """Ask for a name for an actor that is about to be created; whose it is now: that actor's id and handle."""
+    def submit_named(
+        self, creation: Call, namespace: str, name: str, handle: bytes, detached: bool
+    ) -> tuple[ActorRef, bytes, bytes]:
+        """Send the creation of an actor with a name.
+
+        Returns:
+            The new actor, and id and handle of the one that has the name: this one, or one that was there before, and
+            then the creation counts for nothing.
+        """
         request = next(self._requests)
-        self.outbox.post(Named(request, namespace, name, actor, handle, detached))
-        return msgspec.msgpack.decode(self._answer(request), type=tuple[bytes, bytes])
+        self.counts[creation.id] = 1
+        ref = ActorRef(creation.id, self)
+        self.outbox.post(Named(request, namespace, name, handle, detached, creation))
+        return ref, *msgspec.msgpack.decode(self._answer(request), type=tuple[bytes, bytes])
 
     def own_ref(self, id: bytes) -> ObjectRef[Any]:
         """The first reference to an object that is about to be made under this id."""
@@ -314,7 +322,7 @@ class Client:
         if reply.offset < 0:
             raise errors.ObjectStoreFullError(reply.reason)
         try:
-            self._arena.write(self._regions[reply.rank], reply.offset, serialized.parts())
+            self._arena.write(self._regions[reply.rank], reply.offset, size, serialized.parts())
         except BaseException:
             self.outbox.send_local(Abandon(reply.offset))
             raise
@@ -337,18 +345,18 @@ class Client:
             raise
         return values
 
-    def load(self, entry: Entry) -> Any:
-        """The value that a message brought.
+    def load(self, entry: Entry, read: Callable[..., Any] = pickle.loads) -> Any:
+        """The value that a message brought. `read`: see `serialize.loads`.
 
         Raises:
             MpiRuntimeError: the object is an error; a `TaskError` is an instance of the user's class too.
         """
         if type(entry) is Ready:
-            return serialize.loads(entry.data)
+            return serialize.loads(entry.data, read)
         if isinstance(entry, ReadyStored):
             if entry.is_error:
                 raise errors.from_bytes(self._view(entry))
-            return serialize.loads(self._view(entry))
+            return serialize.loads(self._view(entry), read)
         if isinstance(entry, ReadyError):
             raise errors.from_bytes(entry.data)
         assert isinstance(entry, ReadyFailed), f"{entry} is no value"

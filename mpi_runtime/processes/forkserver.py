@@ -22,6 +22,7 @@ import signal
 import socket
 import sys
 import time
+import types
 from collections.abc import Callable, Container, Mapping, Sequence
 from importlib.machinery import PathFinder
 from typing import NamedTuple, NoReturn
@@ -164,7 +165,7 @@ class Forkserver:
         if isinstance(request, Setup):
             self._setup = request
             self._arena = descriptors[0]
-            _load(request.preload)
+            make_ready(request.preload)
             self._shadowed = shadowed(request.path[0], self._at_start) if request.path else []
             scratch.clean(request.scratch)
         elif isinstance(request, Fork):
@@ -361,6 +362,11 @@ class Handle(NamedTuple):
     wait: Callable[[], int]
     """Waits for its end; its exit code, or the number of the signal that ended it, negative."""
 
+    def end(self) -> None:
+        """End it: it kills all executors when our end closes."""
+        self.socket.close()
+        self.wait()
+
 
 def start(environment: Mapping[str, str], path: Sequence[str]) -> Handle:
     """Start a forkserver in a new interpreter.
@@ -378,11 +384,12 @@ def start(environment: Mapping[str, str], path: Sequence[str]) -> Handle:
     return Handle(ours, process.wait)
 
 
-def fork(at_start: Container[str]) -> Handle:
+def fork(at_start: Container[str], preload: bool = True) -> Handle:
     """Start a forkserver as a copy of this process, which has done nothing yet: half the time of a new interpreter.
 
     Args:
         at_start: see `main`.
+        preload: whether it loads what executors need at once, or when its agent has a first executor forked.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
@@ -393,30 +400,40 @@ def fork(at_start: Container[str]) -> Handle:
                 if int(name) > 2 and int(name) != theirs.fileno():
                     with contextlib.suppress(OSError):  # the one that lists them
                         os.close(int(name))
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # launchers may give all ranks their own
+            os.closerange(3, theirs.fileno())
+            sys.modules["__main__"] = types.ModuleType("__main__")  # not ours: it is to be the program's
             configuration.leave_launcher()
-            main(theirs.detach(), at_start)
+            main(theirs.detach(), at_start, preload)
         finally:
             os._exit(1)
     theirs.close()
     return Handle(ours, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
-def main(descriptor: int, at_start: Container[str]) -> None:
+def main(descriptor: int, at_start: Container[str], preload: bool = True) -> None:
     """Be the forkserver of the agent at the other end of this descriptor.
 
     Args:
         descriptor: a socket.
         at_start: names of the modules that Python loads before it looks into the directory of any program.
+        preload: see `fork`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole foreground group; the driver decides
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # what a batch system announces is for the driver
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent's end decides
     name_process("mpi-rt-forksrv")
-    _load(PRELOADED)
+    if preload:
+        make_ready()
     gc.disable()
-    adopt_orphans()
     Forkserver(socket.socket(fileno=descriptor), at_start).run()
     os._exit(0)
+
+
+def make_ready(more: Sequence[str] = ()) -> None:
+    """Do what takes time before the first executor; what has been done already takes none."""
+    adopt_orphans()
+    _load([*PRELOADED, *more])
 
 
 def _load(modules: Sequence[str]) -> None:

@@ -152,7 +152,9 @@ class Head:
                 self._take(source, frame)
             soon = shorter(agent.turn(), self._printer.turn())
             effects = scheduler.decide(now_us())
-            if effects.clients or effects.ranks or effects.said:
+            for note in effects.notes:
+                self._printer.print(2, b"", f"mpi_runtime: {note}".encode())
+            if effects.clients or effects.ranks:
                 active = True
                 self._perform(effects)
             if active:
@@ -171,8 +173,6 @@ class Head:
 
     def _perform(self, effects: Effects) -> None:
         """First what ranks are to do, then what clients are told; all for one rank in one frame."""
-        for line in effects.said:
-            print(f"mpi_runtime: {line}", file=sys.stderr, flush=True)
         outgoing: dict[int, list[ToWorker]] = {}
         me = self._transport.rank
         for rank, rank_effects in effects.ranks.items():

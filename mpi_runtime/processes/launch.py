@@ -32,6 +32,10 @@ _TABLE = (
 )
 
 
+FIRST_WORKER = 1
+"""The rank on which the first call runs, where there are several."""
+
+
 class Launch(Struct, frozen=True):
     """How this process was started."""
 

@@ -23,6 +23,7 @@ from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
 from mpi_runtime.processes import forkserver, scratch
 from mpi_runtime.processes.devices import Gpus
+from mpi_runtime.processes.extents import Extents
 from mpi_runtime.processes.forkserver import Fork, Handle, Kill, Setup, kill_group
 from mpi_runtime.processes.lines import Lines
 from mpi_runtime.processes.poller import Poller
@@ -34,7 +35,6 @@ from mpi_runtime.transport.channel import LOCAL, Channel, ChannelClosedError, Fr
 from mpi_runtime.transport.messages import (
     Abandon,
     Allocate,
-    Allocated,
     Drained,
     Exit,
     FromExecutor,
@@ -42,10 +42,6 @@ from mpi_runtime.transport.messages import (
     Shutdown,
     WorkerToHead,
 )
-
-ALLOCATE_WAIT_S = 5.0
-"""How long an allocation may wait for others to be freed: references that are gone may not have been told yet."""
-ALLOCATE_RETRY_S = 0.01
 
 
 class AgentError(Exception):
@@ -71,8 +67,6 @@ class Hand:
         """Frames with calls that wait for that: ids that may still be started, number of calls, the frame."""
         self.is_doomed = False
         """It is being killed for a call that it may end before: nothing else may start."""
-        self.extents: dict[int, None] = {}
-        """Arena offsets given to it and not freed."""
         self.pid = 0
         self.outputs: list[Lines] = []
 
@@ -105,13 +99,10 @@ class NodeAgent:
         self._neighbours: list[int] = []
         """The ranks of this host, in the order of their regions."""
         self._arena: AgentArena
-        self._is_set_up = False
+        self._extents: Extents
         self._transfers: Transfers
+        self._is_set_up = False
         self._hands: dict[int, Hand] = {}
-        self._orphans: dict[int, dict[int, None]] = {}
-        """Extents that dead executors had and that were not freed, until the scheduler has said which to free."""
-        self._waiting: deque[tuple[float, int, Channel, Allocate]] = deque()
-        """Allocations that wait for room: until when, for which client."""
         self._forkserver: Handle | None = None
         self._forked = forked
         self._logs_paused = False
@@ -128,6 +119,7 @@ class NodeAgent:
         """Use this arena, and tell the forkserver what executors have in common."""
         self._arena = arena
         self._is_set_up = True
+        self._extents = Extents(arena, self._rank, self._now_s, self._send)
         self._transfers = Transfers(self._transport, arena)
         self._setup = (setup, [descriptor])
         self._ask_forkserver(*self._setup)
@@ -139,6 +131,7 @@ class NodeAgent:
         if self._forkserver is not None:
             return
         self._forkserver = self._forked or forkserver.start(self._environment, self._path)
+        self._forked = None
         self._poller.add(self._forkserver.socket, self._on_forkserver)
         if self._setup is not None:
             self._ask_forkserver(*self._setup)
@@ -193,7 +186,10 @@ class NodeAgent:
             elif isinstance(effect, Cancel):
                 self._cancel(effect)
             elif isinstance(effect, Free):
-                self._free(effect)
+                if effect.executor:
+                    self._extents.free_of(effect.executor, effect.offsets)
+                else:
+                    self._extents.free(effect.offsets)
             else:
                 self.fetch(effect)
 
@@ -230,7 +226,7 @@ class NodeAgent:
         if effect.force:
             self._kill(hand)
         else:
-            self._send(hand, codec.encode([Exit()]))
+            self._send(hand.channel, codec.encode([Exit()]))
 
     def _kill(self, hand: Hand) -> None:
         # The forkserver kills: only the parent knows that the number still belongs to the child.
@@ -254,12 +250,12 @@ class NodeAgent:
         hand.sent += count
         if len(ids) < count:
             hand.draining = True
-        self._send(hand, frame)
+        self._send(hand.channel, frame)
 
-    def _send(self, hand: Hand, frame: bytes) -> None:
-        hand.channel.send(frame)
-        if hand.channel.unsent_bytes:
-            self._poller.watch_unsent(hand.channel)
+    def _send(self, channel: Channel, frame: bytes) -> None:
+        channel.send(frame)
+        if channel.unsent_bytes:
+            self._poller.watch_unsent(channel)
 
     def _take_back(self, effect: TakeBack) -> None:
         hand = self._hands.get(effect.executor)
@@ -291,18 +287,6 @@ class NodeAgent:
         with contextlib.suppress(BlockingIOError):  # thousands are on their way, and it does not look
             os.write(hand.cancels, effect.id)
             self._ask_forkserver(Kill(hand.number, interrupt=True), [])
-
-    def _free(self, effect: Free) -> None:
-        offsets = effect.offsets
-        if effect.executor:
-            orphans = self._orphans.pop(effect.executor, {})
-            offsets = [offset for offset in offsets if offset in orphans]
-        for offset in offsets:
-            self._arena.free(offset)
-        for extents in (*self._orphans.values(), *(hand.extents for hand in self._hands.values())):
-            for offset in offsets:
-                extents.pop(offset, None)
-        self._serve_waiting()
 
     def fetch(self, effect: Fetch) -> None:
         """Bring a copy of an object here."""
@@ -342,10 +326,9 @@ class NodeAgent:
         """A client said something to its agent. Whether that was the end of the job."""
         for message in codec.to_agent.decode(frame):
             if isinstance(message, Allocate):
-                if not self._allocate(client, channel, message):
-                    self._waiting.append((self._now_s() + ALLOCATE_WAIT_S, client, channel, message))
+                self._extents.allocate(client, channel, message)
             elif isinstance(message, Abandon):
-                self._free(Free([message.offset]))
+                self._extents.free([message.offset])
             elif isinstance(message, Drained):
                 self._on_drained(self._hands[client], message.received)
             else:
@@ -360,30 +343,6 @@ class NodeAgent:
         while hand.held_back and not hand.draining:
             self._give(hand, *hand.held_back.popleft())
 
-    def _allocate(self, client: int, channel: Channel, request: Allocate, last: bool = False) -> bool:
-        """Answer a request for memory; not yet, if there may be room later."""
-        offset = self._arena.allocate(request.size)
-        if offset is None:
-            if not last and request.size <= self._arena.layout.capacity:
-                return False
-            answer = Allocated(request.request, self._rank, -1, self._arena.refusal(request.size))
-        else:
-            answer = Allocated(request.request, self._rank, offset)
-            if client in self._hands:
-                self._hands[client].extents[offset] = None
-        channel.send(codec.encode([answer]))
-        self._poller.watch_unsent(channel)
-        return True
-
-    def _serve_waiting(self) -> None:
-        """Answer the requests for memory that can be answered now, in order, and those that have waited too long."""
-        now = self._now_s()
-        while self._waiting:
-            until, client, channel, request = self._waiting[0]
-            if not self._allocate(client, channel, request, last=now >= until):
-                return
-            self._waiting.popleft()
-
     def turn(self) -> float | None:
         """What has to be done in each turn; how soon the next must come, in seconds."""
         if not self._is_set_up:
@@ -392,11 +351,8 @@ class NodeAgent:
             self._report(fetched)
         for region in self._arena.settle():
             self._transport.send(self._neighbours[region], codec.encode([]))  # it looks into the header when it wakes
-        if self._waiting:
-            self._serve_waiting()
-        if self._transfers.busy or self._arena.busy:
-            return 0.0
-        return ALLOCATE_RETRY_S if self._waiting else None  # another rank of the host may free: nobody tells us
+        retry_s = self._extents.serve_waiting()
+        return 0.0 if self._transfers.busy or self._arena.busy else retry_s
 
     # Ends
 
@@ -410,15 +366,13 @@ class NodeAgent:
         claimed = len(hand.ids) - unclaimed
         running = ids[claimed - 1] if claimed > 0 else b""
         self._forget(hand)
-        if hand.extents:
-            self._orphans[hand.number] = hand.extents
         self._report(
             ExecutorDied(
                 executor=hand.number,
                 running=running,
                 unstarted=[id for id in ids if id != running],
                 cause=describe_status(status),
-                extents=list(hand.extents),
+                extents=self._extents.of(hand.number),
             )
         )
 
@@ -426,13 +380,16 @@ class NodeAgent:
         """Leave no process: the forkserver kills all executors when our end closes."""
         if self._forkserver is not None:
             self._poller.remove(self._forkserver.socket)
-            self._forkserver.socket.close()
-            self._forkserver.wait()
+            self._forkserver.end()
             self._forkserver = None
             self._leave_scratch()
+        elif self._forked is not None:
+            self._forked.end()
+            self._forked = None
         for hand in list(self._hands.values()):
             self._forget(hand)
-        self._waiting.clear()
+        if self._is_set_up:
+            self._extents.drop_requests()
 
     def _leave_scratch(self) -> None:
         """The forkserver has removed the files of the job, unless it was killed."""
@@ -456,6 +413,7 @@ class NodeAgent:
         """An executor's process is gone: pass on what it still wrote, and close everything of it."""
         self._poller.remove(hand.channel)
         hand.channel.close()
+        self._extents.drop_requests(hand.number)
         os.close(hand.tokens)
         os.close(hand.cancels)
         for lines in hand.outputs:

@@ -123,8 +123,8 @@ class Rank:
 
 
 def _end_us() -> int:
-    """When the job's time ends, by the monotonic clock; 0: nobody says. Of batch systems only Slurm does."""
-    if not configuration.environment().get("SLURM_JOB_ID"):
+    """When the job's time ends, by the monotonic clock; 0: nobody says."""
+    if not any(map(configuration.environment().get, ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"))):
         return 0  # others need not load what reads it
     from mpi_runtime.slurm.walltime import end_time_at_start
 

@@ -6,8 +6,9 @@ ones) are subscribed to when somebody waits for them.
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpi_runtime import errors
@@ -57,8 +58,8 @@ class Waiting:
                 if message.id in watch.wanted:
                     watch.failed.append(message.id)
 
-    def get(self, ids: Sequence[bytes], timeout_s: float | None) -> list[Any]:
-        """The values, in order; waits for them.
+    def get(self, ids: Sequence[bytes], timeout_s: float | None, read: Callable[..., Any] = pickle.loads) -> list[Any]:
+        """The values, in order; waits for them. `read`: see `serialize.loads`.
 
         Raises:
             GetTimeoutError: not all were there in time.
@@ -74,7 +75,7 @@ class Waiting:
                 self._wait_for_values(missing, watch, timeout_s)
             finally:
                 self._watches.remove(watch)
-        return [self._client.load(values[id]) for id in ids]
+        return [self._client.load(values[id], read) for id in ids]
 
     def _wait_for_values(self, missing: list[bytes], watch: _Watch, timeout_s: float | None) -> None:
         at = 0

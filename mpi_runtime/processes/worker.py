@@ -21,7 +21,7 @@ from typing import NoReturn
 from mpi_runtime import config as configuration
 from mpi_runtime.processes.devices import Finder
 from mpi_runtime.processes.forkserver import Handle
-from mpi_runtime.processes.launch import Launch
+from mpi_runtime.processes.launch import FIRST_WORKER, Launch
 from mpi_runtime.processes.node_agent import AgentError, NodeAgent
 from mpi_runtime.processes.poller import Poller
 from mpi_runtime.processes.rank import Host, Rank, end_process, join, raise_descriptor_limit
@@ -33,7 +33,6 @@ HEAD = 0
 MEET_GRACE_S = 5.0
 """How much longer than the driver a worker waits for all ranks: the driver's error says more."""
 BLAME_S = 3.0
-FIRST_WORKER = 1
 
 
 class Worker:
@@ -143,16 +142,17 @@ def shorter(first: float | None, second: float | None) -> float | None:
     return first if second is None else min(first, second)
 
 
-def work(launch: Launch, start_timeout_s: float | None = None) -> NoReturn:
+def work(launch: Launch, start_timeout_s: float | None = None, forked: Handle | None = None) -> NoReturn:
     """Be the worker of this rank until the job ends; then end the process.
 
     Args:
         launch: how it was started.
         start_timeout_s: how long to wait for the other ranks, in seconds; None for ever.
+        forked: a forkserver for its executors, if there is one already.
     """
     code = 1
     try:
-        _work(launch, start_timeout_s)
+        _work(launch, start_timeout_s, forked)
         code = 0
     except (AgentError, TransportError) as error:
         print(f"mpi_runtime: rank {launch.rank}: {error}", file=sys.stderr)
@@ -162,13 +162,13 @@ def work(launch: Launch, start_timeout_s: float | None = None) -> NoReturn:
         end_process(code)
 
 
-def _work(launch: Launch, start_timeout_s: float | None) -> None:
+def _work(launch: Launch, start_timeout_s: float | None, forked: Handle | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher and the driver; they decide
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # launchers hand it on to all; it is for the driver
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever the program has set: it does not run here
     raise_descriptor_limit()
     poller = Poller()
-    agent = new_agent(poller, lambda message: worker.report(message), sys.path)
+    agent = new_agent(poller, lambda message: worker.report(message), sys.path, forked)
     finder = Finder(sys.path)
     if launch.rank == FIRST_WORKER:
         agent.start_forkserver()  # the first call will run here; it comes up while MPI does

@@ -5,9 +5,8 @@ two ranks that fill each other's queues would wait for ever. They are received b
 a large one arrives in the background (its sender may be at work elsewhere), and later frames of the same rank wait
 for it, to keep the order.
 
-**Bulk data** go in chunks, from and into the memory of the caller, a few chunks in flight: a count over 2**31 fails
-on Open MPI, and an MPI library that copies a whole message within one call would keep the rank from answering. The
-figures below were measured by `benchmarks/transport.py`.
+**Bulk data** go in chunks (`bulk.py`), from and into the memory of the caller. The figures below were measured by
+`benchmarks/transport.py`.
 
 **Waiting.** MPI cannot be waited for together with sockets, only polled. Within a host, `doorbell.py` makes a sleep
 of any length possible. A probe may look first and only then fetch what has come (Open MPI's does), so "nothing there"
@@ -42,6 +41,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpi_runtime.transport.base import Buffer, Transfer, TransportError
+from mpi_runtime.transport.bulk import Bulk
 from mpi_runtime.transport.doorbell import NAME_BYTES, Doorbell
 
 if TYPE_CHECKING:
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
 
 FRAME_BYTES_MAX = 1 << 30
 """Far below the 2**31 at which Open MPI fails; whatever is that large should have travelled as bulk data."""
-CHUNK_BYTES = 16 << 20
-WINDOW = 2
-"""Chunks in flight for each transfer."""
 BACKGROUND_BYTES = 4096
 """Frames above this size may need their sender's help to arrive (MPI's rendezvous): received in the background."""
 FRAMES_PER_RECEIVE = 256
@@ -147,58 +144,6 @@ def _start_mpi(beside_user_mpi: bool) -> ModuleType:
             "runtime has started"
         )
     return MPI
-
-
-class _Bulk:
-    """A transfer in chunks: a few requests in flight, in order."""
-
-    __slots__ = ("_active", "_at", "_buffer", "_owner", "_peer", "_requests", "_start")
-
-    def __init__(self, owner: MpiTransport, peer: int, buffer: memoryview, start: Callable[[memoryview], MPI.Request]):
-        self._owner = owner
-        self._peer = peer
-        self._buffer = buffer
-        self._start = start
-        self._at = 0
-        self._requests: deque[MPI.Request] = deque()
-        self._active = True
-        owner.transfers_active += 1
-        # An empty buffer travels as one empty message: to have received means that the other side has sent.
-        self._post()
-        while len(self._requests) < WINDOW and self._at < len(buffer):
-            self._post()
-
-    def _post(self) -> None:
-        chunk = self._buffer[self._at : self._at + CHUNK_BYTES]
-        self._at += len(chunk)
-        try:
-            self._requests.append(self._start(chunk))
-        except self._owner.mpi_error as error:
-            raise self._failed(error) from error
-
-    def _failed(self, error: Any) -> TransportError:
-        self._active = False
-        self._owner.transfers_active -= 1
-        return self._owner.translate(error, "move bulk data", self._peer)
-
-    def done(self) -> bool:
-        """See `Transfer.done`."""
-        if not self._active:
-            return True
-        requests = self._requests
-        try:
-            while requests and requests[0].Test():
-                self._owner.flowed_at = time.monotonic()
-                requests.popleft()
-                if self._at < len(self._buffer):
-                    self._post()
-        except self._owner.mpi_error as error:
-            raise self._failed(error) from error
-        if requests:
-            return False
-        self._active = False
-        self._owner.transfers_active -= 1
-        return True
 
 
 class MpiTransport:
@@ -353,12 +298,12 @@ class MpiTransport:
     def send_bulk(self, rank: int, tag: int, buffer: Buffer) -> Transfer:
         """See `Transport.send_bulk`."""
         data = memoryview(buffer).cast("B")
-        return _Bulk(self, rank, data, lambda chunk: self._comm.Isend(chunk, rank, _BULK_TAG + tag))
+        return Bulk(self, rank, data, lambda chunk: self._comm.Isend(chunk, rank, _BULK_TAG + tag))
 
     def receive_bulk(self, rank: int, tag: int, buffer: memoryview) -> Transfer:
         """See `Transport.receive_bulk`."""
         data = buffer.cast("B")
-        return _Bulk(self, rank, data, lambda chunk: self._comm.Irecv(chunk, rank, _BULK_TAG + tag))
+        return Bulk(self, rank, data, lambda chunk: self._comm.Irecv(chunk, rank, _BULK_TAG + tag))
 
     @property
     def busy(self) -> bool:

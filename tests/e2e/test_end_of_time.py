@@ -1,6 +1,7 @@
 """A job whose time ends: what cannot finish before is not started, and says why; the rest runs."""
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -32,15 +33,98 @@ def known(in_s: float) -> dict[str, str | None]:
 
 
 def test_what_takes_too_long_waits_and_the_rest_runs() -> None:
-    lines = run_program(APP, env=known(600)).expect(0).stdout.splitlines()
+    completed = run_program(APP, env=known(600)).expect(0)
+    lines = completed.stdout.splitlines()
     assert lines[0] == "[0, 1, 2] long"
     assert lines[1].startswith("0 ")
     assert "It is not started: it may take 3600 s (its time_limit), and the job's time ends in " in lines[1]
+    (note,) = completed.stderr.splitlines()
+    said = (
+        "calls of long, each of which may take 3600 s (its time_limit), are not started any more: the job's time ends"
+    )
+    assert note.startswith(f"mpi_runtime: {said}")
 
 
 def test_an_end_far_off_is_none() -> None:
     lines = run_program(APP + "print(ray.get(late))", env=known(7200)).expect(0).stdout.splitlines()
     assert lines[-1] == "['long', 'long', 'long']"
+
+
+def test_what_pbs_answers_counts_too(tmp_path: Path) -> None:
+    (tmp_path / "qstat").write_text(
+        "#!/bin/sh\necho 'Job Id: 5.head'\n"
+        "echo '    Resource_List.walltime = 00:30:00'\necho '    resources_used.walltime = 00:20:00'\n"
+    )
+    (tmp_path / "qstat").chmod(0o755)
+    own = {"SLURM_JOB_ID": None, "PBS_JOBID": "5.head", "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    assert "It is not started: it may take 3600 s" in run_program(APP, env=own).expect(0).stdout
+
+
+ACTORS = """
+import mpi_runtime as ray
+
+ray.init(num_cpus=2)
+
+@ray.remote
+class Model:
+    @ray.method(time_limit=3600)
+    def train(self):
+        return "trained"
+
+    def look(self):
+        return "looked"
+
+@ray.remote
+def look(model):
+    return ray.get(model.look.remote())
+
+model = Model.remote()
+late = [model.train.remote() for _ in range(3)]
+behind = model.look.remote()
+print(ray.get(look.remote(model)), len(ray.wait([*late, behind], num_returns=4, timeout=0.2)[0]), flush=True)
+print(ray.explain(late[0]), ray.explain(behind), sep="\\n", flush=True)
+for ref in late:
+    ray.cancel(ref)
+print(ray.get(behind), ray.get(model.train.options(time_limit=60).remote()), flush=True)
+late = model.train.remote()
+del model
+"""
+
+
+def test_calls_of_actors_wait_with_those_behind_them() -> None:
+    """And an actor that waits with one that nobody can call any more does not keep the job alive."""
+    completed = run_program(ACTORS, env=known(600)).expect(0)
+    lines = completed.stdout.splitlines()
+    assert lines[0] == "looked 0"
+    assert "It is not started: it may take 3600 s (its time_limit), and the job's time ends in " in lines[1]
+    assert "It comes after a call of Model.train by the same caller. Of that: It is not started: " in lines[2]
+    assert lines[3] == "looked trained"
+    assert completed.stderr.count("are not started any more") == len(completed.stderr.splitlines()) == 1
+
+
+CHUNKS = """
+import mpi_runtime as ray
+
+ray.init(num_cpus=2)
+
+@ray.remote(time_limit=100)
+def fit(i):
+    return i
+
+print(sum(fit.map(range(1000)).get()), fit.map(range(10), chunk=2).get(), flush=True)
+results = fit.map(range(10), chunk=8)
+print(results[8:], flush=True)
+try:
+    print(results.get(timeout=0.3))
+except ray.errors.GetTimeoutError:
+    print("the others wait")
+"""
+
+
+def test_the_calls_of_a_chunk_take_so_many_times_the_limit() -> None:
+    """With a number of one's own. Else a chunk hands the rest on, and takes no longer than a call."""
+    lines = run_program(CHUNKS, env=known(600)).expect(0).stdout.splitlines()
+    assert lines == ["499500 [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]", "[8, 9]", "the others wait"]
 
 
 @pytest.mark.mpi

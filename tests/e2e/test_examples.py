@@ -64,9 +64,14 @@ LINES = {
     ],
     "gpu_matmul": [
         r"\d GPU\(s\) of types \[.*\]; tasks compute with numpy",
-        r"1024 x 1024 in 16 tiles: [\d.]+ TFLOP/s, the copies included",
-        r"40 small products on shares, sum of all 26352\d\d",
-        r"actor 1 with GPU \[\d?\]: 5 batches",
+        r"1024 x 1024 in 4 tiles: [\d.]+ TFLOP/s, the copies included",
+        r"the product is right",
+        r"40 small products on shares: 40 on CPUs",
+    ],
+    "gpu_actors": [
+        r"0 GPU\(s\); a product in parts on CPUs, with numpy",
+        r"30 batches, at most 4 of them in flight",
+        r"  \d+ on CPUs, process \d+\n  \d+ on CPUs, process \d+",
     ],
     "demo": [
         r"started in [\d.]+ s",

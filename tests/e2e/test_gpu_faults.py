@@ -1,7 +1,7 @@
 """What becomes of calls, processes and devices when CUDA fails.
 
 The machines are described (`tests/fake_nvml`), the errors are raised by stand-ins that have nothing but them
-(`tests/fake_cuda`); all else is real.
+(`tests/fake_errors`); all else is real.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.helpers import ROOT, Completed, run_program
 
 BEGIN = f"""
 import json, os, sys, time
-sys.path.append({str(ROOT / "tests" / "fake_cuda")!r})
+sys.path.append({str(ROOT / "tests" / "fake_errors")!r})
 import mpi_runtime as ray
 from cupy.cuda.memory import OutOfMemoryError
 from cupy_backends.cuda.api.runtime import CUDARuntimeError

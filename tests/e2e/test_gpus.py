@@ -6,17 +6,15 @@ The machines are described (`tests/fake_nvml`), all else is real: helper process
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.fake_nvml import machines
-from tests.fake_nvml.machines import a100x4, h100x8, no_driver, shown, v100_pairs
-from tests.helpers import ROOT, Completed, run_program
-from tests.hosts.lab import Lab, lab, missing
+from tests.fake_nvml.machines import a100x4, h100x8, no_driver, shown, shown_on_hosts, v100_pairs
+from tests.helpers import Completed, run_program
+from tests.hosts.lab import Lab
 
 WAYS = [None, pytest.param("openmpi", marks=pytest.mark.mpi), pytest.param("mpich", marks=pytest.mark.mpi)]
 
@@ -334,14 +332,8 @@ except ray.errors.GpuDiscoveryError as error:
 @pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
 def test_a_mixed_pair_of_nodes(mpi: str, two_hosts: Lab) -> None:
     """host1 has eight H100, host2 four A100: types and numbers send calls where they can run."""
-    described = {"host1": shown(h100x8()), "host2": shown(a100x4())}
-    by_host = {
-        host: {name: value for name, value in variables.items() if value is not None and name != "PYTHONPATH"}
-        for host, variables in described.items()
-    }
     source = (
-        f"import os, sys\nos.environ.update({by_host!r}[os.uname().nodename])\n"
-        f"sys.path.insert(1, {str(Path(machines.__file__).parent)!r})\n"
+        shown_on_hosts({"host1": h100x8(), "host2": a100x4()})
         + BEGIN
         + """
 ray.init(num_cpus=2)
@@ -367,25 +359,6 @@ print("done")
     assert completed.stdout == "done\n"
 
 
-@pytest.fixture(scope="module")
-def two_hosts() -> Iterator[Lab]:
-    if reason := missing():
-        pytest.skip(reason)
-    with lab(2) as found:
-        yield found
-
-
-@pytest.mark.mpi
-def test_the_example_gives_gpus_to_its_tasks() -> None:
-    """Without cupy: what it computes is told from the GPUs that it is given."""
-    example = ROOT / "examples" / "gpu_matmul.py"
-    done = run_program(example, ranks=3, mpi="openmpi", env=shown(a100x4())).expect(0)
-    assert done.stdout.startswith("4 GPU(s) of types ['A100', 'A100-40G']; tasks compute with numpy\n")
-    assert re.search(r"^actor 0 with GPU \[[0-3]\]: 5 batches$", done.stdout, re.MULTILINE)
-    assert re.search(r"^an actor with two GPUs has \[[0-3], [0-3]\]$", done.stdout, re.MULTILINE)
-    assert done.stderr == ""
-
-
 def test_a_value_that_only_a_gpu_can_hold() -> None:
     """cupy is not installed here: what it pickles cannot be read, which is said in words where it is asked for."""
     run(
@@ -406,20 +379,6 @@ fails(ray.errors.DeviceUnavailableError, "x.get() with cupy", ray.get, use.remot
 
 def no_gpus() -> machines.Machine:
     return {"gpus": []}
-
-
-def test_the_benchmark_says_what_it_skips() -> None:
-    """Its logic, with numpy; the figures mean nothing here."""
-    benchmark = ROOT / "benchmarks" / "gpu_matmul.py"
-    done = run_program(benchmark, "--quick", env=shown(v100_pairs())).expect(0)
-    lines = done.stdout.splitlines()
-    assert lines[0].startswith("skipped: cupy.")
-    assert lines[2].split()[:2] == ["64", "float32"]
-    assert lines[3].startswith("cold executor: ")
-    assert [line.split()[0] for line in lines[4:]] == ["1", "2"]
-    none = run_program(benchmark, "--quick", env=shown({"gpus": []})).expect(0)
-    assert none.stdout.startswith("skipped: GPUs.")
-    assert none.stdout.endswith("skipped: shares of a GPU\n")
 
 
 @pytest.mark.mpi

@@ -1,5 +1,6 @@
 """Every way to start a program: with and without a launcher, as a file, a string, a stream, a session of a person."""
 
+import json
 import os
 import pty
 import select
@@ -37,6 +38,30 @@ assert [value for value, _ in results] == [i * i for i in range(20)]
 assert os.getpid() not in [pid for _, pid in results]
 counter = Counter.remote()
 print(f"counted {ray.get([counter.add.remote(i) for i in range(5)])} with {sys.argv}", flush=True)
+"""
+# What a task finds around itself; but for where the program lies, which differs from run to run.
+SURROUNDINGS = """
+import json, os, resource, signal, sys, threading
+import mpi_runtime as ray
+
+ray.init()
+
+@ray.remote
+def surroundings():
+    links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    return {
+        "stdin": os.readlink("/proc/self/fd/0"),
+        "descriptors": sorted(os.readlink(link).split(":")[0] for link in links if os.path.lexists(link)),
+        "main": hasattr(sys.modules["__main__"], "__file__"),
+        "launcher": [name for name in os.environ if name.endswith("_RANK") or name == "PMI_FD"],
+        "signals": [str(signal.getsignal(number)).partition(" at ")[0] for number in signal.valid_signals()],
+        "blocked": list(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+        "threads": threading.active_count(),
+        "path": sys.path[1:],
+        "limit": resource.getrlimit(resource.RLIMIT_NOFILE),
+    }
+
+print(json.dumps(ray.get(surroundings.remote())))
 """
 COUNTED = "counted [0, 1, 3, 6, 10] with "
 
@@ -240,6 +265,16 @@ def test_ranks_above_0_never_see_the_program(mpi: str, app: Path) -> None:
     completed = run_program(app, "-x", "y", ranks=3, mpi=mpi, options=["-m", "mpi_runtime"]).expect()
     assert completed.stdout == f"this is run\n{COUNTED}{[str(app), '-x', 'y']}\n"
     assert completed.stderr == ""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", MPIS)
+def test_tasks_find_the_same_in_a_fork_of_the_worker(mpi: str) -> None:
+    """With `-m mpi_runtime` executors descend from a copy of the worker: nothing of the worker's is left to them."""
+    found = [run_program(SURROUNDINGS, ranks=3, mpi=mpi, options=way).expect() for way in ([], ["-m", "mpi_runtime"])]
+    first, second = (json.loads(completed.stdout) for completed in found)
+    assert first == second
+    assert (first["stdin"], first["threads"], first["launcher"]) == ("/dev/null", 1, [])
 
 
 @pytest.mark.mpi

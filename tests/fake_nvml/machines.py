@@ -83,6 +83,18 @@ def shown(machine: Machine, **variables: str) -> dict[str, str | None]:
     }
 
 
+def shown_on_hosts(described: dict[str, Machine]) -> str:
+    """The first lines of a program that finds another machine on each host."""
+    by_host = {
+        host: {name: value for name, value in shown(machine).items() if value is not None and name != "PYTHONPATH"}
+        for host, machine in described.items()
+    }
+    return (
+        f"import os, sys\nos.environ.update({by_host!r}[os.uname().nodename])\n"
+        f"sys.path.insert(1, {str(Path(__file__).parent)!r})\n"
+    )
+
+
 def real_pynvml() -> str:
     """Where pynvml is: one file, without anything compiled, so that other interpreters can load it too."""
     spec = importlib.util.find_spec("pynvml")

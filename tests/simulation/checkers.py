@@ -35,6 +35,7 @@ from tests.simulation.processes import CANCELLED, TAINT, spec_of
 from tests.simulation.require import require
 from tests.simulation.scope import Scope
 from tests.simulation.steps import ACTOR, METHOD, STREAMING, TASK, Function, MakeGroup, Workload
+from tests.simulation.times import Times
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class Checker:
         self.places = Places()
         self.cancels = Cancels(self)
         self.items = Items(self)
+        self.times = Times(self)
         self.hosts: dict[int, Host] = {}
         for event in joined:
             host = self.hosts.setdefault(event.host, Host())
@@ -253,8 +255,8 @@ class Checker:
         """The head says this of GPUs, and has decided."""
         for line in lines:
             found = re.search(r"(GPU-\d+-\d+)\) quarantined", line)
-            require(found, f"the head says {line!r}")
-            assert found is not None
+            if found is None:
+                continue
             self.world.counters["quarantines"] += 1
             self._cards_of(found[1]).out.add(found[1])
         for host in self.hosts.values():
@@ -296,13 +298,6 @@ class Checker:
 
     # What executors do
 
-    def sent_in_time(self, calls: Sequence[Call]) -> None:
-        """The head gives calls to an executor: they can end before the job does, as far as they have said."""
-        now, end_us = self.world.now, self.world.options.end_us
-        for call in calls if now < end_us else ():
-            late = now + self.function_of(call.id).time_limit_us > end_us
-            require(not late, f"call {call.id.hex()} is sent at {now}, and cannot end in time")
-
     def started(self, executor: Executor, call: Call, caller: int, order: int) -> None:
         """An executor runs a call."""
         function = self.function_of(call.id)
@@ -326,6 +321,7 @@ class Checker:
         require(may_be, f"{name} is run {runs}, but says attempt {call.attempt}")
         require(most < 0 or call.attempt <= most + unpaid, f"{name} is attempt {call.attempt} of {most + 1}")
         self.cancels.started(call.id)
+        self.times.started(call)
         if function.num_returns == STREAMING:
             self.items.started(call.id)
         self.world.counters["runs"] += 1

@@ -74,6 +74,8 @@ class Options:
 
     end_us: int = 0
     """When the job's time ends, and it is put off; 0: never. Some calls say then that they take long."""
+    long_us: int = 10_000_000
+    """Calls of functions that have been measured to take longer are compared with that: a limit of the scheduler."""
 
     # Faults
     duplicates: float = 0.0
@@ -109,6 +111,7 @@ def random_options(seed: int) -> Options:
     """A small world drawn from the seed."""
     rng = random.Random(seed * 7919 + 1)
     kinds = random.Random(seed * 6007 + 5)
+    ends = random.Random(seed * 5003 + 7)
     concurrent = kinds.random() < 0.5
     shapes = [_random_shape(rng) for _ in range(rng.choice((1, 1, 2, 3, 5)))]
     cards, modes = random.Random(seed * 6151 + 3), random.Random(seed * 5003 + 11)
@@ -130,6 +133,8 @@ def random_options(seed: int) -> Options:
         actor_calls_max=kinds.choice((256, 256, 2, 4)),
         streams=kinds.random() < 0.5,
         cancels=kinds.choice((0.0, 0.0, 0.1, 0.4)),
+        end_us=ends.choice((0, 0, 0, 0, 0, 15_000, 60_000, 200_000)),
+        long_us=ends.choice((10_000_000, 5000, 500)),
     )
     if rng.random() < 0.25:
         return quiet

@@ -1,4 +1,4 @@
-"""Bugs to be planted: in cancelling, in actors that take several calls at a time, in calls that yield, in GPUs."""
+"""Bugs to be planted: cancelling, actors that take several calls at a time, calls that yield, GPUs, the end of time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from mpi_runtime.gpu import ledger
 from mpi_runtime.gpu.device import Device
 from mpi_runtime.gpu.ledger import Inventory
-from mpi_runtime.scheduler import actors, cancel, devices, endings, health, streams
+from mpi_runtime.scheduler import actors, cancel, devices, endings, health, streams, walltime
 from mpi_runtime.scheduler.effects import Cancel, RankEffect
 from mpi_runtime.scheduler.events import Consumed, ExecutorDied, Yielded
 from mpi_runtime.scheduler.nodes import Executor, Key, Node, Rank
@@ -71,9 +71,9 @@ def a_busy_group_holds_up_others(patch: pytest.MonkeyPatch) -> None:
 def an_actor_gets_calls_only_when_it_has_none(patch: pytest.MonkeyPatch) -> None:
     pump = actors.pump
 
-    def planted(state: State, actor: actors.Actor) -> None:
+    def planted(state: State, actor: actors.Actor, now: int) -> None:
         if actor.executor is None or not actor.executor.in_hand:
-            pump(state, actor)
+            pump(state, actor, now)
 
     patch.setattr(actors, "pump", planted)
 
@@ -216,6 +216,30 @@ def what_needs_a_quarantined_gpu_waits_on(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(health, "fail_all", lambda state, queue: None)
 
 
+def an_actor_begins_what_cannot_end_in_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(walltime, "is_late", lambda state, function, now: False)
+
+
+def what_says_how_long_it_takes_is_sent_ahead(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(actors, "begins_at_once", lambda actor, executor, group: True)
+
+
+def calls_overtake_one_that_is_not_started(patch: pytest.MonkeyPatch) -> None:
+    pump = actors.pump
+
+    def planted(state: State, actor: actors.Actor, now: int) -> None:
+        for queue in actor.callers.values():
+            if walltime.why_not(state, queue[0].function, now):
+                queue.rotate(-1)
+        pump(state, actor, now)
+
+    patch.setattr(actors, "pump", planted)
+
+
+def nobody_hears_of_calls_that_are_not_started(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(walltime, "tell", lambda state, function, now: None)
+
+
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     a_cancelled_call_is_queued_again,
     a_running_call_is_not_interrupted,
@@ -241,4 +265,8 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     a_quarantined_gpu_is_given_again,
     a_gpu_that_fails_is_used_on,
     what_needs_a_quarantined_gpu_waits_on,
+    an_actor_begins_what_cannot_end_in_time,
+    what_says_how_long_it_takes_is_sent_ahead,
+    calls_overtake_one_that_is_not_started,
+    nobody_hears_of_calls_that_are_not_started,
 ]

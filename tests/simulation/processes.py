@@ -265,11 +265,10 @@ class Process:
         payload = msgspec.msgpack.encode((job.key, self.number, self.orders[actor]))
         arguments = [slots[slot] for slot in step.arguments]
         holds = [slots[slot] for slot in step.holds]
-        if step.name:
-            self.outbox.append(Named(0, "", step.name, id, b"handle"))
         if spec.num_returns == STREAMING:
             self.streams.begin(id, scope, step.slot, bool(spec.backpressure))
-        self.outbox.append(Call(id, spec.id, payload, arguments, holds, actor))
+        call = Call(id, spec.id, payload, arguments, holds, actor)
+        self.outbox.append(Named(0, "", step.name, b"handle", False, call) if step.name else call)
         ids = return_ids(id, spec.num_returns)
         for index, one in enumerate(ids):
             self.counts[one] += 1

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from mpi_runtime.scheduler import actors, explain
+from mpi_runtime.scheduler import actors, core, explain, walltime
 from mpi_runtime.transport import codec
 from tests.simulation.agents import Agent
 from tests.simulation.checkers import Checker
@@ -23,7 +23,7 @@ from tests.simulation.driver import Driver
 from tests.simulation.grouped import write
 from tests.simulation.options import Options, large_options, random_options
 from tests.simulation.require import WrongError
-from tests.simulation.steps import TASK, Function
+from tests.simulation.steps import ACTOR, Function
 from tests.simulation.world import Head, World, joined
 
 LIMIT_US = 900_000_000
@@ -58,6 +58,7 @@ def simulate(options: Options) -> Result:
     world = World(options)
     head = Head(world)
     calls_max, actors.ACTOR_CALLS_MAX = actors.ACTOR_CALLS_MAX, options.actor_calls_max
+    long_us, core.LONG_US, walltime.LONG_US = core.LONG_US, options.long_us, options.long_us
     try:
         _play(world, head)
     except Exception as error:
@@ -68,6 +69,7 @@ def simulate(options: Options) -> Result:
         ) from error
     finally:
         actors.ACTOR_CALLS_MAX = calls_max
+        core.LONG_US = walltime.LONG_US = long_us
     return Result(world.trace, world.counters, world.happened, world.now)
 
 
@@ -98,8 +100,8 @@ def _play(world: World, head: Head) -> None:
 
 
 def timed(function: Function, end_us: int) -> Function:
-    """The function; if it is every other task, one that says that it takes a good part of the job's time."""
-    return replace(function, time_limit_us=end_us // 2) if function.kind == TASK and function.number % 2 else function
+    """The function; if it is every other task or method, one that says that it takes a good part of the job's time."""
+    return replace(function, time_limit_us=end_us // 2) if function.kind != ACTOR and function.number % 2 else function
 
 
 def why_stuck(head: Head, driver: Driver) -> str:

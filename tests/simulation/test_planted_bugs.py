@@ -125,10 +125,10 @@ def a_death_is_no_retry(patch: pytest.MonkeyPatch) -> None:
 def an_actors_calls_overtake(patch: pytest.MonkeyPatch) -> None:
     pump = actors.pump
 
-    def planted(state: State, actor: actors.Actor) -> None:
+    def planted(state: State, actor: actors.Actor, now: int) -> None:
         for queue in actor.callers.values():
             queue.reverse()
-        pump(state, actor)
+        pump(state, actor, now)
 
     patch.setattr(actors, "pump", planted)
 

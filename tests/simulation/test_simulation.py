@@ -23,6 +23,7 @@ FLOORS = {
     "GPUs of a type": 60, "shares of described GPUs": 30, "bytes of GPUs": 60, "several described GPUs": 13,
     "GPUs that not all ranks can use": 10, "faults of GPUs": 20, "quarantines": 10, "instances of MIG": 5,
     "exclusive GPUs": 10,
+    "calls held back": 30, "calls of actors held back": 2, "calls of actors that say how long": 20,
 }  # fmt: skip
 
 
@@ -66,6 +67,7 @@ def test_nothing_is_started_that_cannot_end_before_the_job_does() -> None:
     for seed in SEEDS[::2]:
         counters.update(simulate(replace(random_options(seed), end_us=60_000)).counters)
     assert counters["calls held back"] > 50
+    assert counters["calls of actors held back"] > 2
 
 
 @pytest.mark.slow

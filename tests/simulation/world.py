@@ -9,11 +9,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from mpi_runtime.scheduler import invariants
+from mpi_runtime.scheduler import invariants, walltime
+from mpi_runtime.scheduler.actors import ALIVE, is_timed
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.effects import StartExecutor
 from mpi_runtime.scheduler.events import Call, ExecutorDied, RankJoined, TakenBack
 from mpi_runtime.scheduler.queues import mark_dirty
+from mpi_runtime.scheduler.tasks import READY
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import FromExecutor, ToExecutor
 from tests.simulation.cards import described
@@ -162,11 +164,12 @@ class Head:
     def decide(self) -> None:
         """Have the scheduler decide, and perform what it says."""
         effects = self.scheduler.decide(self.world.now)
-        self.world.checker.cards_said(effects.said)
+        self.world.checker.cards_said(effects.notes)
         if self.world.options.check_inside:
             invariants.check(self.scheduler.state)
             kept = sum(node.reserved_for is not None for node in self.scheduler.state.nodes.values())
             self.world.counters["decisions with a reservation"] += kept
+        self.world.checker.times.noted(effects.notes)
         frames: dict[int, list[object]] = {}
         for rank, rank_effects in effects.ranks.items():
             frames[rank] = list(rank_effects)
@@ -185,7 +188,7 @@ class Head:
                 self.world.note(f"head to executor {client}", frame, messages)
                 calls = [message for message in messages if type(message) is Call]
                 self.world.checker.cancels.sent(client, calls)
-                self.world.checker.sent_in_time(calls)
+                self.world.checker.times.sent(calls)
                 self.world.checker.sent_to_gpus(client, calls)
                 ids = [call.id for call in calls]
                 frames.setdefault(self._ranks[client], []).append(ToExecutor(client, ids, frame))
@@ -197,12 +200,19 @@ class Head:
 
     def put_off_end(self) -> None:
         """The job's time was to end now, and does not: what was held back can run."""
-        state = self.scheduler.state
-        state.end_us = self.world.now + NEVER_US
+        state, now, held_back = self.scheduler.state, self.world.now, self.world.checker.times.held_back
         for queue in state.queues.values():
-            if queue.is_late:
-                self.world.counters["calls held back"] += len(queue.ready)
+            if queue.timed is not None and queue.is_late:
+                held_back(queue.timed.spec.name, len(queue.ready))
                 mark_dirty(state, queue)
+        for actor in state.actors.values():
+            for calls in actor.callers.values() if actor.state == ALIVE else ():
+                function = calls[0].function
+                if calls[0].state == READY and is_timed(actor, function) and walltime.why_not(state, function, now):
+                    held_back(function.spec.name, len(calls))
+                    self.world.counters["calls of actors held back"] += len(calls)
+        state.end_us = now + NEVER_US
+        walltime.look_at_actors(state)
         self.decide()
 
     def _set_timer(self) -> None:

@@ -5,7 +5,7 @@ cluster has it. They claim CPUs and GPUs that are not there. Slurm's commands ru
 where its controller runs; nothing of all this can be reached from the machine itself. Needs root, Slurm, munge,
 iproute2 and util-linux. All of it goes with the processes that hold the namespaces.
 
-Not as on a real cluster: nothing confines a task to its CPUs, memory or devices; time limits are looked at every 30 s.
+Not as on a real cluster: nothing confines a task to its CPUs, memory or devices, unless `cluster(confined=True)` does.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import pytest
 from tests.helpers import MARK, OPENMPI_ENVIRONMENT, ROOT, Program, mpi_python, start_command, wait_until
 from tests.hosts import namespaces
 from tests.hosts.namespaces import child, connect, end, enter, hold, kept
+from tests.slurm import confinement
 
 NODES = 6
 STEADY = 3
@@ -57,8 +58,7 @@ SlurmdPidFile={place}/slurmd.%n.pid
 SlurmctldLogFile={place}/log/slurmctld
 SlurmdLogFile={place}/log/%n
 MpiDefault=none
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+{confinement}
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SwitchType=switch/none
@@ -83,8 +83,15 @@ MinJobAge=3600
 GresTypes=gpu
 DefMemPerCPU=500
 {nodes}
-PartitionName=main Nodes=n[1-{steady}] Default=YES DefaultTime=10 MaxTime=60 State=UP
-PartitionName=fragile Nodes=n[{steady}-{all}] DefaultTime=10 MaxTime=60 State=UP
+# A job of main takes what those of spare have, which are told and requeued. Slurm's own default is to tell them by
+# SIGTERM to their steps; here they get the signal that they have asked for.
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+SlurmctldParameters=preempt_send_user_signal
+PartitionName=DEFAULT DefaultTime=10 MaxTime=60 State=UP PriorityTier=2 PreemptMode=OFF
+PartitionName=main Nodes=n[1-{steady}] Default=YES
+PartitionName=fragile Nodes=n[{steady}-{all}]
+PartitionName=spare Nodes=n[1-{steady}] PriorityTier=1 PreemptMode=REQUEUE GraceTime=5
 """
 
 # Run by each node's first process, which bash is: it reaps the orphans that it inherits, and outlives its slurmd.
@@ -149,6 +156,8 @@ class Cluster:
     nodes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
     """The process that holds each node."""
     daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    is_confined: bool = False
+    """Whether jobs are confined to their CPUs and their memory, by control groups."""
 
     def environment(self, mpi: str = "openmpi") -> dict[str, str]:
         """Return what a user has in a shell on the login host, with the environment of this MPI activated."""
@@ -265,7 +274,10 @@ class Cluster:
         """Start a node."""
         number = int(name[1:])
         text = _NODE.format(name=name, place=self.place, kept=kept(self.place))
-        holder = hold(["--pid", "--mount-proc", "bash", "-c", text], _daemon_environment(self.place))
+        words = ["--pid", "--mount-proc", "bash", "-c", text]
+        if self.is_confined:
+            words[-1:] = [confinement.enter(self.place, name), text]
+        holder = hold(words, _daemon_environment(self.place))
         self.nodes[name] = holder
         connect(child(self.login), child(holder), name, f"{SUBNET}.{number}")
         assert holder.stdin is not None
@@ -286,15 +298,19 @@ _numbers = count(1)
 
 
 @contextmanager
-def cluster() -> Iterator[Cluster]:
-    """A cluster, until the block is left; where there can be none the test is skipped."""
-    if reason := namespaces.missing(TOOLS, PACKAGES):
+def cluster(confined: bool = False) -> Iterator[Cluster]:
+    """A cluster, until the block is left; where there can be none the test is skipped.
+
+    confined: as most sites have it, jobs cannot use other CPUs or more memory than they were given. The nodes have no
+    more CPUs than there are, then.
+    """
+    if reason := namespaces.missing(TOOLS, PACKAGES) or (confined and confinement.missing()):
         pytest.skip(reason)
     place = Path(tempfile.mkdtemp(prefix="mrs-", dir="/tmp"))
     place.chmod(0o755)
-    _write_configuration(place)
+    _write_configuration(place, confined)
     login = hold(["bash", "-c", _LOGIN.format(place=place, subnet=SUBNET)], _daemon_environment(place))
-    made = Cluster(place, login)
+    made = Cluster(place, login, is_confined=confined)
     try:
         _start_daemon(made, "munged", "--foreground", "--force", f"--socket={place}/munge/socket",
                       f"--key-file={place}/munge/key", f"--pid-file={place}/munge/pid",
@@ -311,10 +327,12 @@ def cluster() -> Iterator[Cluster]:
         for daemon in made.daemons:
             daemon.kill()
             daemon.wait()
+        if confined:
+            confinement.remove(place)
         shutil.rmtree(place)
 
 
-def _write_configuration(place: Path) -> None:
+def _write_configuration(place: Path, confined: bool) -> None:
     for name in ("munge", "state", "spool", "log", "home", "pmix", "devices", "bin"):
         (place / name).mkdir()
     command = place / "bin/mpi-runtime"  # the project need not be installed
@@ -325,14 +343,23 @@ def _write_configuration(place: Path) -> None:
     names = [f"n{number + 1}" for number in range(NODES)]
     addresses = [f"{SUBNET}.254 login", *(f"{SUBNET}.{number + 1} {name}" for number, name in enumerate(names))]
     (place / "hosts").write_text("\n".join(["127.0.0.1 localhost", *addresses]) + "\n")
+    cpus = len(os.sched_getaffinity(0)) if confined else CPUS
     nodes = "\n".join(
-        f"NodeName={name} NodeAddr={SUBNET}.{number + 1} CPUs={CPUS} Boards=1 SocketsPerBoard=1 CoresPerSocket={CPUS} "
-        f"ThreadsPerCore=1 RealMemory={CPUS * 1000} Gres=gpu:fake:{GPUS} State=UNKNOWN"
+        f"NodeName={name} NodeAddr={SUBNET}.{number + 1} CPUs={cpus} Boards=1 SocketsPerBoard=1 CoresPerSocket={cpus} "
+        f"ThreadsPerCore=1 RealMemory={cpus * 1000} Gres=gpu:fake:{GPUS} State=UNKNOWN"
         for number, name in enumerate(names)
     )
     (place / "slurm.conf").write_text(
-        _CONFIGURATION.format(place=place, subnet=SUBNET, nodes=nodes, steady=STEADY, all=NODES)
+        _CONFIGURATION.format(
+            place=place,
+            subnet=SUBNET,
+            nodes=nodes,
+            steady=STEADY,
+            all=NODES,
+            confinement=confinement.CONFINED if confined else confinement.NOT_CONFINED,
+        )
     )
+    (place / "cgroup.conf").write_text(confinement.CONFIGURATION if confined else "")
     for number in range(GPUS):
         (place / f"devices/nvidia{number}").symlink_to("/dev/null")
     (place / "gres.conf").write_text(f"Name=gpu Type=fake File={place}/devices/nvidia[0-{GPUS - 1}]\n")

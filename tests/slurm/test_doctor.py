@@ -2,18 +2,30 @@
 
 import os
 import re
+import shlex
 from itertools import pairwise
 
+from tests.fake_nvml.machines import shown, v100_pairs
 from tests.slurm.cluster import Cluster
 
 # The first two GPUs of n2 belong to another job, so that the job has other numbers there than on n1.
 OTHER = "#!/bin/sh\nexec sleep 60\n"
+
+
+def assignments(variables: dict[str, str]) -> str:
+    """As words for `env`."""
+    return shlex.join(f"{name}={value}" for name, value in variables.items())
+
+
+# Each node has four GPUs, to be seen by whoever is not told which are its own.
+SEES_FOUR = {name: value for name, value in shown(v100_pairs()).items() if value is not None}
 LAUNCHES = {
     "mpich": {"handed on": "mpirun -n 3 mpi-runtime doctor", "right": "srun --mpi=pmi2 mpi-runtime doctor"},
     "openmpi": {
         "alone": "mpi-runtime doctor",
         "right": "mpi-runtime run -n 3 -m mpi_runtime.cli.main doctor",
         "bound": "mpirun --bind-to core --map-by ppr:1:node -n 2 mpi-runtime doctor",
+        "not bound": f"srun --mpi=pmix --gpu-bind=none env {assignments(SEES_FOUR)} mpi-runtime doctor",
         "without mpi": "srun --mpi=none mpi-runtime doctor",
         "wrong mpi": "srun --mpi=pmi2 mpi-runtime doctor",
     },
@@ -65,6 +77,14 @@ def wrong_launches_are_told_with_what_mends_them(said: dict[tuple[str, str], str
         assert text.count("wrong: ") == 1, "one rank says it"
 
 
+def gpus_that_nobody_tells_apart_are_told(said: dict[tuple[str, str], str]) -> None:
+    text = said["openmpi", "not bound"]
+    for host in ("n1", "n3"):
+        assert f"wrong: on {host} no GPU is used: Slurm has given the job 2 of the 4 GPUs to be seen" in text, text
+    assert text.count("mend it: srun --mpi=pmix --gpus-per-node=2 ..., without --gpu-bind=none\n") == 2
+    assert text.endswith("exit 1\n")
+
+
 def a_part_of_the_cpus_is_told(said: dict[tuple[str, str], str]) -> None:
     text = said["openmpi", "bound"]
     assert re.search(r"wrong: on n1 its rank is bound to 1 of 2 CPUs, and so is all that runs there\n", text)
@@ -75,5 +95,6 @@ def test_what_it_says_of_right_and_wrong_launches(slurm: Cluster) -> None:
     said = ask(slurm)
     nothing_is_wrong_with_right_launches(said)
     wrong_launches_are_told_with_what_mends_them(said)
+    gpus_that_nobody_tells_apart_are_told(said)
     if (os.cpu_count() or 1) > 1:  # else there is no part
         a_part_of_the_cpus_is_told(said)

@@ -2,8 +2,9 @@
 
 import json
 import re
+import signal
 
-from tests.helpers import ROOT, wait_until
+from tests.helpers import ROOT, Program, wait_until
 from tests.slurm.cluster import Cluster
 
 # Ends with the code that it is given.
@@ -69,11 +70,24 @@ sys.exit(slurm.follow(job))
 DOCUMENTED = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "slurm.md").read_text(), re.M | re.S)[0]
 
 
+def interrupted(slurm: Cluster, program: Program) -> None:
+    """Ctrl-C ends the waiting, not the job."""
+    program.wait_for_line("up")
+    job = program.stdout.split()[0]
+    program.signal(signal.SIGINT, group=True)
+    wait_until(lambda: f"job {job} goes on" in program.stderr, 20, "what Ctrl-C says")
+    assert f"to end it: scancel {job}" in program.stderr
+    assert slurm.facts(job)["JobState"] == "RUNNING"
+    slurm.run("scancel", job)
+    program.finish().expect(130)  # with it its job, which has the same mark
+
+
 def test_submit_follows_the_output_and_ends_with_the_exit_code_of_the_program(slurm: Cluster) -> None:
     directory = slurm.directory()
     (directory / "app.py").write_text(APP)
     (directory / "call.py").write_text(PYTHON_CALL)
     (directory / "documented.py").write_text(DOCUMENTED)
+    (directory / "waits.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(100)\n")
     submit = ["mpi-runtime", "submit", "--wait", "--time=5", "--cpus-per-node=2"]
     started = {
         "two nodes": slurm.start(*submit, "-N", "2", "app.py", "0", cwd=directory),
@@ -84,11 +98,15 @@ def test_submit_follows_the_output_and_ends_with_the_exit_code_of_the_program(sl
         "call": slurm.start("python", "call.py", cwd=directory),
         "mpich": slurm.start(*submit, "-N", "2", "app.py", "4", cwd=directory, mpi="mpich"),
     }
+    interrupted(slurm, slurm.start(*submit, "waits.py", cwd=directory))
     ended = {name: program.finish() for name, program in started.items()}
     ended["two nodes"].expect(0)
     assert "hosts ['n" in ended["two nodes"].stdout
     job = ended["two nodes"].stdout.splitlines()[0]
-    assert f"job {job} app: COMPLETED" in ended["two nodes"].stderr
+    assert ended["two nodes"].stdout.splitlines()[1].startswith("hosts"), "nothing else is there"
+    said = ended["two nodes"].stderr
+    assert re.search(rf"^mpi-runtime: job {job} app: RUNNING, on n\S+, 00:00:\d\d of 00:05:00, until 20", said, re.M)
+    assert f"job {job} app: COMPLETED" in said
     ended["documented"].expect(0)
     assert " hosts, 328350\n" in ended["documented"].stdout
     ended["one node"].expect(7)
@@ -142,7 +160,11 @@ def test_two_jobs_on_one_node_see_their_own_share_and_do_not_meet(slurm: Cluster
         slurm.run("mpi-runtime", "submit", *share, "app.py", *arguments, cwd=place).stdout.strip()
         for arguments in (files, files[::-1])
     ]
-    seen = [json.loads(slurm.wait(job).expect().stdout) for job in jobs]
+    printed = [slurm.wait(job).expect().stdout.splitlines() for job in jobs]
+    for lines in printed:  # the job's output has both streams
+        (note,) = [line for line in lines if line.startswith("mpi_runtime: ")]
+        assert "calls of affinity, each of which may take 600 s (its time_limit), are not started any more" in note
+    seen = [json.loads(next(line for line in lines if line.startswith("{"))) for lines in printed]
     assert [one["job"] for one in seen] == jobs
     for one in seen:
         assert (one["nodes"], one["hosts"], one["cpus"], one["left"]) == (["n1"], ["n1"], [2], True)

@@ -6,7 +6,7 @@ import pytest
 
 from mpi_runtime.slurm import nodelist
 from tests.helpers import MARK, marked, wait_until
-from tests.slurm.cluster import Cluster
+from tests.slurm.cluster import START_LIMIT_S, Cluster
 
 # In its first life it is told of the end, saves with the help of a task, and has itself queued again.
 LIVES = """
@@ -169,6 +169,63 @@ def test_a_cancelled_job_leaves_nothing_on_any_node(mpi: str, launcher: str, slu
     slurm.run("scancel", job)
     assert slurm.wait(job).state == "CANCELLED"
     wait_until(lambda: not marked(mark), 20, "the end of all processes of the job")
+
+
+def preempt(slurm: Cluster) -> dict[str, str]:
+    """Jobs that lose their GPUs to a job of a partition that comes first; as they are told of it."""
+    share = ("--partition=spare", "--gpus-per-node=1", "--requeue")
+    both = (*share, "--sbatch=--nodelist=n[1-2]")
+    jobs = {
+        "by the signal that it has asked for": submit(slurm, LIVES, "0", options=(*both, "--warn-s=10")),
+        "by the end of its launcher": submit(slurm, LIVES, "0", options=both),
+        "when its grace time is over": submit(slurm, LIVES, "0", options=("-N1", *share, "--sbatch=--nodelist=n3")),
+    }
+    for job in jobs.values():
+        slurm.wait_for_output(job, "working\n")
+    slurm.sbatch("#!/bin/sh\nsleep 1\n", "-N3", "--gpus-per-node=4")
+    return jobs
+
+
+def the_preempted_live_again(slurm: Cluster, jobs: dict[str, str]) -> None:
+    ended = {told: slurm.wait_for_requeued(job).expect() for told, job in jobs.items()}
+    for told, job in ended.items():
+        assert job.stdout.endswith("second life\n"), told
+        assert job.facts["Restarts"] == "1", told
+    del ended["by the end of its launcher"]  # it falls apart, and begins with what it had saved before
+    for told, job in ended.items():
+        assert job.stdout.count("saved\n") == 1, told
+        assert "a callback of before_walltime failed" not in job.stdout, told
+    assert "DUE TO JOB REQUEUE" in ended["by the signal that it has asked for"].stdout, "by its own request"
+    assert "DUE TO PREEMPTION" in ended["when its grace time is over"].stdout, "by Slurm itself"
+
+
+@pytest.mark.timeout(240)
+def test_slurm_itself_ends_jobs_whose_time_is_over_and_those_that_others_preempt(slurm: Cluster) -> None:
+    """In one test, side by side: Slurm looks at times every 30 s."""
+    told = submit(slurm, LIVES, "0", options=("--requeue", "--time=1", "--warn-s=10"))
+    directory = slurm.directory()
+    (directory / "app.py").write_text(BUSY)
+    wait = ["mpi-runtime", "submit", "--wait", "-N2", "--cpus-per-node=2", "--time=1", "app.py"]
+    over = slurm.start(*wait, cwd=directory)
+    over.wait_for_line("working", timeout=START_LIMIT_S)
+    slurm.wait_for_output(told, "working\n")
+    job = over.stdout.split()[0]
+    slurm.run("scontrol", "update", f"JobId={told}", "EndTime=now+40")  # 10 s before it is within the next 30 s
+    slurm.run("scontrol", "update", f"JobId={job}", "EndTime=now+1")
+    preempted = preempt(slurm)
+
+    saved = slurm.wait_for_requeued(told).expect()
+    assert saved.stdout.count("saved\n") == 1
+    assert "DUE TO JOB REQUEUE" in saved.stdout
+    assert saved.stdout.endswith("second life\n")
+
+    said = over.finish().expect(1).stderr  # and no process of it is left on any node
+    assert slurm.wait(job).state == "TIMEOUT"
+    assert f"job {job} app: TIMEOUT (TimeLimit), on n" in said
+    assert "exit code 1; the program has not come to its end" in said
+    assert "TIMEOUT (TimeLimit)" in slurm.run("mpi-runtime", "status", job).stdout
+
+    the_preempted_live_again(slurm, preempted)
 
 
 @pytest.mark.timeout(240)

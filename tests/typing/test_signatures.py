@@ -92,6 +92,9 @@ reveal_type(next(mean.map([[1.0]]).as_completed()))  # tuple[int, float]
 reveal_type(ray.get(ref))  # float
 reveal_type(ray.get(ref, timeout=1))  # float
 reveal_type(ray.get([ref, ref]))  # list[float]
+reveal_type(ray.get(ref, device=None))  # float
+reveal_type(ray.get(ref, device="cpu"))  # Any
+reveal_type(ray.get([ref, ref], timeout=1, device="cpu"))  # list[Any]
 reveal_type(ray.get(mean.remote(ray.put([1.0]))))  # float
 reveal_type(ray.put("a"))  # ObjectRef[str]
 reveal_type(ray.get(ray.put({"a": 1})))  # dict[str, int]
@@ -141,6 +144,7 @@ counter = cast(Counter, ray.remote(Counter).remote(1))
 
 MISTAKES = {
     "ray.get(1)": "call-overload",
+    "ray.get(ray.put(1), device='gpu')": "call-overload",
     "ray.wait(ray.put(1))": "arg-type",
     "ray.kill(1)": "arg-type",
     "ray.put()": "call-arg",

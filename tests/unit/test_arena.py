@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -64,7 +65,7 @@ def in_child(work: Callable[[], None]) -> None:
 def put(agent: AgentArena, client: ClientArena, data: bytes) -> int:
     offset = agent.allocate(len(data))
     assert offset is not None
-    client.write(agent.region, offset, [(0, data)])
+    client.write(agent.region, offset, len(data), [(0, data)])
     return offset
 
 
@@ -251,16 +252,41 @@ def test_parts_are_written_where_they_belong(descriptor: int) -> None:
     offset = agent.allocate(3 * COPY_STEP)
     assert offset is not None
     matrix = numpy.arange(600_000, dtype=numpy.float64).reshape(-1, 6)
-    client.write(0, offset, [(0, b"head"), (64, matrix.data), (128 + matrix.nbytes, bytearray(b"tail")), (5, b"")])
-    view = client.read(0, offset, 132 + matrix.nbytes, nothing)
+    size = 132 + matrix.nbytes
+    parts: list[tuple[int, Any]] = [
+        (0, b"head"),
+        (64, matrix.data),
+        (size - 4, bytearray(b"tail")),
+        (5, b""),
+        (5, matrix[:0].data),
+    ]
+    client.write(0, offset, size, parts)
+    view = client.read(0, offset, size, nothing)
     assert bytes(view[:4]) == b"head"
     assert bytes(view[-4:]) == b"tail"
     assert view[64:-68] == matrix.tobytes()
-    client.write(0, offset, [])
+    client.write(0, offset, size, [])
     with pytest.raises(ValueError, match="no extent"):
-        client.write(0, CAPACITY - 1, [(0, b"ab")])
-    with pytest.raises(ValueError, match="no extent"):
-        client.write(0, 0, [(-1, b"a")])
+        client.write(0, CAPACITY - 1, 2, [(0, b"ab")])
+    for position in (-1, 2):
+        with pytest.raises(ValueError, match="do not lie in an extent of 2 bytes"):
+            client.write(0, offset, 2, [(position, b"a")])
+
+
+def test_a_part_may_be_gone_when_the_next_is_asked_for(descriptor: int) -> None:
+    agent, client = AgentArena(descriptor, 0), ClientArena(descriptor)
+    offset = agent.allocate(3 * MIB)
+    assert offset is not None
+    buffer = bytearray(MIB)
+
+    def parts() -> Iterator[tuple[int, bytearray]]:
+        for number in range(3):
+            buffer[:] = bytes([number]) * MIB
+            yield number * MIB, buffer
+
+    client.write(0, offset, 3 * MIB, parts())
+    view = client.read(0, offset, 3 * MIB, nothing)
+    assert [bytes(view[at : at + MIB]) == bytes([at // MIB]) * MIB for at in range(0, 3 * MIB, MIB)] == [True] * 3
 
 
 @pytest.mark.parametrize("extent", [(-1, 2), (0, 0), (0, CAPACITY + 1), (CAPACITY, 1)])
@@ -274,7 +300,7 @@ def test_one_process_writes_and_another_reads(descriptor: int) -> None:
     offset = agent.allocate(3 * MIB)
     assert offset is not None
     data = os.urandom(3 * MIB)
-    in_child(lambda: ClientArena(descriptor).write(1, offset, [(0, data)]))
+    in_child(lambda: ClientArena(descriptor).write(1, offset, len(data), [(0, data)]))
     assert ClientArena(descriptor).read(1, offset, len(data), nothing) == data
 
 
@@ -345,7 +371,7 @@ def test_a_value_of_several_buffers_is_one_view(descriptor: int) -> None:
         places.append((start, end))
     offset = agent.allocate(end)
     assert offset is not None
-    client.write(0, offset, parts)
+    client.write(0, offset, end, parts)
     view = client.read(0, offset, end, partial(released.append, 1))
     copy = pickle.loads(view[: len(head)], buffers=[view[start:stop] for start, stop in places])
     del view
@@ -446,7 +472,7 @@ from mpi_runtime.objects.arena import AgentArena, ClientArena, create
 descriptor = create(1 << 24, 1)
 agent, client = AgentArena(descriptor, 0), ClientArena(descriptor)
 offset = agent.allocate(100)
-client.write(0, offset, [(0, b"x" * 100)])
+client.write(0, offset, 100, [(0, b"x" * 100)])
 def released():
     os.write(1, b"released")
 view = client.read(0, offset, 100, released)

@@ -188,6 +188,30 @@ CGROUPS = {
         },
         8,
     ),
+    "v1 of several controllers": (
+        {
+            "proc/self/cgroup": "3:cpu,cpuacct:/slurm/uid_1000/job_7/step_0/task_0",
+            "sys/fs/cgroup/cpu,cpuacct/slurm/uid_1000/job_7/cpu.cfs_quota_us": "400000",
+            "sys/fs/cgroup/cpu,cpuacct/slurm/uid_1000/job_7/cpu.cfs_period_us": "100000",
+        },
+        4,
+    ),
+    "v2 beside v1": (
+        {
+            "proc/self/cgroup": "4:memory:/m\n0::/user.slice/a",
+            "sys/fs/cgroup/unified/user.slice/cpu.max": "300000 100000",
+        },
+        3,
+    ),
+    "v2 of Slurm": (
+        {
+            "proc/self/cgroup": "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0",
+            "sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0/user/cpu.max": "max 100000",
+            "sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/cpu.max": "500000 100000",
+            "sys/fs/cgroup/system.slice/cpu.max": "700000 100000",
+        },
+        5,
+    ),
     "v2 with dots in a name": ({"proc/self/cgroup": "0::/a..b", "sys/fs/cgroup/a..b/cpu.max": "200000 100000"}, 2),
     "more than the mask": ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "3200000 100000"}, 8),
     "nonsense": ({"proc/self/cgroup": "what\n0::\n::", "sys/fs/cgroup/cpu.max": "many"}, 8),
@@ -228,9 +252,17 @@ def test_memory_limit(tmp_path: Path) -> None:
     assert config.memory_limit({"SLURM_MEM_PER_CPU": "50"}, str(tmp_path)) == host
     assert config.memory_limit({"SLURM_MEM_PER_GPU": "60", "SLURM_GPUS_ON_NODE": "2"}, str(tmp_path)) == 120 << 20
     v2 = {"proc/self/cgroup": "0::/a/b", "sys/fs/cgroup/a/b/memory.max": "max", "sys/fs/cgroup/a/memory.max": "1000000"}
-    assert config.memory_limit({}, files(tmp_path, v2)) == 1_000_000
+    assert config.memory_limit({}, files(tmp_path / "v2", v2)) == 1_000_000
+    high = v2 | {"sys/fs/cgroup/a/b/memory.high": "900000", "sys/fs/cgroup/a/memory.high": "max"}
+    assert config.memory_limit({}, files(tmp_path / "high", high)) == 900_000
     v1 = {"proc/self/cgroup": "2:memory:/x", "sys/fs/cgroup/memory/memory.limit_in_bytes": "2000000"}
-    assert config.memory_limit({}, files(tmp_path, v1)) == 2_000_000
+    assert config.memory_limit({}, files(tmp_path / "v1", v1)) == 2_000_000
+    job = {
+        "proc/self/cgroup": "5:cpuset:/slurm/job_7\n2:memory:/slurm/job_7/step_0/task_0\n0::/",
+        "sys/fs/cgroup/memory/slurm/job_7/memory.limit_in_bytes": "3000000",
+        "sys/fs/cgroup/memory/slurm/memory.limit_in_bytes": "9223372036854771712",
+    }
+    assert config.memory_limit({}, files(tmp_path / "job", job)) == 3_000_000, "no limit of v1 is a large number"
 
 
 def test_mpi_starts_quickly_and_nobody_else_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

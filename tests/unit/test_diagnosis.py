@@ -54,6 +54,19 @@ def test_ranks_bound_to_cores() -> None:
     assert diagnose("openmpi", small, JOB, NODES) == [], "the node has no more"
 
 
+def test_gpus_of_which_nobody_says_whose_they_are() -> None:
+    unknown = "Slurm has given the job 2 of the 4 GPUs to be seen. Start without --gpu-bind=none"
+    unbound = [RIGHT[0], Seen(1, "n2", (0, 1, 2, 3), 8, 1 << 30, None, unknown)]
+    (found,) = diagnose("slurm-pmix", unbound, JOB, NODES)
+    assert found.what == f"on n2 no GPU is used: {unknown}"
+    assert found.cure == "srun --mpi=pmix --gpus-per-node=2 ..., without --gpu-bind=none"
+    silent = [RIGHT[0], Seen(1, "n2", (0, 1, 2, 3), 8, 1 << 30, ("2", "3"), "NVML did not answer within 20 s")]
+    (found,) = diagnose("slurm-pmix", silent, JOB, NODES)
+    assert found.cure == "mpi-runtime gpus, started by the same line, says more"
+    without = {"n1": Granted(4, 0, ()), "n2": Granted(4, 0, ())}
+    assert diagnose("slurm-pmix", silent, JOB, without) == [], "the job has none"
+
+
 def test_gpus_that_the_launcher_hides_or_makes_up() -> None:
     handed_on = [*RIGHT[:2], seen(2, "n2", gpus=("0", "1"))]
     (found,) = diagnose("mpich", handed_on, JOB, NODES)

@@ -121,7 +121,7 @@ class World:
     def look(self) -> None:
         """Take what was decided."""
         recorded, self.cluster.recorded = self.cluster.recorded, []
-        said, self.cluster.said = self.cluster.said, []
+        said, self.cluster.notes = self.cluster.notes, []
         self.out.update(line.partition("(")[2].partition(")")[0] for line in said)
         before = dict(self.devices)
         for who, to, effect in recorded:

@@ -158,5 +158,8 @@ def test_a_time_limit_is_in_seconds() -> None:
     for wrong_type in (True, "600"):
         with pytest.raises(TypeError, match="time_limit must be a number"):
             check(time_limit=wrong_type)
+    method = options.method({"time_limit": 0.5}, {})
+    assert options.method_spec("A.f", method).time_limit_us == 500_000
+    assert options.method_spec("A.f", options.changed(method, {"time_limit": 2})).time_limit_us == 2_000_000
     with pytest.raises(ValueError, match="'time_limit' for actors"):
         options.check({"time_limit": 1}, options.ACTOR_OPTIONS, "actors")

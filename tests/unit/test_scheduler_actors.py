@@ -366,3 +366,26 @@ def test_a_call_that_raised_what_a_large_argument_is_is_not_run_again() -> None:
         cluster.raised(worker, task, b"boom")
         cluster.raised(executor, method, b"boom")
         assert cluster.told(task).data == cluster.told(method).data == b"boom"
+
+
+def test_a_pending_actor_ends_with_the_last_process_that_has_a_handle() -> None:
+    with Cluster().node() as cluster:
+        call = cluster.submit(max_retries=0)
+        maker = cluster.placed(call)
+        actor = cluster.actor(client=maker)
+        cluster.died(maker, running=call)
+        assert cluster.told(call).code == "WorkerCrashedError"
+        assert actor not in cluster.state.actors
+        cluster.nothing()
+        cluster.placed(cluster.submit())  # whose place it does not take
+
+
+def test_a_pending_actor_lives_on_with_another_handle() -> None:
+    with Cluster().node() as cluster:
+        call = cluster.submit(max_retries=0)
+        maker = cluster.placed(call)
+        actor = cluster.actor(client=maker)
+        cluster.held(DRIVER, actor)
+        cluster.died(maker, running=call)
+        assert cluster.told(call).code == "WorkerCrashedError"
+        cluster.placed(actor)

@@ -40,7 +40,7 @@ def test_the_first_failure_only_puts_a_device_behind_others() -> None:
         cluster.done(second, id)
         cluster.told(id)
         assert out(cluster) == []
-        assert not cluster.said
+        assert not cluster.notes
 
 
 def test_the_second_in_a_row_takes_it_out() -> None:
@@ -59,7 +59,7 @@ def test_the_second_in_a_row_takes_it_out() -> None:
         assert line.endswith("It was run 2 time(s); max_retries is 1.")
         assert traceback == "the traceback"
         assert out(cluster) == [bad]
-        assert cluster.said == [
+        assert cluster.notes == [
             "host host0: GPU 1 (GPU-H100-1) quarantined: two fresh executors failed, the last with cudaErrorUnknown "
             "in f; 1 of 2 remain."
         ]
@@ -125,7 +125,7 @@ def quarantined(cluster: Cluster, **request: Any) -> None:
         id = cluster.submit(cpu=0, max_retries=0, name="breaks", **request)
         cluster.faulted(cluster.placed(id), id)
         cluster.told(id)
-    assert len(cluster.said) == 1
+    assert len(cluster.notes) == 1
 
 
 def test_what_can_never_run_now_fails_and_the_rest_waits() -> None:

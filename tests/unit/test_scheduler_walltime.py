@@ -31,6 +31,19 @@ def test_a_call_that_cannot_finish_waits_and_others_go_on() -> None:
         assert not cluster.state.waiting
 
 
+def test_the_user_is_told_once_for_each_function() -> None:
+    with ending(300) as cluster:
+        cluster.submit_many(3, name="fit", time_limit_us=600 * S)
+        cluster.submit_many(3, name="fit", time_limit_us=700 * S)
+        cluster.submit(name="fit", time_limit_us=600 * S)
+        cluster.submit(name="eval", time_limit_us=301 * S)
+        ends = "the job's time ends in 300 s. Have the job requeued, or start one with more time."
+        assert cluster.notes == [
+            f"calls of fit, each of which may take 600 s (its time_limit), are not started any more: {ends}",
+            f"calls of eval, each of which may take 301 s (its time_limit), are not started any more: {ends}",
+        ]
+
+
 def test_one_that_just_can_is_started() -> None:
     with ending(300) as cluster:
         cluster.placed(cluster.submit(time_limit_us=300 * S))

@@ -1,14 +1,20 @@
 """What batch systems grant is read from the environment of their jobs.
 
-That of Slurm was recorded with Slurm 22.05, shortened to what tells of the allocation; those of PBS, LSF and Grid
-Engine follow their documentation: qsub(1B) of OpenPBS and Torque, "Environment variables" of LSF 10.1, sge_pe(5).
+That of Slurm was recorded with Slurm 22.05, shortened to what tells of the allocation. Those of PBS, LSF and Grid
+Engine follow their documentation, qsub(1B) of OpenPBS and Torque, "Environment variables" of LSF 10.1 and sge_pe(5),
+and what users have shown of their jobs in public threads, here with other names: open-mpi/ompi 1449 and 5973,
+TACC/launcher 53, galaxyproject/galaxy 2145 (PBS), LLNL/UnifyFS 505, ExaWorks/psij-python 200, a job of LSF 7 (LSF),
+futureverse/parallelly 127, the log of a job on a site's pages (Grid Engine), llnl/scr (bjobs); the answers of qstat
+are as sites' manuals print them.
 """
 
+import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from mpi_runtime.slurm import nodelist
+from mpi_runtime.slurm import ends, nodelist, walltime
 from mpi_runtime.slurm.allocation import Allocation, from_environment
 
 BATCH = {
@@ -101,10 +107,39 @@ def test_pbs(tmp_path: Path) -> None:
     assert from_environment({"PBS_JOBID": "12.server", "PBS_NODEFILE": "absent"}).nodes == ()
 
 
+@pytest.mark.parametrize(
+    ("lines", "ncpus", "nodes", "tasks", "cpus"),
+    [
+        # Torque: a line for each process, and hosts in the order in which they were allotted.
+        ("r6c7 r6c6 r6c5", "", ("r6c7", "r6c6", "r6c5"), (1, 1, 1), ()),
+        ("a20.x.edu " * 4 + "a10.x.edu " * 4, "", ("a20.x.edu", "a10.x.edu"), (4, 4), ()),
+        # PBS Pro: names may be numbers, with a line for each node; NCPUS alone tells of CPUs.
+        ("2015 2016", "", ("2015", "2016"), (1, 1), ()),
+        ("gpu1", "16", ("gpu1",), (1,), (16,)),
+    ],
+)
+def test_pbs_as_users_have_shown_it(
+    lines: str, ncpus: str, nodes: tuple[str, ...], tasks: tuple[int, ...], cpus: tuple[int, ...], tmp_path: Path
+) -> None:
+    file = tmp_path / "2293982.r04-sn064.cm.cluster"
+    file.write_text("\n".join(lines.split()) + "\n")
+    env = {"PBS_JOBID": file.name, "PBS_NODEFILE": str(file), "NCPUS": ncpus}
+    assert from_environment(env) == Allocation("pbs", file.name, nodes, tasks, cpus)
+
+
 def test_lsf() -> None:
     env = {"LSB_JOBID": "77", "LSB_MCPU_HOSTS": "h1 16 h2 8", "LSB_JOBINDEX": "0", "CUDA_VISIBLE_DEVICES": "1"}
     assert from_environment(env) == Allocation("lsf", "77", ("h1", "h2"), (16, 8), (16, 8), ("1",))
     assert from_environment(env | {"LSB_JOBINDEX": "5"}).array_task == 5
+
+
+def test_lsf_as_users_have_shown_it() -> None:
+    """A host that only starts the script comes first, with one slot; there may be a blank at the end."""
+    launched = {"LSB_JOBID": "1014", "LSB_MCPU_HOSTS": "batch3 1 c05n14 42 c05n15 42 ", "LSB_DJOB_NUMPROC": "85"}
+    assert from_environment(launched).nodes == ("batch3", "c05n14", "c05n15")
+    assert from_environment(launched).tasks == (1, 42, 42)
+    uneven = {"LSB_JOBID": "748", "LSB_MCPU_HOSTS": "grid3 1 grid5 1 grid1 2", "LSB_JOBINDEX": "0"}
+    assert from_environment(uneven) == Allocation("lsf", "748", ("grid3", "grid5", "grid1"), (1, 1, 2), (1, 1, 2))
 
 
 def test_grid_engine(tmp_path: Path) -> None:
@@ -113,3 +148,90 @@ def test_grid_engine(tmp_path: Path) -> None:
     env = {"PE_HOSTFILE": str(file), "JOB_ID": "5", "SGE_TASK_ID": "undefined"}
     assert from_environment(env) == Allocation("sge", "5", ("h1", "h2"), (4, 2), (4, 2))
     assert from_environment(env | {"PE_HOSTFILE": "absent"}).nodes == ()
+    file.write_text("c-64-11.local 40 mpi.q@c-64-11.local UNDEFINED\nc-64-12.local 32 mpi.q@c-64-12.local UNDEFINED\n")
+    shown = {"PE_HOSTFILE": str(file), "JOB_ID": "8736123", "SGE_TASK_ID": "undefined", "NSLOTS": "72"}
+    nodes = ("c-64-11.local", "c-64-12.local")
+    assert from_environment(shown) == Allocation("sge", "8736123", nodes, (40, 32), (40, 32))
+    assert from_environment(shown | {"SGE_TASK_ID": "7"}).array_task == 7
+
+
+# When the time ends: answers of batch systems, read at noon.
+
+NOON = datetime(2019, 2, 19, 12, 0, 0).timestamp()
+TORQUE = """Job Id: 67048.head.site.edu
+    Job_Name = fit_138
+    job_state = R
+    exec_host = x21/0-1
+    mtime = Tue Feb 19 11:47:56 2019
+    Output_Path = head.site.edu:/users/ada/experiments/newsu
+        icidality/fit_138.o67048
+    Resource_List.nodes = 1:ppn=2
+    Resource_List.walltime = 03:00:00
+    start_time = Tue Feb 19 11:47:56 2019
+    Walltime.Remaining = 10076
+    start_count = 1
+
+"""
+PBS_PRO = """Job Id: 315236.head
+    Job_Name = job.pbs
+    resources_used.ncpus = 1
+    resources_used.walltime = 00:30:05
+    job_state = R
+    Resource_List.select = 1:mem=1gb:ncpus=1
+    Resource_List.walltime = 720:00:00
+    stime = Tue Feb 19 11:29:50 2019
+    Variable_List = PBS_O_HOME=/home/ada,PBS_O_LANG=en_AU.UTF-8,
+        PBS_O_QUEUE=submission
+"""
+
+
+@pytest.mark.parametrize(
+    ("own", "command", "answer", "left_s"),
+    [
+        (Allocation("slurm", "7"), "scontrol show job -o 7", "JobId=7 EndTime=2019-02-19T12:00:30 Deadline=N/A", 30),
+        (Allocation("slurm", "7"), "scontrol show job -o 7", "JobId=7 EndTime=Unknown Deadline=N/A", None),
+        (Allocation("pbs", "67048.head"), "qstat -f 67048.head", TORQUE, 3 * 3600 - 12 * 60 - 4),
+        (Allocation("pbs", "315236.head"), "qstat -f 315236.head", PBS_PRO, 720 * 3600 - 30 * 60 - 10),
+        (Allocation("pbs", "1"), "qstat -f 1", PBS_PRO.replace("stime", "qtime"), 720 * 3600 - 30 * 60 - 5),
+        (Allocation("pbs", "1"), "qstat -f 1", TORQUE.replace("Resource_List.walltime", "x"), None),
+        (Allocation("pbs", "1"), "qstat -f 1", TORQUE.replace("03:00:00", "10800"), 3 * 3600 - 12 * 60 - 4),
+        (Allocation("lsf", "77"), "bjobs -noheader -o time_left 77", "0:12 L\n", 12 * 60),
+        (Allocation("lsf", "77", array_task=5), "bjobs -noheader -o time_left 77[5]", "121:30 L\n", 121.5 * 3600),
+        (Allocation("lsf", "77"), "bjobs -noheader -o time_left 77", "-\n", None),
+        (Allocation("lsf", "77"), "bjobs -noheader -o time_left 77", "0:12 E\n", None),
+    ],
+)
+def test_the_end_as_batch_systems_answer(own: Allocation, command: str, answer: str, left_s: float | None) -> None:
+    asked = ends.question(own)
+    assert asked is not None
+    assert " ".join(asked[0]) == command
+    assert asked[1](answer, NOON) == (None if left_s is None else NOON + left_s)
+
+
+def test_nobody_can_be_asked_on_grid_engine_and_outside_of_jobs() -> None:
+    assert ends.question(Allocation("sge", "5")) is None
+    assert ends.question(Allocation()) is None
+
+
+@pytest.mark.parametrize(
+    ("env", "tool", "answer"),
+    [
+        ({"PBS_JOBID": "1.head"}, "qstat", " Resource_List.walltime = 01:00:00\n resources_used.walltime = 00:20:00"),
+        ({"LSB_JOBID": "77", "LSB_MCPU_HOSTS": "a 1"}, "bjobs", "0:40 L"),
+    ],
+)  # fmt: skip
+def test_end_time_asks_the_commands(
+    env: dict[str, str], tool: str, answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**env, "PATH": f"{tmp_path}:/usr/bin:/bin"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert walltime.end_time() is None, "the command is not there"
+    (tmp_path / tool).write_text(f"#!/bin/sh\ncat <<'end'\n{answer}\nend\n")
+    (tmp_path / tool).chmod(0o755)
+    for ask in (walltime.end_time, walltime.end_time_at_start):
+        end_s = ask()
+        assert end_s is not None
+        assert abs(end_s - time.time() - 40 * 60) < 60
+    (tmp_path / tool).write_text(f"#!/bin/sh\necho '{tool}: cannot connect to server' >&2\nexit 255\n")
+    assert walltime.end_time() is None

@@ -1,7 +1,11 @@
 """Batch scripts are made from requests, requests from profiles and options; Slurm's refusals are explained."""
 
+import fcntl
+import os
 import re
+import struct
 import subprocess
+import termios
 import time
 from dataclasses import fields
 from io import StringIO
@@ -45,6 +49,8 @@ def test_a_script_says_all_that_was_asked_for() -> None:
         "--gpus-per-node=a100:4", "--mem=64G", "--time=1:00:00", "--partition=gpu", "--account=x", "--qos=long",
         "--array=0-9", "--signal=B:USR1@60", "--requeue", "--open-mode=append", "--constraint=ib",
     ]  # fmt: skip
+    assert 'scontrol requeue "$SLURM_JOB_ID"' in text
+    assert "scontrol" not in script.text(Request(), ("app.py",)), "nobody has asked for it"
     assert "module load gcc/13\nmodule load 'a b'\nexport A='b c'\ncd data\n" in text
     assert 'srun --mpi=pmix -n 3 py -m mpi_runtime --exit-file "$left" -m pkg.main &\n' in text
     syntax = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True)
@@ -198,20 +204,21 @@ def test_a_command_that_is_not_there() -> None:
 
 FACTS = (
     "JobId=5 JobName=my_app UserId=ada(1000) JobState={state} Reason={reason} ExitCode={code} "
-    "EndTime=2026-11-21T23:00:00 StartTime=2026-11-21T22:00:00 "
+    "RunTime={used} TimeLimit=01:00:00 EndTime=2026-11-21T23:00:00 StartTime=2026-11-21T22:00:00 "
     "NodeList=n[1-2] WorkDir={place} StdOut={place}/my_app-5.out Comment=a b c Power="
 )
 
 
-def known(place: Path, state: str, code: str = "0:0", reason: str = "None") -> str:
-    return f"echo '{FACTS.format(state=state, code=code, reason=reason, place=place)}'"
+def known(place: Path, state: str, code: str = "0:0", reason: str = "None", used: str = "00:00:07") -> str:
+    return f"echo '{FACTS.format(state=state, code=code, reason=reason, place=place, used=used)}'"
 
 
 def test_status(commands: Path, tmp_path: Path) -> None:
     play(commands, "scontrol", known(tmp_path, "RUNNING"))
     now = jobs.status(5)
     assert (now.state, now.exit_code, now.nodes, now.reason) == ("RUNNING", None, "n[1-2]", "")
-    assert str(now).startswith("job 5 my_app: RUNNING, on n[1-2], until 2026-11-21T23:00:00\n  output: ")
+    line = "job 5 my_app: RUNNING, on n[1-2], 00:00:07 of 01:00:00, until 2026-11-21T23:00:00\n  output: "
+    assert str(now).startswith(line)
     play(commands, "scontrol", known(tmp_path, "FAILED", "0:9", "NonZeroExitCode"))
     assert "FAILED (NonZeroExitCode), on n[1-2], exit code 137; the program has not come to its end" in str(
         jobs.status(5)
@@ -225,9 +232,14 @@ def test_a_job_that_the_controller_has_forgotten_is_looked_up_in_the_accounting(
     play(commands, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
     with pytest.raises(SlurmError, match="Invalid job id"):
         jobs.status(5)
-    play(commands, "sacct", f"echo '5|CANCELLED by 7|0:15|n1|2026-11-21T22:00:00|Unknown|my_app|{tmp_path}'")
+    play(
+        commands,
+        "sacct",
+        f"echo '5|CANCELLED by 7|0:15|n1|2026-11-21T22:00:00|Unknown|00:00:07|01:00:00|my_app|{tmp_path}'",
+    )
     now = jobs.status(5)
     assert (now.state, now.exit_code, now.nodes, now.end, now.has_ended) == ("CANCELLED", 143, "n1", "", True)
+    assert (now.name, now.time_used, now.time_limit) == ("my_app", "00:00:07", "01:00:00")
     play(commands, "sacct", "exit 0")
     with pytest.raises(SlurmError, match="Invalid job id"):
         jobs.status(5)
@@ -256,6 +268,75 @@ def test_following_ends_with_the_code_of_the_program(
     assert jobs.follow("5", out, log) == result
     assert out.getvalue() == "line\n"
     assert state in log.getvalue()
+
+
+def waiting(commands: Path, place: Path) -> None:
+    """A job that waits, runs, begins a line, ends it, and ends."""
+    output = place / "my_app-5.out"
+    steps = [
+        (known(place, "PENDING", reason="Priority").replace("StartTime=2026-11-21T22:00:00", "StartTime=Unknown"), ""),
+        (known(place, "PENDING", reason="Priority"), ""),
+        (known(place, "RUNNING", used="00:00:01"), "line\n"),
+        (known(place, "RUNNING", used="00:00:02"), "line\nhalf"),
+        (known(place, "RUNNING", used="00:00:03"), "line\nhalf a line\n"),
+        (known(place, "COMPLETED"), "line\nhalf a line\nrest"),
+    ]
+    count = f"n=$(cat {place}/asked 2>/dev/null || echo 0); echo $((n + 1)) > {place}/asked; case $n in"
+    cases = [f"{number}) printf '{text}' > {output}; {said};;" for number, (said, text) in enumerate(steps)]
+    play(commands, "scontrol", "\n".join([count, *cases, "esac"]))
+    (place / "my_app-5.exit").write_text("0")
+
+
+def test_a_controller_that_is_started_anew_is_waited_for(
+    commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "POLL_S", (0.0, 0.0))
+    (tmp_path / "my_app-5.exit").write_text("0")
+    down = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
+    play(
+        commands,
+        "scontrol",
+        f"[ -e {tmp_path}/asked ] || {{ touch {tmp_path}/asked; {down}; }}; {known(tmp_path, 'COMPLETED')}",
+    )
+    assert jobs.follow("5", StringIO(), StringIO()) == 0
+    monkeypatch.setattr(jobs, "PATIENCE_S", 0.0)
+    play(commands, "scontrol", down)
+    with pytest.raises(SlurmError, match="sinfo says when it is back"):
+        jobs.follow("5", StringIO(), StringIO())
+
+
+WAITS = "mpi-runtime: job 5 my_app: PENDING (Priority), on n[1-2]"
+STARTS = f"{WAITS}, expected to start 2026-11-21T22:00:00"
+RUNS = "mpi-runtime: job 5 my_app: RUNNING, on n[1-2], 00:00:0{} of 01:00:00, until 2026-11-21T23:00:00"
+ENDS = "mpi-runtime: job 5 my_app: COMPLETED, on n[1-2], exit code 0; the program has ended with 0"
+
+
+def test_who_waits_is_told_of_changes(commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "POLL_S", (0.0, 0.0))
+    waiting(commands, tmp_path)
+    out, log = StringIO(), StringIO()
+    assert jobs.follow("5", out, log) == 0
+    assert log.getvalue().splitlines() == [WAITS, STARTS, RUNS.format(1), ENDS]
+    assert out.getvalue() == "line\nhalf a line\nrest"
+
+
+def test_on_a_terminal_one_line_is_replaced_and_the_output_stays_whole(
+    commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "POLL_S", (0.0, 0.0))
+    waiting(commands, tmp_path)
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    with open(ours, "rb", buffering=0) as screen, open(theirs, "w") as terminal:
+        assert jobs.follow("5", terminal, terminal) == 0
+        text = b""
+        while not text.endswith(ENDS.encode() + b"\r\n"):
+            text += screen.read(1 << 16)
+    written = text.decode().replace("\r\n", "\n")
+    clear = "\r\x1b[K"
+    lines = [clear + text[:59] for text in (WAITS, STARTS, RUNS.format(1), RUNS.format(3))]
+    first, second, third, fourth = lines
+    assert written == f"{first}{second}{clear}line\n{third}{clear}half a line\n{fourth}{clear}rest\n{ENDS}\n"
 
 
 def test_a_file_system_that_shows_things_late_is_waited_for(

@@ -1,0 +1,138 @@
+"""How fast are copies between a GPU and memory, and from which size on, and by which chunks, does pinned staging pay?
+
+Each way down and up, by size of the array: the plain copy of pageable memory; through two pinned buffers, as
+`gpu/staging.py` does it, by chunks of 1 to 64 MiB; memory that was registered with the driver, and what registering
+takes; and `put` and `get` as programs call them. `python -m benchmarks.gpu_copies`, with `--quick` for the smallest
+sizes. It needs cupy and a GPU that cupy can use.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+from typing import Any
+
+import mpi_runtime as ray
+from mpi_runtime.gpu import arrays, staging
+
+MIB = 1 << 20
+SIZES = (1 * MIB, 4 * MIB, 8 * MIB, 32 * MIB, 256 * MIB, 1024 * MIB)
+CHUNKS = (1 * MIB, 4 * MIB, 16 * MIB, 64 * MIB)
+SECONDS_MIN, ROUNDS = 0.3, 5
+
+
+def rate(work: Callable[[], Any], size: int, quick: bool) -> float:
+    """GB/s: the median of some rounds after one that does not count."""
+    work()
+    seconds: list[float] = []
+    while len(seconds) < ROUNDS or (sum(seconds) < SECONDS_MIN and not quick):
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    return size / median(seconds) / 1e9
+
+
+def by_runtime(cupy: Any, device: Any, host: Any) -> tuple[Callable[[], None], Callable[[], None]]:
+    """One call of the driver for the whole, down and up."""
+    runtime, stream = cupy.cuda.runtime, cupy.cuda.get_current_stream()
+    there, here, size = device.data.ptr, host.ctypes.data, host.nbytes
+
+    def down() -> None:
+        runtime.memcpyAsync(here, there, size, runtime.memcpyDeviceToHost, stream.ptr)
+        stream.synchronize()
+
+    def up() -> None:
+        runtime.memcpyAsync(there, here, size, runtime.memcpyHostToDevice, stream.ptr)
+        stream.synchronize()
+
+    return down, up
+
+
+def staged(device: Any, host: Any, chunk: int) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Through two pinned buffers of this size, however small the array."""
+    found = arrays.find(device)
+    assert found is not None
+    way = found.way
+
+    def down() -> None:
+        staging.CHUNK, staging.PINNED_BYTES_MIN = chunk, 0
+        at = 0
+        for piece in staging.to_host(way):
+            host.data[at : at + len(piece)] = piece
+            at += len(piece)
+
+    def up() -> None:
+        staging.CHUNK, staging.PINNED_BYTES_MIN = chunk, 0
+        staging.to_device(way, host.data)
+
+    return down, up
+
+
+@ray.remote(num_cpus=0, num_gpus=1)
+def copies(size: int, quick: bool) -> list[tuple[str, float, float]]:
+    """Name, GB/s down and GB/s up of each way for one size."""
+    return list(all_ways(size, quick))
+
+
+def all_ways(size: int, quick: bool) -> Iterator[tuple[str, float, float]]:
+    """The same, one after the other."""
+    import cupy
+    import numpy
+
+    runtime = cupy.cuda.runtime
+    host = numpy.ones(size, numpy.uint8)
+    device = cupy.asarray(host)
+    ways = {"pageable": by_runtime(cupy, device, host)}
+    ways |= {f"staged by {chunk // MIB} MiB": staged(device, host, chunk) for chunk in CHUNKS if chunk <= size}
+    before = staging.CHUNK, staging.PINNED_BYTES_MIN
+    for name, (down, up) in ways.items():
+        yield name, rate(down, size, quick), rate(up, size, quick)
+    staging.CHUNK, staging.PINNED_BYTES_MIN = before
+    down, up = by_runtime(cupy, device, host)
+    try:
+        start = time.perf_counter()
+        runtime.hostRegister(host.ctypes.data, size, 0)
+        taken = time.perf_counter() - start
+    except runtime.CUDARuntimeError as error:
+        yield f"registered: skipped, {error}", 0.0, 0.0
+    else:
+        yield f"registered (took {taken * 1e3:.2f} ms)", rate(down, size, quick), rate(up, size, quick)
+        runtime.hostUnregister(host.ctypes.data)
+    ref = ray.put(device)
+    yield "put and get", rate(lambda: ray.put(device), size, quick), rate(lambda: ray.get(ref), size, quick)
+
+
+@ray.remote(num_cpus=0, num_gpus=1)
+def card() -> str:
+    """Which card it is; what is missing instead, in brackets."""
+    try:
+        import cupy
+    except ImportError as error:
+        return f"(cupy: {error})"
+    if not cupy.cuda.is_available():
+        return "(a GPU that cupy can use)"
+    return ray.get_gpus()[0].name
+
+
+def main() -> None:
+    """Print all of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="the two smallest sizes, few rounds")
+    quick = parser.parse_args().quick
+    ray.init()
+    if not ray.cluster_resources().get("GPU"):
+        print("skipped: everything. There is no GPU here")
+        return
+    name = ray.get(card.remote())
+    if name.startswith("("):
+        print(f"skipped: everything. Missing: {name[1:-1]}")
+        return
+    print(f"{name}; staged from {staging.PINNED_BYTES_MIN / MIB:g} MiB on by chunks of {staging.CHUNK / MIB:g} MiB")
+    print("     size  way                              down          up")
+    for size in SIZES[: 2 if quick else None]:
+        for way, down, up in ray.get(copies.remote(size, quick)):
+            print(f"{size // MIB:5} MiB  {way:28} {down:6.2f} GB/s {up:6.2f} GB/s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""Arrays of cupy and torch: what describes one, how it is made again, and how its bytes are reached.
+
+The libraries are those that the program has loaded, or that an array which is read belongs to.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from mpi_runtime.gpu.staging import Bytes, Way
+
+CUDA_DEVICES = (2, 13)
+"""What DLPack calls memory of a CUDA device, and managed memory."""
+
+
+class Facts(NamedTuple):
+    """An array but for its bytes."""
+
+    library: str
+    """The one that it belongs to."""
+    dtype: Any
+    """Of cupy numpy's, of torch the name."""
+    shape: tuple[int, ...]
+    order: str
+    """How the bytes lie: "C" or "F"."""
+    more: Any
+    """Of cupy the class, if it is another; of torch whether it requires a gradient."""
+
+
+class Found(NamedTuple):
+    """An array on a device, as it can be sent."""
+
+    facts: Facts
+    way: Way
+    ordinal: int
+    """CUDA's number of the device in this process."""
+
+
+# Arrays of cupy.
+
+
+class _CupyWay:
+    """Copies on the current stream of the array's device: memory that is used again there waits for what was before."""
+
+    def __init__(self, array: Any) -> None:
+        self._cupy = sys.modules["cupy"].cuda
+        self._array = array  # keeps the memory
+        self._device = array.device
+        self.nbytes: int = array.nbytes
+        with self._device:
+            self._stream = self._cupy.get_current_stream()
+
+    def settle(self) -> None:
+        self._device.synchronize()
+
+    def down(self, buffer: Bytes, at: int) -> None:
+        self._copy(buffer.ctypes.data, self._array.data.ptr + at, buffer.nbytes, "memcpyDeviceToHost")
+
+    def up(self, buffer: Bytes, at: int) -> None:
+        self._copy(self._array.data.ptr + at, buffer.ctypes.data, buffer.nbytes, "memcpyHostToDevice")
+
+    def _copy(self, to: int, source: int, size: int, kind: str) -> None:
+        runtime = self._cupy.runtime
+        with self._device:
+            runtime.memcpyAsync(to, source, size, getattr(runtime, kind), self._stream.ptr)
+
+    def wait(self) -> None:
+        with self._device:  # the default stream has one name for all devices
+            self._stream.synchronize()
+
+    def pinned(self, size: int) -> Bytes:
+        import numpy
+
+        return numpy.frombuffer(self._cupy.alloc_pinned_memory(size), numpy.uint8, size)
+
+
+def _find_cupy(array: Any) -> Found:
+    cupy: Any = sys.modules["cupy"]
+    if not (array.flags.c_contiguous or array.flags.f_contiguous):
+        with array.device:
+            array = cupy.ascontiguousarray(array)
+    order = "C" if array.flags.c_contiguous else "F"
+    more = None if type(array) is cupy.ndarray else type(array)
+    facts = Facts("cupy", array.dtype, tuple(array.shape), order, more)
+    return Found(facts, _CupyWay(array), array.device.id)
+
+
+def _make_cupy(cupy: Any, facts: Facts) -> tuple[Any, Way]:
+    array = cupy.empty(facts.shape, facts.dtype, order=facts.order)
+    return (array if facts.more is None else array.view(facts.more)), _CupyWay(array)
+
+
+# Tensors of torch.
+
+
+class _TorchWay:
+    """Copies on the current stream of the tensor's device."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._torch: Any = sys.modules["torch"]
+        self._bytes = tensor.detach().reshape(-1).view(self._torch.uint8)
+        self.nbytes: int = self._bytes.numel()
+        self._stream = self._torch.cuda.current_stream(tensor.device)
+
+    def settle(self) -> None:
+        self._torch.cuda.synchronize(self._bytes.device)
+
+    def down(self, buffer: Bytes, at: int) -> None:
+        with self._torch.cuda.stream(self._stream):
+            self._torch.from_numpy(buffer).copy_(self._bytes[at : at + buffer.nbytes], non_blocking=True)
+
+    def up(self, buffer: Bytes, at: int) -> None:
+        with self._torch.cuda.stream(self._stream):
+            self._bytes[at : at + buffer.nbytes].copy_(self._torch.from_numpy(buffer), non_blocking=True)
+
+    def wait(self) -> None:
+        self._stream.synchronize()
+
+    def pinned(self, size: int) -> Bytes:
+        buffer: Bytes = self._torch.empty(size, dtype=self._torch.uint8, pin_memory=True).numpy()
+        return buffer
+
+
+def _find_torch(tensor: Any) -> Found | None:
+    """None: it is on no GPU, or of a kind that only torch can describe."""
+    torch: Any = sys.modules["torch"]
+    is_odd = tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or vars(tensor)
+    if not tensor.is_cuda or is_odd:
+        return None
+    with torch.no_grad():
+        plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    name = str(tensor.dtype).removeprefix("torch.")
+    facts = Facts("torch", name, tuple(tensor.shape), "C", tensor.requires_grad)
+    return Found(facts, _TorchWay(plain), tensor.device.index)
+
+
+def _make_torch(torch: Any, facts: Facts) -> tuple[Any, Way]:
+    tensor = torch.empty(facts.shape, dtype=getattr(torch, facts.dtype), device="cuda")
+    way = _TorchWay(tensor)
+    return tensor.requires_grad_(facts.more), way
+
+
+# All of them.
+
+
+def known_class(kind: type) -> type | None:
+    """The class of arrays of cupy or torch that a class is or comes from, if the program has loaded the library."""
+    for library, name in (("cupy", "ndarray"), ("torch", "Tensor")):
+        base: type | None = getattr(sys.modules.get(library), name, None)  # another thread may be importing it
+        if base is not None and issubclass(kind, base):
+            return base
+    return None
+
+
+def find(array: Any) -> Found | None:
+    """What is needed to send an array; None if it is on no GPU, or has to be left to its own class."""
+    base = known_class(type(array))
+    if base is not None:
+        return (_find_cupy if base.__name__ == "ndarray" else _find_torch)(array)
+    if not _is_on_device(array):
+        return None
+    by_interface = hasattr(array, "__cuda_array_interface__")
+    cupy: Any = sys.modules.get("cupy")
+    if cupy is not None:
+        return _find_cupy(cupy.asarray(array) if by_interface else cupy.from_dlpack(array))
+    torch: Any = sys.modules["torch"]
+    return _find_torch(torch.as_tensor(array, device="cuda") if by_interface else torch.from_dlpack(array))
+
+
+def _is_on_device(array: Any) -> bool:
+    if hasattr(array, "__cuda_array_interface__"):
+        return True
+    return hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] in CUDA_DEVICES
+
+
+def make(facts: Facts) -> tuple[Any, Way]:
+    """An array on the current device, and the way to its bytes, which are not there yet.
+
+    Raises:
+        LookupError: this process can use no GPU; says why.
+        Exception: what the library raises: it has no memory left, say.
+    """
+    try:
+        library = importlib.import_module(facts.library)
+    except ImportError as error:
+        raise LookupError(f"{facts.library} cannot be imported: {error}") from error
+    if not library.cuda.is_available():
+        raise LookupError(f"{facts.library} finds no GPU that it may use")
+    return (_make_cupy if facts.library == "cupy" else _make_torch)(library, facts)
+
+
+def on_host(facts: Facts, data: memoryview) -> Any:
+    """The array as one of numpy, read-only, and a view of the bytes. bfloat16 of torch becomes float32, in a copy.
+
+    Raises:
+        TypeError: numpy has no such type.
+    """
+    import numpy
+
+    if facts.library == "torch" and facts.dtype == "bfloat16":  # the upper half of a float32
+        singles = numpy.ndarray(facts.shape, numpy.uint16, data).astype(numpy.uint32)
+        singles <<= 16
+        singles.flags.writeable = False
+        return singles.view(numpy.float32)
+    try:
+        dtype = numpy.dtype(facts.dtype)
+    except TypeError:
+        raise TypeError(
+            f"The value holds a tensor of torch.{facts.dtype}, and numpy has no such type. Convert it where it is "
+            "made, with x.float() say, or read it in a process with a GPU."
+        ) from None
+    return numpy.ndarray(facts.shape, dtype, data, order="F" if facts.order == "F" else "C")

@@ -1,0 +1,131 @@
+"""Arrays that lie on GPUs, inside values: their bytes go beside the pickle, and the same library makes them again.
+
+Loaded when a program has loaded cupy or torch, and where such an array is read.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import cloudpickle
+
+from mpi_runtime import current, errors
+from mpi_runtime.gpu import arrays, staging
+
+Reducer = Callable[[Any], Any]
+_COMMON: list[dict[type, Reducer]] = cloudpickle.Pickler.dispatch_table.maps
+"""What cloudpickle asks."""
+_OWN = ("__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "__getnewargs_ex__")
+"""By these a class says how its instances are pickled."""
+
+
+class OnDevice(bytearray):
+    """Stands in for bytes that are on a device until they are wanted. Nothing is in it."""
+
+    nbytes: int
+    way: staging.Way
+
+    def pieces(self) -> Iterator[memoryview]:
+        """The bytes. A piece is good until the next is asked for."""
+        return staging.to_host(self.way)
+
+
+class _Reducers:
+    """What pickle asks how to pickle instances of a class: a mapping that knows arrays of devices by their class."""
+
+    def __init__(self, takes_all: bool) -> None:
+        """`takes_all`: also arrays of other libraries than cupy and torch, unless their classes say how."""
+        self._takes_all = takes_all
+
+    def __getitem__(self, kind: type) -> Reducer:
+        if hasattr(kind, "__cuda_array_interface__") or (self._takes_all and hasattr(kind, "__dlpack_device__")):
+            base = arrays.known_class(kind) or (object if self._takes_all else None)
+            if base is not None and not _pickles_itself(kind, base) and not any(kind in table for table in _COMMON):
+                return _reduce
+        for table in _COMMON:
+            if kind in table:
+                return table[kind]
+        raise KeyError(kind)
+
+
+def _pickles_itself(kind: type, base: type) -> bool:
+    return any(getattr(kind, name, None) is not getattr(base, name, None) for name in _OWN)
+
+
+class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """As cloudpickle's, but for arrays on devices."""
+
+    dispatch_table = _Reducers(takes_all=False)
+
+
+class LastPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """For values that the other could not pickle: makes arrays of cupy or torch of those of other libraries."""
+
+    dispatch_table = _Reducers(takes_all=True)
+
+
+def _reduce(array: Any) -> Any:
+    found = arrays.find(array)
+    if found is None:
+        return array.__reduce_ex__(5)
+    bytes_of_it = OnDevice()
+    bytes_of_it.way, bytes_of_it.nbytes = found.way, found.way.nbytes
+    return make, (found.facts, _place(found.ordinal), pickle.PickleBuffer(bytes_of_it))
+
+
+def resolve(buffers: Sequence[Any]) -> list[Any] | None:
+    """What stands beside a pickle, with `OnDevice` for what is on a device; None if nothing is."""
+    owners = [raw.obj for raw in buffers]
+    if OnDevice not in map(type, owners):
+        return None
+    return [owner if type(owner) is OnDevice else raw for owner, raw in zip(owners, buffers, strict=True)]
+
+
+def _place(ordinal: int) -> str:
+    """Host and number of a device of this process, for errors."""
+    client = current.client_or_none()
+    executor = client.executor if client is not None else None
+    if executor is None:
+        return f"{socket.gethostname()}:GPU {ordinal}"
+    number = executor.gpus[ordinal] if ordinal < len(executor.gpus) else ordinal
+    return f"{executor.hostname}:GPU {number}"
+
+
+def make(facts: arrays.Facts, place: str, data: memoryview) -> Any:
+    """The array on the current device of this process.
+
+    Raises:
+        DeviceUnavailableError: there is none.
+    """
+    try:
+        array, way = arrays.make(facts)
+    except LookupError as error:
+        raise errors.DeviceUnavailableError(
+            f'The value is a {facts.library} array on {place}; use get(ref, device="cpu") to have it as a numpy array. '
+            f"This process cannot have it as it is: {error}. A task gets it as an argument if it has num_gpus; else "
+            'pass it the reference in a list, f.remote([ref]), and have it call get with device="cpu".'
+        ) from error
+    staging.to_device(way, memoryview(data))
+    return array
+
+
+def make_on_host(facts: arrays.Facts, place: str, data: memoryview) -> Any:
+    """The array as one of numpy."""
+    del place
+    return arrays.on_host(facts, memoryview(data))
+
+
+class _HostUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if module == __name__ and name == make.__name__:
+            return make_on_host
+        return super().find_class(module, name)
+
+
+def loads_on_host(data: Any, buffers: Sequence[Any] = ()) -> Any:
+    """As `pickle.loads`, with arrays of numpy in the place of those of devices."""
+    return _HostUnpickler(io.BytesIO(data), buffers=buffers).load()

@@ -1,0 +1,389 @@
+"""Arrays of cupy and torch as arguments and results: real processes and MPI, pretended GPUs (`tests/fake_cuda`)."""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.fake_cuda import memory
+from tests.fake_nvml.machines import a100x4, h100x8, shown, shown_on_hosts
+from tests.helpers import ROOT, Completed, run_program
+from tests.hosts.lab import Lab
+
+WAYS = [None, pytest.param("openmpi", marks=pytest.mark.mpi), pytest.param("mpich", marks=pytest.mark.mpi)]
+LIBRARIES = Path(memory.__file__).parent / "libraries"
+
+BEGIN = """
+import os, sys
+import numpy as np
+import mpi_runtime as ray
+from tests.fake_cuda import memory
+
+SIZES = [0, 100, 500_000, 5_000_001]  # nothing, in a message, in the arena, by pinned memory
+
+@ray.remote(num_cpus=0, num_gpus=1)
+def make(n, library="cupy"):
+    if library == "torch":
+        import torch
+        return torch.tensor(np.arange(n), device="cuda")
+    import cupy
+    with cupy.cuda.Stream(non_blocking=True):
+        return cupy.arange(n) * 2 + 1  # which is not computed yet
+
+@ray.remote(num_cpus=0, num_gpus=1)
+def total(x, library="cupy"):
+    import importlib
+    module = importlib.import_module(library)
+    assert type(x) is (module.ndarray if library == "cupy" else module.Tensor)
+    return int(x.sum().get() if library == "cupy" else x.cpu().numpy().sum())
+
+@ray.remote(num_cpus=0, num_gpus=1)
+class Holder:
+    def begin(self):
+        memory.counts.clear()
+
+    def keep(self, x):
+        self.x = x
+        return type(x).__module__, dict(memory.counts)
+
+    def kept(self):
+        return self.x, {"again": [self.x]}
+
+    def put(self):
+        return [ray.put(self.x), ray.put({"x": self.x})]
+
+    def work(self):
+        self.x = self.x + 1
+
+@ray.remote(num_cpus=0)
+def on_host(refs):
+    x, = ray.get(refs, device="cpu")
+    assert "cupy" not in sys.modules and "torch" not in sys.modules
+    return type(x).__module__, int(x.sum())
+
+@ray.remote(num_cpus=0)
+def given(x):
+    return type(x).__module__
+
+def fails(error, text, function, *args, **kwargs):
+    try:
+        function(*args, **kwargs)
+    except error as raised:
+        assert text in str(raised), str(raised)
+    else:
+        raise AssertionError("it did not fail")
+
+def expected(n):
+    return np.arange(n) * 2 + 1
+"""
+
+
+def pretended(**variables: str) -> dict[str, str | None]:
+    """The environment of programs for which there are eight GPUs, and libraries that can use them."""
+    env = shown(h100x8(), **variables)
+    return {**env, "PYTHONPATH": os.pathsep.join([str(LIBRARIES), str(env["PYTHONPATH"])])}
+
+
+def run(source: str, way: str | None = None, **variables: str) -> Completed:
+    source = f"{BEGIN}{source}\nprint('done')"
+    return run_program(source, ranks=4 if way else None, mpi=way, env=pretended(**variables)).expect(0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_between_tasks_actors_and_a_driver_without_gpu(way: str | None) -> None:
+    done = run(
+        """
+ray.init(num_cpus=4)
+host = os.uname().nodename
+for n in SIZES:
+    ref = make.remote(n)
+    assert ray.get(total.remote(ref)) == expected(n).sum()
+    found = ray.get(ref, device="cpu")
+    assert type(found) is np.ndarray and np.array_equal(found, expected(n)) and not found.flags.writeable
+    both = ray.get([ref, make.remote(n)], device="cpu", timeout=60)
+    assert all(np.array_equal(one, expected(n)) for one in both)
+    assert ray.get(on_host.remote([ref])) == ("numpy", expected(n).sum())
+    assert ray.get(given.remote(ray.get(ref, device="cpu"))) == "numpy"
+
+holder = Holder.remote()
+holder.begin.remote()
+kind, counts = ray.get(holder.keep.remote(make.remote(5_000_001)))
+pieces = -(-5_000_001 * 8 // (4 << 20))
+assert (kind, counts) == ("cupy", {"up": pieces, "pinned": 2, "pinned copies": pieces}), counts
+holder.work.remote()
+x, more = ray.get(holder.kept.remote(), device="cpu")
+assert x is more["again"][0] and np.array_equal(x, expected(5_000_001) + 1)
+plain, inside = ray.get(holder.put.remote())
+assert np.array_equal(ray.get(plain, device="cpu"), x)
+assert np.array_equal(ray.get(inside, device="cpu")["x"], x)
+assert ray.get(total.remote(plain)) == x.sum()
+
+assert "cupy" not in sys.modules
+fails(ray.errors.DeviceUnavailableError, 'use get(ref, device="cpu")', ray.get, plain)
+fails(ray.errors.DeviceUnavailableError, f"a cupy array on {host}:GPU ", ray.get, given.remote(inside))
+fails(ValueError, "get(device='gpu')", ray.get, plain, device="gpu")
+assert ray.get(ray.put([1, np.ones(3)]), device="cpu")[1].sum() == 3, "other values are as they are"
+""",
+        way,
+    )
+    assert done.stdout == "done\n"
+    assert done.stderr == ""
+
+
+ON_ANY_CARD = """
+import cupy
+ray.init(num_cpus=4)
+for n in SIZES:
+    mine = cupy.arange(n) * 2 + 1
+    ref = ray.put(mine)
+    assert type(ray.get(ref)) is cupy.ndarray and np.array_equal(ray.get(ref).get(), expected(n))
+    assert type(ray.get(ref, device="cpu")) is np.ndarray
+    assert ray.get(total.remote(mine)) == ray.get(total.remote(ref)) == expected(n).sum()
+    found = ray.get(make.remote(n))
+    assert type(found) is cupy.ndarray and np.array_equal(found.get(), expected(n))
+    assert np.array_equal(ray.get(make.remote(n), device="cpu"), expected(n))
+    assert ray.get(on_host.remote([ref])) == ("numpy", expected(n).sum())
+fails(ray.errors.DeviceUnavailableError, ":GPU 0; use get", ray.get, given.remote(mine))
+for view in (mine[5:-3], mine[::-3], mine[:4000000].reshape(2000, 2000).T, mine[:4000000].reshape(2000, 2000)[:, 7:99]):
+    assert np.array_equal(ray.get(ray.put(view)).get(), view.get())
+    assert np.array_equal(ray.get(ray.put(view), device="cpu"), view.get())
+class Mine(cupy.ndarray):
+    pass
+found = ray.get(ray.put(cupy.arange(3).view(Mine)))
+assert type(found) is Mine and found.get().tolist() == [0, 1, 2]
+"""
+
+
+def test_a_driver_with_a_gpu() -> None:
+    run(ON_ANY_CARD + "assert not memory.counts['own pickles']", FAKE_CUDA_DEVICES="1")
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("way", [None, pytest.param("openmpi", marks=pytest.mark.mpi)])
+def test_a_driver_with_a_real_gpu(way: str | None) -> None:
+    """The same program with the real cupy, where it is installed and can use a GPU."""
+    asked = subprocess.run(
+        [sys.executable, "-c", "import cupy; assert cupy.cuda.is_available()"], capture_output=True, check=False
+    )
+    if asked.returncode:
+        pytest.skip("needs cupy and a GPU that it can use")
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    env = {"PYTHONPATH": path, "MPI_RUNTIME_FIND_GPUS": "auto"}
+    done = run_program(BEGIN + ON_ANY_CARD + "print('done')", ranks=3 if way else None, mpi=way, env=env).expect(0)
+    assert done.stdout == "done\n"
+
+
+@pytest.mark.parametrize("way", [None, pytest.param("openmpi", marks=pytest.mark.mpi)])
+def test_tensors(way: str | None) -> None:
+    run(
+        """
+ray.init(num_cpus=4)
+for n in SIZES:
+    ref = make.remote(n, "torch")
+    assert ray.get(total.remote(ref, "torch")) == np.arange(n).sum()
+    assert np.array_equal(ray.get(ref, device="cpu"), np.arange(n))
+    assert ray.get(on_host.remote([ref])) == ("numpy", np.arange(n).sum())
+assert "torch" not in sys.modules
+fails(ray.errors.DeviceUnavailableError, "a torch array on ", ray.get, ref)
+fails(ray.errors.DeviceUnavailableError, "a torch array on ", ray.get, given.remote(ref))
+""",
+        way,
+    )
+
+
+@pytest.mark.hosts
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_from_one_node_to_another(mpi: str, two_hosts: Lab) -> None:
+    """By MPI, from an H100 of host1 to an A100 of host2, and to a process there that has no GPU."""
+    source = f"""{shown_on_hosts({"host1": h100x8(), "host2": a100x4()})}
+sys.path.insert(1, {str(LIBRARIES)!r})
+{BEGIN}
+ray.init(num_cpus=2)
+there, here = make.options(accelerator_type="H100"), total.options(accelerator_type="A100-40G")
+for n in SIZES:
+    ref = there.remote(n)
+    assert ray.get(here.remote(ref)) == expected(n).sum()
+    assert ray.get(on_host.options(num_cpus=1).remote([ref])) == ("numpy", expected(n).sum())
+fails(ray.errors.DeviceUnavailableError, "a cupy array on host1:GPU ", ray.get, given.remote(ref))
+print("done")
+"""
+    with two_hosts.mpirun(source, ranks={"host1": 2, "host2": 2}, mpi=mpi) as program:
+        assert program.finish().expect().stdout == "done\n"
+
+
+def test_by_all_ways_of_returning() -> None:
+    run(
+        """
+ray.init(num_cpus=4)
+
+@ray.remote(num_cpus=0, num_gpus=0.5, num_returns=2)
+def two(n):
+    import cupy
+    return cupy.arange(n), {"n": cupy.arange(n) + 1}
+
+@ray.remote(num_cpus=0, num_gpus=0.5, num_returns="streaming")
+def items(n):
+    import cupy
+    for number in range(3):
+        yield cupy.full((n,), number)
+
+@ray.remote(num_cpus=0, num_gpus=0.5)
+def one(n):
+    import cupy
+    return cupy.full((100_000,), n)
+
+@ray.remote(num_cpus=0, num_gpus=0.5)
+def sums(n):
+    return [int(x.sum().get()) for x in one.map(range(n))]
+
+for n in (10, 300_000):
+    first, second = ray.get(two.remote(n), device="cpu")
+    assert first[-1] == n - 1 and second["n"][-1] == n
+    assert [ray.get(ref, device="cpu")[-1] for ref in items.remote(n)] == [0, 1, 2]
+assert ray.get(sums.remote(20)) == [100_000 * n for n in range(20)]
+""",
+    )
+
+
+def test_what_fails_on_a_device_is_told() -> None:
+    """Where pinned memory is refused it goes without; where there is no memory, the library's own error comes."""
+    run(
+        """
+ray.init(num_cpus=4)
+
+@ray.remote(num_cpus=0, num_gpus=1, runtime_env={"env_vars": {"FAKE_CUDA_NO_PINNED": "1"}})
+def without_pinned(x):
+    assert memory.counts["up"] and not memory.counts["pinned copies"]
+    return x + 1
+
+assert np.array_equal(ray.get(without_pinned.remote(make.remote(5_000_001)), device="cpu"), expected(5_000_001) + 1)
+small = total.options(runtime_env={"env_vars": {"FAKE_CUDA_MEMORY": "1000000"}})
+fails(ray.errors.TaskError, "Out of memory allocating 40000008 bytes", ray.get, small.remote(make.remote(5_000_001)))
+""",
+    )
+
+
+def test_the_benchmark_says_what_it_skips() -> None:
+    """And runs through, on pretended GPUs, whose figures mean nothing."""
+    benchmark = ROOT / "benchmarks" / "gpu_copies.py"
+    none = run_program(benchmark, "--quick", env=shown({"gpus": []})).expect(0)
+    assert none.stdout == "skipped: everything. There is no GPU here\n"
+    if find_spec("cupy") is None:
+        done = run_program(benchmark, "--quick", env=shown(h100x8())).expect(0)
+        assert done.stdout == "skipped: everything. Missing: cupy: No module named 'cupy'\n"
+    done = run_program(benchmark, "--quick", env=pretended()).expect(0)
+    lines = done.stdout.splitlines()
+    assert lines[0] == "NVIDIA H100 80GB HBM3; staged from 8 MiB on by chunks of 4 MiB"
+    ways = [" ".join(re.sub(r"\(.*\)|[\d.]+ GB/s", "", line).split()) for line in lines[2:]]
+    assert ways == [
+        *("1 MiB pageable", "1 MiB staged by 1 MiB", "1 MiB registered", "1 MiB put and get"),
+        *("4 MiB pageable", "4 MiB staged by 1 MiB", "4 MiB staged by 4 MiB", "4 MiB registered", "4 MiB put and get"),
+    ]
+
+
+REAL_TORCH = """
+import contextlib, types, torch
+import numpy as np
+from mpi_runtime.gpu import arrays, staging
+from mpi_runtime.objects import serialize
+
+# Tensors in memory, taken for such on a device.
+done = types.SimpleNamespace(synchronize=lambda: None)
+torch.cuda.current_stream = torch.cuda.synchronize = lambda device: done
+torch.cuda.stream = lambda stream: contextlib.nullcontext()
+torch.cuda.is_available = lambda: True
+empty = torch.empty
+torch.empty = lambda *args, device=None, pin_memory=False, **more: empty(*args, **more)
+torch.Tensor.is_cuda = True
+torch.Tensor.device = types.SimpleNamespace(index=0)
+
+def sent(tensor, *read):
+    serialized = serialize.dumps([tensor])
+    assert type(serialized).__name__ == "_PartlyOnDevice"
+    return serialize.loads(serialized.inline(), *read)[0]
+
+def bits(tensor):
+    return tensor.detach().reshape(-1).view(torch.uint8).tolist()
+
+for name in "bfloat16 float8_e4m3fn complex64 bool int8 uint16 float64 float16".split():
+    for shape in ((), (0, 3), (3, 4)):
+        tensor = torch.rand(shape).mul(9).to(getattr(torch, name))
+        found = sent(tensor)
+        assert (found.dtype, found.shape) == (tensor.dtype, tensor.shape) and bits(found) == bits(tensor)
+        if name != "float8_e4m3fn":
+            expected = (tensor.float() if name == "bfloat16" else tensor).numpy()
+            on_host = sent(tensor, serialize.loads_on_host)
+            assert on_host.dtype == expected.dtype and np.array_equal(on_host, expected)
+tensor = torch.rand(40, 50)
+for view in (tensor.t(), tensor[:, 3:7], torch.rand(4, dtype=torch.complex64).conj(),
+             torch.rand(4, dtype=torch.complex64).conj().imag, torch.rand(3_000_001)):
+    assert torch.equal(sent(view), view)
+wanted = torch.rand(3, requires_grad=True)
+assert sent(wanted).requires_grad and sent(wanted * 2).requires_grad and not sent(tensor).requires_grad
+layer = torch.nn.Linear(3, 4)
+found = sent(layer)
+assert type(found.weight) is torch.nn.Parameter and torch.equal(found.weight, layer.weight)
+print("done")
+"""
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+def test_the_real_torch_does_what_is_asked_of_tensors() -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", REAL_TORCH], capture_output=True, text=True, env=env, check=False)
+    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
+
+
+@pytest.mark.skipif(find_spec("cupy") is None, reason="cupy is not installed")
+def test_the_real_cupy_is_recognised_without_a_driver() -> None:
+    """And it has what is used of it. Its arrays can be made without a driver, but not be copied."""
+    program = """
+import pickle, traceback, cupy
+from mpi_runtime import errors
+from mpi_runtime.gpu import arrays
+from mpi_runtime.objects import device_arrays, serialize
+
+class Mine(cupy.ndarray):
+    pass
+
+memory = cupy.cuda.UnownedMemory(0x70000000, 1 << 20, None, device_id=0)
+for kind in ("f4", "c16", "?"):
+    array = cupy.ndarray((3, 4), dtype=kind, memptr=cupy.cuda.MemoryPointer(memory, 64))
+    assert device_arrays.Pickler.dispatch_table[cupy.ndarray] is device_arrays._reduce
+    assert device_arrays.Pickler.dispatch_table[Mine] is device_arrays._reduce
+    assert arrays.known_class(type(array)) is cupy.ndarray
+    try:
+        serialize.dumps([array])
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        assert "_CupyWay(array)" in "".join(traceback.format_exception(error)), "all before went well"
+    arrays._CupyWay.__init__ = lambda self, array: setattr(self, "nbytes", array.nbytes)
+    facts, way, ordinal = arrays.find(array.T)
+    assert facts == ("cupy", array.dtype, (4, 3), "F", None) and ordinal == 0
+    data = pickle.dumps((facts, 0))
+    try:
+        device_arrays.make(facts, "n1:GPU 3", b"")
+    except errors.DeviceUnavailableError as error:
+        assert "cupy array on n1:GPU 3" in str(error)
+    else:
+        raise AssertionError
+    assert serialize.loads(serialize.dumps(__import__("numpy").ones(3)).inline()).sum() == 3
+runtime = cupy.cuda.runtime
+assert (runtime.memcpyHostToDevice, runtime.memcpyDeviceToHost) == (1, 2)
+assert "dst, intptr_t src, size_t size, int kind, intptr_t stream" in runtime.memcpyAsync.__doc__
+for owner, name in ((cupy.cuda, "alloc_pinned_memory"), (cupy.cuda, "get_current_stream"), (cupy.cuda, "is_available"),
+                    (cupy.cuda.Device, "synchronize"), (cupy.cuda.Stream, "synchronize"), (cupy, "empty"),
+                    (cupy, "ascontiguousarray"), (cupy, "from_dlpack")):
+    assert callable(getattr(owner, name))
+try:
+    array.view(Mine)
+except cupy.cuda.runtime.CUDARuntimeError:
+    pass  # of what comes after it was understood
+print("done")
+"""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env, check=False)
+    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr

@@ -1,0 +1,50 @@
+"""Ranks that find Python and its packages on a slow file system: bounded in what they ask of it, and up in time.
+
+Counts, not times, but for one: the default of `init(start_timeout_s)`. `benchmarks/slow_files.py` makes the files slow.
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from benchmarks.slow_files import PROGRAM, WAYS, asked, slow_files
+from tests.helpers import mpi_python, run_program
+
+MOST = {
+    "python app.py": {"driver": 900, "head": 1050, "worker": 1000, "forkserver": 950},
+    "python -m mpi_runtime app.py": {"driver": 1000, "head": 1050, "worker": 1050, "forkserver": 220},
+}
+"""What a process may ask for: about a fifth more than it did with Python 3.11 and Open MPI, of which `import msgspec`
+alone makes 382. Where it is passed: is what is new needed before the first task?"""
+
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler (cc)"),
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_each_process_asks_for_is_bounded(way: str, tmp_path: Path) -> None:
+    run(WAYS[way], tmp_path, ranks=2, delay_ms=0)
+    found = asked(tmp_path)
+    assert {one.role for one in found} >= MOST[way].keys(), "all are counted"
+    for one in found:
+        if one.role in MOST[way]:
+            assert 20 < one.operations <= MOST[way][one.role], one
+    assert "executor" not in {one.role for one in found}, "it has all in memory"
+
+
+def test_eight_ranks_are_up_in_time(tmp_path: Path) -> None:
+    """With 2 ms for each operation, within the default time; what they have waited for then is no less than that."""
+    seconds = run(WAYS["python -m mpi_runtime app.py"], tmp_path, ranks=8, delay_ms=2)
+    workers = [one for one in asked(tmp_path) if one.role == "worker"]
+    assert len(workers) == 7
+    assert seconds > max(one.operations for one in workers) * 2e-3, "they were delayed"
+
+
+def run(way: Sequence[str], place: Path, ranks: int, delay_ms: float) -> float:
+    """Run a program that starts and has one result; how long it took, in seconds."""
+    mpi_python("openmpi")
+    return run_program(PROGRAM, ranks=ranks, options=way, env={**slow_files(place, delay_ms)}).expect(0).seconds

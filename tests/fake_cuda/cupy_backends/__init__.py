@@ -1,1 +1,0 @@
-"""A stand-in: see `tests/fake_cuda`."""

@@ -1,0 +1,59 @@
+"""What is demanded where the job's time ends: nothing begins that says it cannot end before, and the user hears why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mpi_runtime.scheduler.events import Call
+from tests.simulation.require import require
+from tests.simulation.steps import METHOD
+
+if TYPE_CHECKING:
+    from tests.simulation.checkers import Checker
+
+
+class Times:
+    """Compares calls that say how long they may take with the end, when they are sent and when they begin."""
+
+    def __init__(self, checker: Checker) -> None:
+        self.checker = checker
+        self.world = checker.world
+        options = self.world.options
+        self.way_us = max(options.network_us[1], options.socket_us[1]) + options.socket_us[1] + 2 * options.stall_us
+        """How long a message to an executor takes at most."""
+        self.sent_us: dict[bytes, int] = {}
+        self.notes: list[str] = []
+
+    def limit_us(self, id: bytes) -> int:
+        """How long a call may take, if it says so."""
+        return self.checker.function_of(id).time_limit_us
+
+    def sent(self, calls: Sequence[Call]) -> None:
+        """The head gives calls to an executor: they can end before the job does, as far as they have said."""
+        now, end_us = self.world.now, self.world.options.end_us
+        for call in calls if end_us else ():
+            self.sent_us[call.id] = now
+            late = now < end_us < now + self.limit_us(call.id)
+            require(not late, f"call {call.id.hex()} is sent at {now}, and cannot end in time")
+
+    def started(self, call: Call) -> None:
+        """It begins. What an actor does begins as soon as it is there: behind others it might be too late."""
+        if not self.world.options.end_us or not self.limit_us(call.id):
+            return
+        if self.checker.function_of(call.id).kind == METHOD:
+            took_us = self.world.now - self.sent_us[call.id]
+            require(took_us <= self.way_us, f"call {call.id.hex()} was sent {took_us} us before it began")
+            self.world.counters["calls of actors that say how long"] += 1
+
+    def noted(self, notes: Sequence[str]) -> None:
+        """The user is told these."""
+        for note in notes:
+            name = note.split(",")[0]
+            require(name not in self.notes, f"said again: {note}")
+            self.notes.append(name)
+
+    def held_back(self, function: str, calls: int) -> None:
+        """Calls have not been started, since the time was too short."""
+        self.world.counters["calls held back"] += calls
+        require(not calls or f"calls of {function}" in self.notes, f"nobody was told that {function} is not started")

@@ -1,0 +1,38 @@
+"""Chunks of `f.map` at the end of the job's time: how long the scheduler thinks that they take."""
+
+import pytest
+
+from mpi_runtime import chunks
+from mpi_runtime.remote_function import RemoteFunction
+
+
+def fit(number: int) -> int:
+    return number
+
+
+def test_a_chunk_that_hands_on_the_rest_takes_a_slice_and_a_call() -> None:
+    assert RemoteFunction(fit, {"time_limit": 100})._of_chunks(0)._options["time_limit"] == 100 + chunks.SLICE_S
+
+
+def test_one_that_makes_all_its_calls_takes_as_long_as_these() -> None:
+    assert RemoteFunction(fit, {"time_limit": 100})._of_chunks(8)._options["time_limit"] == 800
+
+
+def test_without_a_limit_there_is_none() -> None:
+    function = RemoteFunction(fit, {})
+    assert [function._of_chunks(calls)._options["time_limit"] for calls in (0, 8)] == [None, None]
+
+
+def test_what_chunks_of_different_sizes_take_is_measured_apart() -> None:
+    function = RemoteFunction(fit, {})
+    codes = [function._of_chunks(calls)._code.pickled() for calls in (0, 8, 4)]
+    assert len(set(codes)) == 3
+    assert function._of_chunks(8)._code.pickled() == codes[1]
+
+
+@pytest.mark.parametrize(
+    ("calls", "most", "counts_as"), [(8, 8, 8), (7, 7, 7), (7, 100, 8), (5, 7, 7), (4, 7, 4), (2, 7, 2)]
+)
+def test_few_sizes_are_told_apart(calls: int, most: int, counts_as: int) -> None:
+    """Each has code of its own in the head and in every process that runs it."""
+    assert chunks._rounded(calls, most) == counts_as
