@@ -24,6 +24,8 @@ class Device(Struct, array_like=True, frozen=True, gc=False):
     """Of MIG: the numbers of the GPU instance and of the compute instance."""
     numa: int = -1
     """The NUMA node that it is attached to; -1: unknown."""
+    cpus: tuple[int, ...] = ()
+    """Processors of the host that are near to it; none: unknown."""
     is_exclusive: bool = False
     """Whether only one process at a time may use it (compute mode EXCLUSIVE_PROCESS)."""
     capability: tuple[int, int] = (0, 0)

@@ -40,6 +40,13 @@ class Inventory(Struct, eq=False, gc=False):
     """The same, by their ids."""
     sets: dict[tuple[tuple[int, ...], int], tuple[int, ...]] = {}
     """Sets that were chosen before, by candidates and count."""
+    homes: list[int] = []
+    """For each the number of the rank that is nearest; empty until it is asked for."""
+    suspects: dict[int, str] = {}
+    """Those on which the last process that used them failed at once: what it ran, if that may be the reason. They are
+    given after all others."""
+    out: dict[int, str] = {}
+    """Those that are given to nobody any more, and why."""
 
     def add(self, devices: Sequence[Device], links: Sequence[Link], ranks: int) -> list[Device]:
         """Ranks can use these. Returns those that were not known; ids are given anew, in order of place."""
@@ -68,6 +75,7 @@ class Inventory(Struct, eq=False, gc=False):
         uuids = [device.uuid for device in self.devices]
         self.weights = [[self.links.get((one, other), 0) for other in uuids] for one in uuids]
         self.sets.clear()
+        self.homes.clear()
 
     def ranks_of(self, devices: Sequence[int]) -> int:
         """The ranks that can use all of these, one bit for each."""
@@ -77,9 +85,13 @@ class Inventory(Struct, eq=False, gc=False):
         return ranks
 
     def can_use(self, device: int, types: Sequence[str], memory: int) -> bool:
-        """Whether a device is of all these types and has so much memory."""
+        """Whether a device is in use, of all these types, and has so much memory."""
         one = self.devices[device]
-        return one.memory >= memory and all(name in one.types for name in types)
+        return device not in self.out and one.memory >= memory and all(name in one.types for name in types)
+
+    def in_use(self) -> list[Device]:
+        """Those that may be given to somebody."""
+        return [one for id, one in enumerate(self.devices) if id not in self.out]
 
 
 def choose(
@@ -102,18 +114,19 @@ def choose(
     """
     if units >= UNIT:
         return _whole(inventory, free, free_memory, units // UNIT, memory, types)
-    best: tuple[int, int, int] | None = None
+    best: tuple[bool, int, int, int] | None = None
     for device, left in enumerate(free):
         one = inventory.devices[device]
         needed = memory or part(one, units)
         if left < units or free_memory[device] < needed or one.is_exclusive:
             continue
-        rank = (left, free_memory[device], device)  # where shares lie already, so that others stay whole
+        # Where shares lie already, so that others stay whole.
+        rank = (device in inventory.suspects, left, free_memory[device], device)
         if (best is None or rank < best) and inventory.can_use(device, types, memory):
             best = rank
     if best is None:
         return None
-    device = best[2]
+    device = best[3]
     return ((device, units, memory or part(inventory.devices[device], units)),)
 
 
@@ -140,7 +153,8 @@ def _whole(
     )
     if len(candidates) < count:
         return None
-    chosen = _best(inventory, candidates, count)
+    trusted = tuple(device for device in candidates if device not in inventory.suspects)
+    chosen = (_best(inventory, trusted, count) if len(trusted) >= count else ()) or _best(inventory, candidates, count)
     return tuple((device, UNIT, inventory.devices[device].memory) for device in chosen) if chosen else None
 
 

@@ -23,6 +23,8 @@ FOREIGN_USE_PARTS = 20
 """A device with more than 1 GiB and a twentieth of its memory in use before the job starts is said to be in use."""
 NVLINKS_MAX = 18
 """How many links of NVLink a device has at most (H100; NVML_NVLINK_MAX_LINKS)."""
+CPU_WORDS = 32
+"""Words of 64 bits for the processors of a machine: 2048 of them."""
 MEMORY_STEPS_GB = (8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 94, 96, 120, 141, 144, 180, 192, 288)
 """Sizes of memory as they are sold: NVML tells somewhat more or less."""
 SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
@@ -103,6 +105,7 @@ def _look_at(nvml: Any, index: int, report: Report, handles: list[tuple[Device, 
         bus=bus,
         card=uuid,
         numa=_numa(nvml, handle, bus),
+        cpus=_cpus(nvml, handle),
         is_exclusive=mode == nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
         capability=tuple(_ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle, default=(0, 0))),
     )
@@ -159,6 +162,12 @@ def _numa(nvml: Any, handle: Any, bus: str) -> int:
     with contextlib.suppress(OSError, ValueError), open(f"/sys/bus/pci/devices/{domain[-4:]}:{rest}/numa_node") as file:
         return int(file.read())
     return -1
+
+
+def _cpus(nvml: Any, handle: Any) -> tuple[int, ...]:
+    """The processors that are near to a device. NVML names those of the whole machine, in words of 64 bits."""
+    words = _ask(nvml, nvml.nvmlDeviceGetCpuAffinity, handle, CPU_WORDS, default=())
+    return tuple(64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1)
 
 
 def _look_at_links(nvml: Any, report: Report, handles: list[tuple[Device, Any]]) -> None:

@@ -15,8 +15,10 @@
     +-- RuntimeEnvSetupError          the files of a runtime_env cannot be put where a call is to find them
     |  user code raised
     +-- TaskError                     with the original as `cause`, and of its class where possible (RayTaskError)
+    |   +-- GpuOutOfMemoryError       a library found too little memory on a GPU
     |  the world broke something
     +-- WorkerCrashedError            the process that ran the task died
+    |   +-- GpuExecutorDiedError      or ended, because CUDA would have answered it with the same error for good
     +-- OutOfMemoryError              it was killed because the host ran out of memory
     +-- ActorError                    the actor cannot answer                                      (RayActorError)
     |   +-- ActorDiedError            and never will
@@ -27,7 +29,7 @@
     |  we did
     +-- InternalError                 a bug of this package: please report it                      (RaySystemError)
 
-All but `TaskError` are made from one message, so that the scheduler can name them by class name and text.
+All but `TaskError` and its kind are made from one message, so that the scheduler can name them by class name and text.
 """
 
 import builtins
@@ -135,8 +137,23 @@ class TaskError(MpiRuntimeError):
         return task_error, (cause, self.traceback_str)
 
 
+class GpuOutOfMemoryError(TaskError):
+    """cupy, torch or the like found too little memory on a GPU: the text says who has how much of the device.
+
+    Like any `TaskError` it is of the library's own class too: `except cupy.cuda.memory.OutOfMemoryError` works.
+    """
+
+
 class WorkerCrashedError(MpiRuntimeError):
     """The process that ran the task died, more often than the task may be retried; the message names the signal."""
+
+
+class GpuExecutorDiedError(WorkerCrashedError):
+    """CUDA's context was dead in the process that ran the task, as after an illegal address or a fault of the device.
+
+    The process was ended, since each further call in it would have failed; the task was run again in others as often
+    as `max_retries` says. The message names the error of CUDA and the GPU, and has the traceback.
+    """
 
 
 class OutOfMemoryError(MpiRuntimeError):
@@ -194,6 +211,7 @@ _BY_CODE: dict[str, type[MpiRuntimeError]] = {
         PlacementGroupRemovedError,
         RuntimeEnvSetupError,
         WorkerCrashedError,
+        GpuExecutorDiedError,
         OutOfMemoryError,
         ActorError,
         ActorDiedError,
@@ -245,28 +263,30 @@ def describe(function_name: str, pid: int, rank: int, host: str, exc: BaseExcept
 
 
 def make_task_error(
-    exc: BaseException, function_name: str, pid: int, rank: int, host: str, title: str = ""
+    exc: BaseException, function_name: str, pid: int, rank: int, host: str, title: str = "", note: str = ""
 ) -> TaskError:
-    """Return the error for an exception that escaped from user code.
+    """Return the error for an exception that escaped from user code; `note` is what there is to say besides.
 
     An error of another task that a task lets pass keeps its first cause; only the text grows by one traceback.
     """
     cause = exc.cause if isinstance(exc, TaskError) else exc
-    return task_error(cause, describe(function_name, pid, rank, host, exc, title))
+    text = describe(function_name, pid, rank, host, exc, title)
+    return task_error(cause, f"{text}\n{note}" if note else text)
 
 
 def task_error(cause: BaseException, traceback_str: str) -> TaskError:
     """Return a `TaskError` that is also an instance of the class of `cause`, or a plain one where that cannot be."""
-    kind: type[TaskError] = _dual_class(type(cause))  # type: ignore[arg-type]  # typeshed: classes are not hashable
-    if kind is not TaskError:
+    plain = GpuOutOfMemoryError if is_gpu_out_of_memory(cause) else TaskError
+    kind: type[TaskError] = _dual_class(type(cause), plain)  # type: ignore[arg-type]  # typeshed: not hashable
+    if kind is not plain:
         try:
             error = _bare_instance(kind, cause)
             _fill(error, cause, traceback_str)
         except Exception:
             # The class resists; what it says still has to arrive.
-            return TaskError(cause, traceback_str)
+            return plain(cause, traceback_str)
         return error
-    return TaskError(cause, traceback_str)
+    return plain(cause, traceback_str)
 
 
 def portable(error: TaskError) -> TaskError:
@@ -290,17 +310,19 @@ def to_bytes(error: MpiRuntimeError) -> bytes:
 
     if isinstance(error, TaskError):
         error = portable(error)
-    return pickle.dumps((cloudpickle.dumps(error, protocol=5), str(error)), 5)
+    plain = GpuOutOfMemoryError if isinstance(error, GpuOutOfMemoryError) else TaskError
+    return pickle.dumps((cloudpickle.dumps(error, protocol=5), str(error), plain), 5)
 
 
 def from_bytes(data: bytes | memoryview) -> MpiRuntimeError:
     """Return the error that `to_bytes` packed."""
-    pickled, text = pickle.loads(data)
+    pickled, text, plain = pickle.loads(data)
     try:
         error: MpiRuntimeError = pickle.loads(pickled)
     except Exception as reason:
         why = f"the exception cannot be read in this process: {type(reason).__name__}: {reason}"
-        return TaskError(SerializationError(why), f"{text}\n(in words: {why})")
+        in_words: TaskError = plain(SerializationError(why), f"{text}\n(in words: {why})")
+        return in_words
     return error
 
 
@@ -315,27 +337,39 @@ def is_about_device(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and "CUDA" in str(error)  # torch has no class of its own for it
 
 
+def is_gpu_out_of_memory(error: BaseException) -> bool:
+    """Whether a library has found too little memory on a GPU."""
+    if type(error).__module__ == "builtins" and type(error) is not RuntimeError:
+        return False  # as most are
+    from mpi_runtime.gpu import faults
+
+    return faults.is_out_of_memory(error)
+
+
 @functools.lru_cache(maxsize=1024)
-def _dual_class(kind: type[BaseException]) -> type[TaskError]:
-    """Return a class that is both a `TaskError` and `kind`; `TaskError` itself if there can be none.
+def _dual_class(kind: type[BaseException], plain: type[TaskError]) -> type[TaskError]:
+    """Return a class that is both `plain`, a `TaskError`, and `kind`; `plain` itself if there can be none.
 
     Exceptions that end a process (SystemExit, KeyboardInterrupt) must not end the caller's: they are no `Exception`.
     """
     if not issubclass(kind, Exception) or issubclass(kind, (TaskError, *_NEVER_DUAL)):
-        return TaskError
-    name = f"TaskError({kind.__qualname__})"
+        return plain
+    name = f"{plain.__name__}({kind.__qualname__})"
     contents: dict[str, Any] = {"__module__": __name__, "__doc__": kind.__doc__}
     if issubclass(kind, _GROUP):  # what `except*` makes of a part of it is the user's class
         contents["derive"] = lambda self, members: self.cause.derive(members)
     try:
-        return type(name, (TaskError, kind), contents)
+        return type(name, (plain, kind), contents)
     except Exception:  # final, a metaclass or an __init_subclass__ that refuses, a layout of its own
-        return TaskError
+        return plain
 
 
 def _builtin_base(kind: type[BaseException]) -> Any:
-    """Return the nearest base that was made in C: what decides how an instance lies in memory."""
-    return next(base for base in kind.__mro__ if not base.__flags__ & _HEAP_TYPE)
+    """Return the base, made in C, that decides how an instance lies in memory: of several the one that Python chose."""
+    base: Any = kind
+    while base.__flags__ & _HEAP_TYPE:
+        base = base.__base__
+    return base
 
 
 def _bare_instance(kind: type[TaskError], cause: Any) -> TaskError:

@@ -140,7 +140,8 @@ def fail_call(state: State, actor: Actor, task: Task) -> None:
 def died_message(actor: Actor, task: Task) -> str:
     """What the caller of a dead actor is told."""
     started = "It may have been running." if task.executor is not None else "It was not started."
-    return f"{task.function.spec.name} was called, but {describe(actor)} {actor.cause or 'is ending'}. {started}"
+    cause, line, traceback = (actor.cause or "is ending").partition("\n")
+    return f"{task.function.spec.name} was called, but {describe(actor)} {cause}. {started}{line}{traceback}"
 
 
 def describe(actor: Actor) -> str:

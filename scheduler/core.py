@@ -12,6 +12,7 @@ from mpi_runtime.scheduler import (
     devices,
     explain,
     groups,
+    health,
     names,
     objects,
     recovery,
@@ -27,6 +28,7 @@ from mpi_runtime.scheduler.events import (
     Done,
     ExecutorDied,
     ExecutorStarted,
+    Faulted,
     Fetched,
     GroupCreated,
     GroupRemoved,
@@ -79,6 +81,7 @@ class Scheduler:
             Killed: self._killed,
             Left: self._left,
             Titled: self._titled,
+            Faulted: self._faulted,
             Yielded: self._yielded,
             Consumed: self._consumed,
             Cancelled: self._cancelled,
@@ -181,6 +184,8 @@ class Scheduler:
         if len(queues) > 1:
             queues.sort(key=Queue.precedence)
         for queue in queues:
+            if queue.ready and queue.ready[0].function.infeasible:  # as all are, or have been till now
+                health.fail_all(state, queue)
             if queue.timed is None or not walltime.holds_back(state, queue, now):
                 serve(state, queue, now)
 
@@ -240,6 +245,10 @@ class Scheduler:
         if client.executor.actor is not None:
             client.executor.actor.title = client.executor.process.name = event.title
 
+    def _faulted(self, client: Client, event: Faulted, now: int) -> None:
+        assert client.executor is not None
+        client.executor.fault = event
+
     def _named(self, client: Client, event: Named, now: int) -> None:
         if (event.namespace, event.name) not in self.state.names:
             calls.submit(self.state, client, event.creation, now)
@@ -266,7 +275,7 @@ def join(state: State, event: RankJoined) -> None:
         node.labels = {NODE_ID: node.id, HOSTNAME: event.hostname}
         state.nodes[event.host] = node
     node.labels.update(event.labels)
-    rank = Rank(event.rank, node, bool(event.cpus or event.cpu > 0))
+    rank = Rank(event.rank, node, bool(event.cpus or event.cpu > 0), cpus=event.cpus)
     state.ranks[event.rank] = rank
     node.ranks.append(rank)
     node.arena = max(node.arena, event.arena)

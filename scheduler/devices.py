@@ -36,6 +36,7 @@ def join(state: State, node: Node, rank: Rank, event: RankJoined) -> None:
     if event.gpu_error and event.gpu_error not in node.gpu_problems:
         node.gpu_problems.append(event.gpu_error)
         node.gpu_error = event.gpu_error
+    node.gpu_limit = node.gpu_limit or event.gpu_limit
     devices = [one for one in event.devices if state.device_nodes.setdefault(one.uuid, node.host) == node.host]
     before = len(inventory.devices)
     stated = [Device(f"{STATED}{before + index:04}", "stated, not found") for index in range(event.gpu // UNIT)]
@@ -72,9 +73,10 @@ def limit(state: State, stated: float | None) -> str:
             continue
         if node.gpu_error and stated and not found:
             return f"init(num_gpus={stated:g}), but on host {node.hostname} {node.gpu_error}."
+        if int(stated) > len(inventory.devices):
+            limit = f" ({node.gpu_limit})" if node.gpu_limit else ""
+            return f"init(num_gpus={stated:g}), but host {node.hostname} has {_words(found)} for this job{limit}."
         if found:
-            if stated > len(found):
-                return f"init(num_gpus={stated:g}), but host {node.hostname} has {_words(found)} for this job."
             gone = [device for device in inventory.devices if device not in found[: int(stated)]]
             inventory.keep_only(found[: int(stated)])
             _count(node, gone, -1)
@@ -93,8 +95,7 @@ def _words(devices: Sequence[Device]) -> str:
 
 def owned(node: Node) -> str:
     """The GPUs of a node in words."""
-    inventory = node.total.inventory
-    devices = inventory.devices if inventory is not None else []
+    devices = node.total.inventory.in_use() if node.total.inventory is not None else []
     text = f"{len(devices)} GPU"
     return f"{text} ({_words(devices)})" if any(device.types for device in devices) else text
 
@@ -103,11 +104,15 @@ def why_not(nodes: Sequence[Node], request: Request) -> str:
     """If no node can serve a request for GPUs: what GPUs there are, and why those that look like enough are not."""
     if not request.needs_device:
         return ""
-    have = [f"{node.hostname}: {_words(node.total.inventory.devices)}" for node in nodes if node.total.inventory]
+    have = [
+        f"{node.hostname}: {_words(inventory.in_use())}" + f" ({len(inventory.out)} quarantined)" * bool(inventory.out)
+        for node in nodes
+        if (inventory := node.total.inventory)
+    ]
     text = f" GPUs by node: {'; '.join(have[:EXPLAINED_MAX])}."
     text += "".join(f" On {node.hostname} {node.gpu_error}." for node in nodes[:EXPLAINED_MAX] if node.gpu_error)
     found = [
-        (inventory, device) for node in nodes if (inventory := node.total.inventory) for device in inventory.devices
+        (inventory, device) for node in nodes if (inventory := node.total.inventory) for device in inventory.in_use()
     ]
     fitting = [
         (inventory, device) for inventory, device in found if all(name in device.types for name in request.types)
@@ -161,7 +166,7 @@ def _among(request: Request, free: Pool, devices: set[int]) -> Granted | None:
     return ledger.choose(free.inventory, units, free.device_memory, request.gpu, request.gpu_memory, request.types)
 
 
-def in_the_way(node: Node, source: Source, key: Key, grant: Grant, idle: dict[int, Executor] | None) -> list[Executor]:
+def in_the_way(node: Node, key: Key, grant: Grant, idle: dict[int, Executor] | None) -> list[Executor]:
     """Executors that still live with a device of this key, though they have no call: idle, or ending after that.
 
     Not the one of these, which idle with the same key, that is next to be used. For a share it may be used beside
@@ -177,12 +182,8 @@ def in_the_way(node: Node, source: Source, key: Key, grant: Grant, idle: dict[in
         for executor in rank.executors.values()
         if executor is not next_one
         and wanted.intersection(executor.key.devices)
-        and (executor.grant is None or _is_ending(executor, source))
+        and (executor.grant is None or (executor.state == STOPPING and executor.actor is None))
     ]
-
-
-def _is_ending(executor: Executor, source: Source) -> bool:
-    return executor.state == STOPPING and executor.actor is None and executor.source is source
 
 
 def still_awaited(state: State, queue: Queue) -> list[list[Executor]]:
@@ -217,11 +218,80 @@ def held_by_actors(source: Source) -> list[tuple[int, int, int]]:
     return [entry for grant in grants for entry in grant.devices]
 
 
+def homes(node: Node) -> list[int]:
+    """For each device of a node the rank that runs what uses it, if nothing speaks against it; -1: there is none.
+
+    That is the rank which may run on most of the processors near to the device, as far as that makes equal parts; where
+    nothing is known of that, the ranks have blocks of the devices in their order.
+    """
+    inventory = node.total.inventory
+    assert inventory is not None
+    ranks = sorted((rank.number, index, rank) for index, rank in enumerate(node.ranks) if rank.hosts_executors)
+    count = len(inventory.devices)
+    if len(inventory.homes) == count or not ranks:
+        return inventory.homes
+    found = inventory.homes = [-1] * count
+    near = [[len({*rank.cpus}.intersection(device.cpus)) for _, _, rank in ranks] for device in inventory.devices]
+    least, rest = divmod(count, len(ranks))
+    owned = [0] * len(ranks)
+    for is_first in (True, False):  # what is over goes where it is wanted when each rank has had its choice
+        for id in [id for id in range(count) if found[id] < 0]:
+            has_rest = not is_first and sum(number > least for number in owned) < rest
+            able = [place for place, (_, index, _) in enumerate(ranks) if inventory.seen_by[id] >> index & 1]
+            if is_first:
+                best = max((near[id][place] for place in able), default=0)
+                able = [place for place in able if near[id][place] == best and owned[place] < least]
+            if able:
+                block = id * len(ranks) // count
+                place = min(able, key=lambda one: (owned[one] >= least + has_rest, -near[id][one], abs(one - block)))
+                owned[place] += 1
+                found[id] = ranks[place][0]
+    return found
+
+
+def nearest(node: Node, devices: Sequence[int]) -> dict[int, int]:
+    """For each rank of a node, by its number, of how many of these devices it is the home."""
+    found: dict[int, int] = {}
+    for id in devices:
+        home = homes(node)[id]
+        found[home] = found.get(home, 0) + 1
+    return found
+
+
 def ranks_for(node: Node, devices: Sequence[int]) -> list[Rank]:
     """The ranks of a node that can run an executor with these devices."""
     inventory = node.total.inventory
     mask = inventory.ranks_of(devices) if inventory is not None else ALL_RANKS
     return [rank for index, rank in enumerate(node.ranks) if rank.hosts_executors and mask >> index & 1]
+
+
+def is_out(source: Source, devices: Sequence[int]) -> bool:
+    """Whether any of these is given to nobody any more."""
+    inventory = source.total.inventory
+    return inventory is not None and any(id in inventory.out for id in devices)
+
+
+def clear(node: Node, devices: Sequence[int]) -> None:
+    """A process that used these has ended its calls: whatever was thought of them, they work."""
+    inventory = node.total.inventory
+    if inventory is not None and inventory.suspects:
+        for id in devices:
+            inventory.suspects.pop(id, None)
+
+
+def in_use(pool: Pool, amounts: Sequence[int]) -> int:
+    """The sum of what a pool has of those devices that may be given to somebody."""
+    out = pool.inventory.out if pool.inventory is not None else {}
+    return sum(amount for id, amount in enumerate(amounts) if id not in out) if out else sum(amounts)
+
+
+def types_out(pool: Pool) -> dict[str, int]:
+    """How many devices of each type, in units and by the name of the resource, may not be."""
+    inventory, found = pool.inventory, dict[str, int]()
+    if inventory is not None:
+        for name in [TYPE + name for id in inventory.out for name in inventory.devices[id].types]:
+            found[name] = found.get(name, 0) + UNIT
+    return found
 
 
 def uuids(node: Node, devices: Sequence[int]) -> list[str]:
@@ -249,6 +319,7 @@ def table(node: Node) -> list[dict[str, Any]]:
 def _entry(node: Node, inventory: Inventory, id: int, users: list[dict[str, Any]]) -> dict[str, Any]:
     device = inventory.devices[id]
     mask = inventory.seen_by[id]
+    is_out = id in inventory.out
     return {
         "id": id,
         "uuid": device.uuid,
@@ -259,9 +330,11 @@ def _entry(node: Node, inventory: Inventory, id: int, users: list[dict[str, Any]
         "numa": device.numa,
         "exclusive": device.is_exclusive,
         "ranks": [rank.number for index, rank in enumerate(node.ranks) if rank.hosts_executors and mask >> index & 1],
+        "home": homes(node)[id] if node.hosts_executors else -1,
         "linked": [other for other, weight in enumerate(inventory.weights[id]) if weight >= NVLINK],
-        "free": node.free.devices[id] / UNIT,
-        "memory_free": node.free.device_memory[id],
+        "free": 0.0 if is_out else node.free.devices[id] / UNIT,
+        "memory_free": 0 if is_out else node.free.device_memory[id],
+        "quarantined": inventory.out.get(id, ""),
         "used_by": users,
     }
 

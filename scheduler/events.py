@@ -247,6 +247,21 @@ class Titled(Struct, array_like=True, tag=24, gc=False):
     title: str
 
 
+class Faulted(Struct, array_like=True, tag=25, gc=False):
+    """An executor cannot use its GPUs any more, and ends: its context is dead, or a device is."""
+
+    name: str
+    """Of the function that it ran."""
+    fault: str
+    """As CUDA calls it."""
+    by_program: bool
+    """Whether a mistake in a program does it too."""
+    is_fresh: bool
+    """Whether no call had ended well in this process before."""
+    text: str
+    """The traceback."""
+
+
 class Query(Struct, array_like=True, tag=12, gc=False):
     """A client asks about the state: `what` names one of the functions of `explain.py`."""
 
@@ -308,6 +323,7 @@ ClientEvent = (
     | Cancelled
     | Left
     | Titled
+    | Faulted
     | Spec
     | Call
     | Done
@@ -353,6 +369,8 @@ class RankJoined(Struct, array_like=True, tag=40, gc=False):
     """What is wrong with GPUs of this host, in words."""
     gpu_error: str = ""
     """Why it could not find out whether there are GPUs, in words."""
+    gpu_limit: str = ""
+    """What leaves it fewer than were stated and are there, in words."""
     end_us: int = 0
     """Of rank 0: when the job's time ends, by its monotonic clock; 0: nobody says."""
 

@@ -32,10 +32,13 @@ def answer(state: State, query: Query, now: int) -> Answer:
 def _resources(pools: list[Pool]) -> dict[str, float]:
     total: dict[str, float] = {}
     for pool in pools:
-        named = {"CPU": pool.cpu, "GPU": sum(pool.devices), **pool.custom}
+        named = {"CPU": pool.cpu, "GPU": devices.in_use(pool, pool.devices), **pool.custom}
         for name, units in named.items():
             total[name] = total.get(name, 0) + units
-        for name, amount_of in (("memory", pool.memory), ("gpu_memory", sum(pool.device_memory))):
+        for name, units in devices.types_out(pool).items():
+            total[name] -= units
+        gpu_memory = devices.in_use(pool, pool.device_memory)
+        for name, amount_of in (("memory", pool.memory), ("gpu_memory", gpu_memory)):
             total[name] = total.get(name, 0) + amount_of * UNIT
     return {name: units / UNIT for name, units in total.items() if units > 0}
 
@@ -212,12 +215,18 @@ def _free(state: State, where: Where | None = None) -> str:
     """What is free of the nodes or bundles that count."""
     found = list(strategies.sources(state, where)) if where is not None else list(state.nodes.values())
     free = [
-        f"{_source_name(source)}: {amount(source.free.cpu)} CPU, {amount(sum(source.free.devices))} GPU free"
+        f"{_source_name(source)}: {amount(source.free.cpu)} CPU, {_free_gpus(source)}"
         + (" (kept for a larger request)" if source.reserved_for is not None else "")
         for source in found[:EXPLAINED_MAX]
     ]
     more = f" and {len(found) - EXPLAINED_MAX} more" if len(found) > EXPLAINED_MAX else ""
     return f"{'; '.join(free)}{more}"
+
+
+def _free_gpus(source: Source) -> str:
+    out = len(source.total.inventory.out) if source.total.inventory is not None else 0
+    units = devices.in_use(source.free, source.free.devices)
+    return f"{amount(units)} GPU free" + f" ({out} quarantined)" * bool(out)
 
 
 def _source_name(source: Source) -> str:

@@ -105,6 +105,8 @@ def check_node(state: State, node: Node) -> None:
     for key, group in node.idle.items():
         for executor in group.values():
             holds(executor.key == key and executor.rank.node is node, f"executor {executor.id} idles elsewhere")
+            is_out = devices.is_out(node, key.devices)
+            holds(not is_out, f"executor {executor.id} idles with a GPU that is quarantined")
             holds(executor.grant is None, f"executor {executor.id} idles with a grant")
     free = node.free
     places = state.index._places.get(node.host)

@@ -17,6 +17,7 @@ from mpi_runtime.scheduler.tasks import STAGING, Task
 
 if TYPE_CHECKING:
     from mpi_runtime.scheduler.actors import Actor
+    from mpi_runtime.scheduler.events import Faulted
     from mpi_runtime.scheduler.queues import Queue
 
 NOTHING: Final = 1 << 62
@@ -114,6 +115,8 @@ class Executor(Struct, eq=False, gc=False):
     """Why it was told to stop."""
     kept: list[bytes] = []
     """What calls need that have been given up and that it may run nevertheless until it is gone."""
+    fault: Faulted | None = None
+    """Why it can use its GPUs no more: it ends."""
 
     @property
     def pid(self) -> int:
@@ -135,6 +138,8 @@ class Rank(Struct, eq=False, gc=False):
     node: Node
     hosts_executors: bool
     executors: dict[int, Executor] = {}
+    cpus: list[int] = []
+    """Processor numbers that it was given."""
 
 
 class Node(Source, kw_only=True, eq=False, gc=False):
@@ -160,6 +165,8 @@ class Node(Source, kw_only=True, eq=False, gc=False):
     """What is wrong with its GPUs, in words."""
     gpu_error: str = ""
     """Why a rank of it could not find out whether there are any."""
+    gpu_limit: str = ""
+    """What leaves one of its ranks fewer than were stated and are there."""
 
     @property
     def id(self) -> str:
@@ -182,6 +189,10 @@ class Bundle(Source, kw_only=True, eq=False, gc=False):
     """Of the node."""
     removed: bool = False
     """Its group is gone: what it has goes back to the node with its last executor."""
+
+    def device_ids(self) -> list[int]:
+        """The GPUs that it has, or has a share of."""
+        return [id for id, _, _ in self.grant.devices]
 
 
 def may_take(source: Source, request: Request, claimant: Claimant | None) -> bool:

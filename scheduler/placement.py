@@ -99,7 +99,7 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
         grant = take_devices(queue.request, source.free, chosen) if chosen else take(queue.request, source.free)
         key = Key(queue.environment, queue.threads, tuple(device for device, _, _ in grant.devices))
         idle = node.idle.get(key)
-        others = devices.in_the_way(node, source, key, grant, idle)
+        others = devices.in_the_way(node, key, grant, idle)
         if idle and not others:
             executor = idle.popitem()[1]
         elif queue.executors and work_us < FORK_WORTH_US and not is_spread:
@@ -109,8 +109,9 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
             give_back(grant, source.free)
             if len(devices.still_awaited(state, queue)) >= len(queue.ready):
                 return None
-            make_way(state, source, others)
             queue.awaited.append(others)
+            if not make_way(state, source, others):
+                return None
             continue
         else:
             executor = start_executor(state, node, key)
@@ -134,14 +135,19 @@ def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: 
     queue.executors[executor.id] = executor
 
 
-def make_way(state: State, source: Source, others: list[Executor]) -> None:
-    """End executors that idle with devices another one is to have. Until they are gone these are theirs."""
-    for executor in others:
+def make_way(state: State, source: Source, others: list[Executor]) -> bool:
+    """End executors that idle with devices another one is to have. Until they are gone these are theirs.
+
+    Returns whether any of this was to be had: what ends already for the sake of another source goes back to that.
+    """
+    mine = [executor for executor in others if executor.grant is None or executor.source is source]
+    for executor in mine:
         if executor.state != STOPPING:
             stop_idle(state, executor)
         executor.source = source
         executor.grant = devices.take_rest(executor, source.free)
     state.index.update(node_of(source))
+    return bool(mine)
 
 
 def find_source(state: State, queue: Queue) -> Source | None:
@@ -163,9 +169,10 @@ def backlog_us(queue: Queue) -> int:
 
 
 def start_executor(state: State, node: Node, key: Key) -> Executor:
-    """Fork an executor on the rank of the node that has fewest, among those that can use its devices."""
+    """Fork an executor on the rank of the node that is nearest to its devices, or, of those alike, has fewest."""
     ranks = devices.ranks_for(node, key.devices)
-    rank = min(ranks, key=lambda rank: (len(rank.executors), rank.number))
+    near = devices.nearest(node, key.devices)
+    rank = min(ranks, key=lambda rank: (-near.get(rank.number, 0), len(rank.executors), rank.number))
     executor = Executor(state.next_executor, rank, key, node, Process(state.next_executor, rank.number, node))
     state.next_executor += 1
     rank.executors[executor.id] = executor
@@ -283,6 +290,8 @@ def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | N
         reserve_for_fractions(state, better, source, now)
     if source.free.cpu < 0 and queue.request.cpu:
         return True
+    if executor.key.devices and devices.is_out(source, executor.key.devices):
+        return True
     kept_for = source.reserved_for
     if (
         kept_for is not None
@@ -357,6 +366,11 @@ def give_up(state: State, executor: Executor, now: int) -> None:
     idle = node.idle.setdefault(executor.key, {})
     idle[executor.id] = executor
     executor.idle_since_us = now
+    if executor.key.devices:
+        if devices.is_out(node, executor.key.devices):
+            stop_idle(state, executor)
+            return
+        devices.clear(node, executor.key.devices)
     if len(node.idle) > 1 or len(idle) * UNIT > node.total.cpu:
         state.alarms.set(node, now + IDLE_US_MAX)
 

@@ -12,13 +12,14 @@ An executor's death, in steps, each closing a race:
    may be on its way, and its agent may have given the memory to somebody else by then.
 6. All references that its process held are released, and calls that wait for it to take what they yield wait no more.
 7. Its grant goes back to its node or bundle: only now, since only now its process is known to be gone.
+8. If its CUDA context was dead, that is held against its GPUs, or against what it ran.
 """
 
 from __future__ import annotations
 
 from itertools import islice
 
-from mpi_runtime.scheduler import actors, calls, endings, groups, history, objects, streams, walltime
+from mpi_runtime.scheduler import actors, calls, devices, endings, groups, health, history, objects, streams, walltime
 from mpi_runtime.scheduler.effects import Free
 from mpi_runtime.scheduler.events import ExecutorDied, Fetched, TakenBack
 from mpi_runtime.scheduler.limits import STUCK_US
@@ -122,6 +123,9 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     if executor is None:
         return
     running = executor.in_hand.get(event.running)
+    fault = executor.fault
+    if fault is not None:
+        event.cause = health.cause(executor, fault)
     if running is not None:
         history.record_death(state, executor, running, now)
     in_hand = list(executor.in_hand.values())
@@ -144,6 +148,8 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
         objects.release(state, id)
         actors.orphaned(state, id)
     forget(state, executor)
+    if fault is not None:
+        health.blame(state, executor, fault)
 
 
 def redo(state: State, executor: Executor, in_hand: list[Task], event: ExecutorDied) -> None:
@@ -162,16 +168,18 @@ def redo(state: State, executor: Executor, in_hand: list[Task], event: ExecutorD
             calls.retry(state, task, had_ended)
         else:
             code = "OutOfMemoryError" if event.out_of_memory else "WorkerCrashedError"
+            code = "GpuExecutorDiedError" if executor.fault is not None else code
             endings.fail(state, task, code, crash_message(task, executor, event))
 
 
 def crash_message(task: Task, executor: Executor, event: ExecutorDied) -> str:
     """What the caller of a call that took its executor down is told."""
     spec = task.function.spec
+    cause, line, traceback = event.cause.partition("\n")
     return (
         f"{spec.name} did not end: its executor (pid {executor.pid}, rank {executor.rank.number}, "
-        f"{executor.rank.node.hostname}) {event.cause}. It was run {task.call.attempt + 1} time(s); "
-        f"max_retries is {spec.max_retries}."
+        f"{executor.rank.node.hostname}) {cause}. It was run {task.call.attempt + 1} time(s); "
+        f"max_retries is {spec.max_retries}.{line}{traceback}"
     )
 
 
@@ -199,6 +207,8 @@ def forget(state: State, executor: Executor) -> None:
         source.free.cpu -= grant.cpu
     if executor.is_reduced:
         source.actor_cpu -= grant.cpu
+        if executor.fault is None:
+            devices.clear(node, executor.key.devices)
     give_back(grant, source.free)
     executor.grant = None
     state.index.update(node)

@@ -214,7 +214,10 @@ def _why_no_bundle(state: State, name: str, request: Request, where: Where) -> s
         return ""
     which = f"any bundle of {here}" if where.bundle < 0 else f"bundle {where.bundle} of {here}"
     have = "; ".join(str(bundle) for bundle in asked[:EXPLAINED_MAX])
-    return f"{name} asks for {request} in {which}, and that never fits: {have}. Ask for less, or make larger bundles."
+    out = sum(devices.is_out(bundle, bundle.device_ids()) for bundle in group.bundles[chosen])
+    lost = f" {out} of them have lost a GPU that is quarantined." if out else ""
+    never = f"{name} asks for {request} in {which}, and that never fits: {have}.{lost}"
+    return f"{never} Ask for less, or make larger bundles."
 
 
 def words(label: Label) -> str:

@@ -30,6 +30,7 @@ from mpi_runtime.scheduler.events import (
     Done,
     ExecutorDied,
     ExecutorStarted,
+    Faulted,
     GroupCreated,
     GroupRemoved,
     Held,
@@ -250,6 +251,19 @@ class Cluster:
     def died(self, executor: int, running: bytes = b"", cause: str = "was killed by signal 9", **fields: Any) -> None:
         """An executor's process is gone."""
         self._rank_says(ExecutorDied(executor, running, [], cause, **fields))
+
+    def faulted(
+        self,
+        executor: int,
+        running: bytes,
+        name: str = "f",
+        fault: str = "cudaErrorECCUncorrectable",
+        by_program: bool = False,
+        is_fresh: bool = True,
+    ) -> None:
+        """CUDA answers an executor with an error for good: it says so, and is gone."""
+        self.client_says(executor, Faulted(name, fault, by_program, is_fresh, "the traceback"))
+        self.died(executor, running, "exited with code 1")
 
     def rank_says(self, *events: Any) -> None:
         """A rank says these."""

@@ -124,8 +124,18 @@ class Gpus:
 
     @property
     def stated(self) -> int:
-        """How many to believe in, where none was found and nothing went wrong."""
-        return 0 if self.report.devices or self.report.error else self._stated
+        """How many to believe in, where nothing was found and nothing went wrong."""
+        return 0 if self.report.cards or self.report.devices or self.report.error else self._stated
+
+    @property
+    def limit(self) -> str:
+        """What leaves fewer devices than were stated of more that are there, in words; else nothing."""
+        from mpi_runtime.gpu.visibility import VISIBLE
+
+        value, count = configuration.environment().get(VISIBLE), len(self.report.devices)
+        if value is None or count >= min(self._stated, len(self.report.cards)):
+            return ""
+        return f"{VISIBLE}={value} leaves {count} of its {len(self.report.cards)} GPUs"
 
     def devices(self, uuids: Sequence[str]) -> list[Device]:
         """What is known of these."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpi_runtime import current, errors
 from mpi_runtime.objects import serialize
+from mpi_runtime.processes import gpu_errors
 from mpi_runtime.processes.cancels import Cancels
 from mpi_runtime.processes.client import Client
 from mpi_runtime.processes.interrupts import CANCEL_SIGNAL, Interrupts
@@ -30,6 +31,7 @@ from mpi_runtime.scheduler.events import (
     TASK,
     Call,
     Done,
+    Faulted,
     Left,
     Returned,
     Spec,
@@ -40,6 +42,7 @@ from mpi_runtime.scheduler.events import (
 from mpi_runtime.transport.messages import Drained
 
 if TYPE_CHECKING:
+    from mpi_runtime.gpu.faults import Fault
     from mpi_runtime.processes.forkserver import Fork, Setup
     from mpi_runtime.processes.lanes import Lanes
 
@@ -73,6 +76,10 @@ class Executor:
         """What the actor calls itself, if its class says how."""
         self.actor_attempt = 0
         """How often the actor had been created before."""
+        self.worked = False
+        """Whether a call has ended well here. The creation of an actor need not have used its devices."""
+        self.promised = (0, 0)
+        """Units and bytes of each device, for the running call or the actor."""
         self._calls_made: dict[int, int] = {}
         """How many calls of a function, where that is limited."""
         self.problem = ""
@@ -121,6 +128,7 @@ class Executor:
             client.outbox.flush()  # it may end the process again: what others have returned would be run again with it
         spec = client.specs[call.spec]
         if spec.kind != METHOD:
+            self.promised = spec.gpu, spec.gpu_memory
             self.where = where = spec.where
             client.inherited = where if where is not None and where.captures else None
         client.enter(Scope(call.id, call.attempt, call, spec.name))
@@ -205,6 +213,8 @@ class Executor:
         except BaseException as error:
             self.failed(spec, call, start_us, error)
         else:
+            if spec.kind != ACTOR:
+                self.worked = True
             self._post(spec, message, start_us)
 
     def failed(self, spec: Spec, call: Call, start_us: int, error: BaseException) -> None:
@@ -214,6 +224,8 @@ class Executor:
             self._end_actor()
         elif isinstance(error, SystemExit):
             self._exit(error)
+        elif self.gpus and (found := gpu_errors.fault(self.devices, error)) is not None:
+            self._give_out(spec, error, found)
         else:
             self._post(spec, self._raised(call, spec, error, duration_us), start_us)
 
@@ -248,6 +260,15 @@ class Executor:
             self._client.outbox.flush()
         os._exit(code)
 
+    def _give_out(self, spec: Spec, error: BaseException, found: Fault) -> NoReturn:
+        """This process can use its GPUs no more: what ended before is told, and the call is lost with the process."""
+        text = errors.describe(spec.name, os.getpid(), self.rank, self.hostname, error, self.title)
+        faulted = Faulted(spec.name, found.name, found.by_program, not self.worked, text)
+        _flush_output()
+        with contextlib.suppress(errors.HeadDiedError):
+            self._client.outbox.post_now(faulted)
+        os._exit(1)  # what libraries do at the end asks CUDA, which may hang
+
     def _result(self, call: Call, spec: Spec, result: Any, duration_us: int) -> Done | Returned:
         client = self._client
         count = spec.num_returns
@@ -274,7 +295,10 @@ class Executor:
         if call.id in self.cancels.ids:
             described = errors.TaskCancelledError(CANCELLED_TEXT.format(spec.name))
         else:
-            described = errors.make_task_error(error, spec.name, os.getpid(), self.rank, self.hostname, self.title)
+            note = gpu_errors.note(self, self._client, error) if self.gpus else ""
+            described = errors.make_task_error(
+                error, spec.name, os.getpid(), self.rank, self.hostname, self.title, note
+            )
         if spec.kind == ACTOR:
             described = errors.ActorDiedError(f"The constructor of actor {spec.name} raised:\n{described}")
         try:

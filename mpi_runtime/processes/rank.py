@@ -117,6 +117,7 @@ class Rank:
             links=gpus.report.links,
             gpu_problems=gpus.report.problems,
             gpu_error=gpus.report.error,
+            gpu_limit=gpus.limit if config.num_gpus else "",
             end_us=_end_us() if me == 0 else 0,
         )
 

@@ -165,6 +165,39 @@ print("done")
     assert "--gpus-per-task, which does not reach ranks that mpirun starts" in done.stderr
 
 
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_calls_go_to_the_rank_that_is_near_their_gpus(mpi: str) -> None:
+    """Ranks 1 to 3 run calls, each on one processor: the home of a GPU is a rank that is near to it."""
+    machine = v100_pairs()
+    for number, gpu in enumerate(machine["gpus"]):
+        gpu["cpus"] = [1] if number < 2 else [0]
+    done = run(
+        """
+rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"])
+every = sorted(os.sched_getaffinity(0))
+if len(every) > 1:
+    os.sched_setaffinity(0, [every[rank % 2]])
+ray.init(num_cpus=4)
+homes = [gpu["home"] for gpu in ray.nodes()[0]["gpus"]]
+assert sorted(homes.count(one) for one in (1, 2, 3)) == [1, 1, 2], homes
+if every[:2] == [0, 1]:
+    assert homes == [1, 3, 2, 2], homes
+
+@ray.remote(num_cpus=0, num_gpus=1)
+def where():
+    time.sleep(0.5)
+    return ray.get_gpu_ids()[0], ray.get_runtime_context().get_rank()
+
+found = dict(ray.get([where.remote() for _ in range(4)]))
+assert [found[id] for id in range(4)] == homes, (found, homes)
+""",
+        machine,
+        mpi,
+    ).expect(0)
+    assert done.stderr == ""
+
+
 def test_executors_stay_with_their_devices_and_let_go_of_them() -> None:
     """A call finds the process of the last one; another kind of call gets the device when that process is gone."""
     run(

@@ -1,13 +1,14 @@
 """A stand-in for libnvidia-ml: the real pynvml calls it as it calls the C library, and gets what a description says.
 
-A description (`machines.py` has some; JSON in a variable for other processes):
+A description (`machines.py` has some; JSON in a variable for other processes, or in a file that it names):
 
     {"init": "DRIVER_NOT_LOADED",               nvmlInit fails so; or
      "delay_s": 60,                             takes so long
      "nvswitch": 18,                            links of each GPU to a switch
      "nvlink": [[0, 3, 2], ...],                or: between two GPUs so many
      "gpus": [{"name": ..., "uuid": ..., "bus": ..., "memory_mib": ..., "reserved_mib": ..., "used_mib": ...,
-               "numa": ..., "mode": 0, 2 (prohibited) or 3 (exclusive process), "capability": [9, 0],
+               "numa": ..., "cpus": [0, 1, ...], "capability": [9, 0],
+               "mode": 0, 2 (prohibited) or 3 (exclusive process),
                "errors": {"nvmlDeviceGetName": "GPU_IS_LOST", ...},         "*" is every call
                "mig": [{"uuid": ..., "name": ..., "gi": ..., "memory_mib": ...}, null, ...]}]}
 """
@@ -121,6 +122,12 @@ class Library:
         if "numa" not in gpu:
             raise RefusedError("NOT_SUPPORTED")
         self._out(node, gpu["numa"])
+
+    def _nvmlDeviceGetCpuAffinity(self, gpu: dict[str, Any], count: Any, words: Any) -> None:
+        if "cpus" not in gpu:
+            raise RefusedError("NOT_SUPPORTED")
+        for place in range(to_int(count)):
+            words._obj[place] = sum(1 << cpu % 64 for cpu in gpu["cpus"] if cpu // 64 == place)
 
     def _nvmlDeviceGetTopologyCommonAncestor(self, gpu: dict[str, Any], other: Any, level: Any) -> None:
         number = ctypes.cast(other, ctypes.c_void_p).value or 0

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import sys
+from pathlib import Path
 
 from tests.fake_nvml.library import Library
 
@@ -16,4 +17,5 @@ assert _spec.loader is not None
 _real = importlib.util.module_from_spec(_spec)
 sys.modules["pynvml"] = _real  # it looks itself up there
 _spec.loader.exec_module(_real)
-_real.nvmlLib = Library(json.loads(os.environ["FAKE_NVML_MACHINE"]))
+_machine = os.environ["FAKE_NVML_MACHINE"]
+_real.nvmlLib = Library(json.loads(Path(_machine).read_text() if _machine.startswith("/") else _machine))

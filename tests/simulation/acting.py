@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.simulation.cards import reach
-from tests.simulation.options import UNIT
+from tests.simulation.cards import reach, shareable
+from tests.simulation.options import ALL, UNIT
 from tests.simulation.steps import ACTOR, METHOD, Await, Compute, Drop, Get, Kill, Signal, Step, Submit
 from tests.simulation.streaming import StreamAuthor
 from tests.simulation.workload import Scope
@@ -76,8 +76,9 @@ class ActorAuthor(StreamAuthor):
         return all(shape.cpus > self.options.actors for shape in self.options.hosts)
 
     def can_hold_gpus(self) -> bool:
-        rooms = [reach(shape) for shape in self.options.hosts]
-        return all(room == 0 or room > self.options.actors for room in rooms)
+        rooms = [(reach(shape), shareable(shape)) for shape in self.options.hosts]
+        lost = self.options.breakable
+        return lost != ALL and all(room == 0 or shares > self.options.actors + lost for room, shares in rooms)
 
     def beside(self) -> dict[str, Any]:
         """Properties of an actor that takes several calls at a time, or in any order."""

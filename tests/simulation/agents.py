@@ -11,6 +11,7 @@ from mpi_runtime.scheduler.events import ExecutorDied, ExecutorStarted, Fetched,
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import Drained, FromExecutor, ToExecutor
 from tests.simulation.executors import Executor
+from tests.simulation.options import ALL
 from tests.simulation.world import Head, Line, World
 
 
@@ -75,6 +76,16 @@ class Agent:
         delay_us = options.socket_us if rank == 0 else options.network_us
         self._to_head = Line(world, delay_us, lambda frame: head.receive_from_rank(rank, frame))  # type: ignore[arg-type]
         head.lines[rank] = Line(world, delay_us, self._receive)
+
+    def fault_of(self, devices: list[str]) -> tuple[str, bool] | None:
+        """What CUDA answers for good to a call that has these GPUs, if it does, and whether a program can cause it."""
+        options = self.world.options
+        may_break = [uuid for uuid in devices if options.breakable == ALL or uuid.endswith("-0")]
+        if not may_break or not options.breakable or devices[0].startswith("stated"):
+            return None
+        if any(uuid in self.world.broken for uuid in may_break) and self.world.now < options.faults_until_us:
+            return "cudaErrorECCUncorrectable", False
+        return ("cudaErrorIllegalAddress", True) if self.world.chance(options.gpu_faults) else None
 
     def report(self, *messages: object) -> None:
         """Tell the head."""

@@ -39,7 +39,15 @@ def described(shape: Shape, host: int, index: int) -> tuple[list[Device], list[L
     """What a rank says of the GPUs that it can use. They are linked in pairs."""
     names = [f"GPU-{host}-{number}" for number in range(len(shape.kinds))]
     found = [
-        Device(names[number], kind, (kind,), MEMORY[kind], bus=f"{number}")
+        Device(
+            names[number],
+            kind,
+            (kind,),
+            MEMORY[kind],
+            bus=f"{number}",
+            is_exclusive=number in shape.exclusive,
+            instance=(number, 0) if number in shape.instances else (-1, -1),
+        )
         for number in numbers(shape, index)
         for kind in shape.kinds[number : number + 1]
     ]
@@ -50,9 +58,18 @@ def reach(shape: Shape, kind: str = "") -> int:
     """How many GPUs of a host, of a type or of any, one call can have."""
     if not shape.kinds:
         return 0 if kind else shape.gpus
-    return max(
-        sum(kind in ("", shape.kinds[number]) for number in numbers(shape, index)) for index in range(shape.ranks)
-    )
+    return _most(shape, kind, shape.instances) or min(1, _most(shape, kind, ()))
+
+
+def shareable(shape: Shape, kind: str = "") -> int:
+    """Of how many GPUs that one rank can use there are shares."""
+    return _most(shape, kind, shape.exclusive) if shape.kinds else reach(shape, kind)
+
+
+def _most(shape: Shape, kind: str, without: tuple[int, ...]) -> int:
+    """The most GPUs, of a type or of any, that one rank can use, without some."""
+    usable = [set(numbers(shape, index)).difference(without) for index in range(shape.ranks)]
+    return max(sum(kind in ("", shape.kinds[number]) for number in some) for some in usable)
 
 
 class Cards:
@@ -64,6 +81,10 @@ class Cards:
         """Those of each rank, by UUID."""
         self.devices: list[Device] = []
         """Those that are described; the place of each is its id."""
+        self.out: set[str] = set()
+        """Those that the head has said to be quarantined. Only for membership."""
+        self.failures: Counter[str] = Counter()
+        """How many processes in a row have failed on each as soon as they used it, as no program can have caused it."""
 
     def join(self, event: RankJoined) -> None:
         """A rank has said what it can use."""
@@ -93,6 +114,9 @@ class Cards:
         if not devices:
             return tuple((id, units, 0) for id in ids)
         found = [devices[id] for id in ids]
+        instances = [one.uuid for one in found if one.instance[0] >= 0]
+        require(count < 2 or not instances, f"{name} has an instance of MIG and others")
+        require(units == UNIT or not any(one.is_exclusive for one in found), f"{name} has a share of one process's GPU")
         require([one.uuid for one in found] == executor.effect.devices, f"{name}: {ids} are {executor.effect.devices}")
         types = [kind.removeprefix(TYPE) for kind, _ in function.custom if kind.startswith(TYPE)]
         for one in found:
@@ -104,6 +128,8 @@ class Cards:
         explored["shares of described GPUs"] += 0 < units < UNIT
         explored["bytes of GPUs"] += function.gpu_memory > 0
         explored["several described GPUs"] += count > 1
+        explored["instances of MIG"] += bool(instances)
+        explored["exclusive GPUs"] += any(one.is_exclusive for one in found)
         some_cannot = any(one.uuid not in usable for one in found for usable in self.usable.values() if usable)
         explored["GPUs that not all ranks can use"] += some_cannot
         share = {id: function.gpu_memory or devices[id].memory * units // UNIT for id in ids}
@@ -117,6 +143,26 @@ class Cards:
                 both = set(other.effect.gpus).intersection(executor.effect.gpus)
                 is_other = other is not executor and other.alive and both
                 require(not is_other, f"executor {executor.number} has GPU {both} of executor {other.number}")
+
+    def could(self, function: Function) -> bool:
+        """Whether a rank could give a call its GPUs if nothing else ran."""
+        if not function.gpu and not function.gpu_memory:
+            return True
+        types = [kind.removeprefix(TYPE) for kind, _ in function.custom if kind.startswith(TYPE)]
+        count = max(1, function.gpu // UNIT)
+        for usable in self.usable.values() if self.devices else ():
+            fitting = [
+                one
+                for uuid, one in usable.items()
+                if uuid not in self.out
+                and one.memory >= function.gpu_memory
+                and all(kind in one.types for kind in types)
+                and not (one.is_exclusive and function.gpu < UNIT)
+                and not (one.instance[0] >= 0 and count > 1)
+            ]
+            if len(fitting) >= count:
+                return True
+        return self.stated >= count and not types and not function.gpu_memory  # nothing is known of these
 
     def oversold(self, uses: Iterable[Use]) -> str:
         """Of which GPU more is used than there is, in units or bytes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mpi_runtime.scheduler.effects import StartExecutor
 from mpi_runtime.scheduler.events import (
     Call,
     Cancelled,
     Done,
+    Faulted,
     GroupCreated,
     GroupRemoved,
     RankJoined,
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from tests.simulation.executors import Executor
 
 
+FAILURES_MAX = 4
+"""Two are enough; between them calls may have been given to a process and taken back, which looks like work."""
 HEARD_US = 200_000
 """By then the head has heard from an executor, even over a line that stalls."""
 
@@ -113,6 +118,8 @@ class Checker:
         """The executor of each call that runs."""
         self.alive: dict[bytes, int] = {}
         """The executor of each actor that lives."""
+        self.gpus: dict[int, list[str]] = {}
+        """The UUIDs of the GPUs of each executor."""
         self.last_order: dict[tuple[bytes, int, str], int] = {}
         """Of each actor, client and concurrency group."""
 
@@ -160,6 +167,12 @@ class Checker:
         for event in events:
             if isinstance(event, Done | Returned):
                 self.cancels.ended(event.id)
+                for uuid in self.gpus.get(client, ()):
+                    self._cards_of(uuid).failures[uuid] = 0
+            if isinstance(event, Faulted):
+                for uuid in self.gpus[client]:
+                    is_bad = event.is_fresh and not event.by_program
+                    self._cards_of(uuid).failures[uuid] += is_bad
             if isinstance(event, Call):
                 self.calls[event.id] = event
                 self.cancels.submitted(event.id)
@@ -206,17 +219,70 @@ class Checker:
             b"WorkerCrashedError": happened["deaths"] + happened["kills of cancelled calls"],
             CANCELLED: name != CANCELLED and happened["cancels"],
             b"OutOfMemoryError": happened["deaths"],
+            b"GpuExecutorDiedError": happened["faults of GPUs"],
+            b"InfeasibleResourceError": happened["quarantines"],
             b"ActorDiedError": happened["deaths"] + happened["kills"] + happened["refused"] + happened["removals"],
             b"ActorUnavailableError": happened["deaths"] + happened["kills"],
             oracle.REMOVED: happened["removals"],
             b"ObjectStoreFullError": happened["refused"],
         }
         require(reasons.get(code), f"object {id.hex()} failed with {name!r} and nothing has happened that explains it")
-        if not name.startswith(TAINT) and code in (b"WorkerCrashedError", b"OutOfMemoryError"):
+        if not name.startswith(TAINT) and code in (b"WorkerCrashedError", b"OutOfMemoryError", b"GpuExecutorDiedError"):
             used_up = self._was(id, self._was_lost)
             require(used_up, f"object {id.hex()} failed with {name!r}, but its retries were not used up")
+        if not name.startswith(TAINT) and code == b"InfeasibleResourceError":
+            has_lost = self._was(id, lambda call: not self._can_run(call))
+            require(has_lost, f"object {id.hex()} failed with {name!r}, but there are GPUs for it")
         self.world.counters["spoilt"] += 1
         return False
+
+    # What becomes of GPUs
+
+    def _cards_of(self, uuid: str) -> Cards:
+        return next(
+            host.cards for host in self.hosts.values() if any(uuid in one for one in host.cards.usable.values())
+        )
+
+    def executor_starts(self, effect: StartExecutor) -> None:
+        """The head has an executor started."""
+        self.gpus[effect.executor] = found = [uuid for uuid in effect.devices if uuid.startswith("GPU-")]
+        for uuid in found:
+            require(
+                uuid not in self._cards_of(uuid).out, f"executor {effect.executor} gets {uuid}, which is quarantined"
+            )
+
+    def cards_said(self, lines: Sequence[str]) -> None:
+        """The head says this of GPUs, and has decided."""
+        for line in lines:
+            found = re.search(r"(GPU-\d+-\d+)\) quarantined", line)
+            if found is None:
+                continue
+            self.world.counters["quarantines"] += 1
+            self._cards_of(found[1]).out.add(found[1])
+        for host in self.hosts.values():
+            for uuid, count in host.cards.failures.items():
+                require(
+                    count < FAILURES_MAX or uuid in host.cards.out, f"{uuid} has failed {count} times and is in use"
+                )
+
+    def sent_to_gpus(self, executor: int, calls: Sequence[Call]) -> None:
+        """The head gives calls to an executor. Those with arguments may have been given to it some time ago."""
+        for call in calls:
+            if not call.arguments and not call.actor:
+                for uuid in self.gpus.get(executor, ()):
+                    is_out = uuid in self._cards_of(uuid).out
+                    require(not is_out, f"call {call.id.hex()} is given {uuid}, which is quarantined")
+
+    def _can_run(self, call: bytes) -> bool:
+        """Whether what is left of the GPUs could serve a call. Of those in placement groups nobody knows here."""
+        function = self.function_of(call)
+        return self.places.told[call] == NOWHERE and any(
+            host.cards.could(function)
+            and function.cpu <= len(host.cpus) * UNIT
+            and function.memory <= host.memory
+            and all(units <= host.custom.get(name, 0) for name, units in function.custom)
+            for host in self.hosts.values()
+        )
 
     def _was(self, id: bytes, happened: Callable[[bytes], bool]) -> bool:
         """Whether this happened to a call, or to one that its arguments come from."""

@@ -80,9 +80,9 @@ class Driver(Process):
             else:
                 assert isinstance(message, MESSAGES)
                 self.take_in(message)
-        if self.finished:
-            self.flush()  # what comes late is let go of too
         self._look()
+        if self.finished:
+            self.flush()  # nothing else does: items that nobody takes any more may have come
 
     def allocate(self) -> tuple[int, int]:
         """Room in the part of rank 0."""

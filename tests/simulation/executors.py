@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mpi_runtime.scheduler.effects import Answer, Demand, Item, StartExecutor
-from mpi_runtime.scheduler.events import Call, Done, Returned, Spec, Value, Yielded
+from mpi_runtime.scheduler.events import Call, Done, Faulted, Returned, Spec, Value, Yielded
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import Drained
 from tests.simulation import oracle
@@ -71,6 +71,8 @@ class Executor(Process):
         self.started = False
         self.ended = 0
         """Ends of calls in the outbox."""
+        self.worked = False
+        """Whether a call has ended well."""
         self.slowness = 10 if world.chance(world.options.slow_executors) else 1
         self.flush_is_set = False
         self._to_agent = Line(world, world.options.socket_us, lambda message: agent.hear(self.number, message))
@@ -191,6 +193,9 @@ class Executor(Process):
         if world.counters["deaths"] < world.options.deaths_max and world.chance(deaths):
             cause = world.rng.choice(("was killed by signal 11", "exited with code 1", "ran out of memory"))
             world.at(world.rng.choice((0, 50, 3000, 100_000)), lambda: self._fault(cause))
+        fault = self.agent.fault_of(self.effect.devices)
+        if fault is not None:
+            world.at(world.rng.choice((0, 50, 3000)), lambda: self._lose_gpus(running, *fault))
         running.program = self._program(running, entries)
         self._advance(running)
 
@@ -261,6 +266,7 @@ class Executor(Process):
             message = self._error(running, PassedOnError(oracle.FAILED, TAINT + str(error).encode()))
         except CallInterruptedError:
             message = self._error(running, PassedOnError(oracle.FAILED, CANCELLED))
+        self.worked = self.worked or (spec.kind != ACTOR and not (isinstance(message, Returned) and message.raised))
         self.world.checker.ended(self, call, message)
         self.outbox.append(message)
         self.ended += 1
@@ -376,6 +382,15 @@ class Executor(Process):
         if self.alive and self.world.now < self.world.options.faults_until_us:
             self.world.counters["deaths"] += 1
             self.die(cause)
+
+    def _lose_gpus(self, running: Running, name: str, by_program: bool) -> None:
+        """CUDA answers a call with an error for good: the process says so and ends."""
+        if self.alive and self.running.get(running.call) is running:
+            self.world.counters["faults of GPUs"] += 1
+            self.world.counters["deaths"] += 1
+            self.outbox.append(Faulted(running.spec.name, name, by_program, not self.worked, "traceback"))
+            self.flush()
+            self.die("exited with code 1")
 
     def _kill(self) -> None:
         """A call ends its own process."""

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from mpi_runtime.scheduler.events import STRATEGIES
 from tests.simulation.cancelling import CancelAuthor
-from tests.simulation.cards import reach
-from tests.simulation.options import UNIT, Options
+from tests.simulation.cards import reach, shareable
+from tests.simulation.options import ALL, UNIT, Options
 from tests.simulation.steps import (
     ACTOR,
     METHOD,
@@ -73,23 +73,30 @@ class GroupAuthor(CancelAuthor):
         if not feasible:
             bundles[0] = Bundle((max(shape.cpus for shape in self.options.hosts) + 1) * UNIT)
         elif strategy != "STRICT_SPREAD":
-            bundles[0] = self.with_devices(bundles[0], host, kept)
+            bundles[0] = self.with_devices(bundles[0], host)
         self.keys += 1
         made = MakeGroup(self.keys, scope.take(), tuple(bundles), strategy, feasible)
         scope.steps.append(made)
         return made
 
-    def with_devices(self, bundle: Bundle, host: int, kept: int) -> Bundle:
+    def with_devices(self, bundle: Bundle, host: int) -> Bundle:
         """A bundle that wants other things of a host, too."""
         rng, shape = self.rng, self.options.hosts[host]
-        gpus = max(0, reach(shape) - kept)
+        gpus = max(0, reach(shape) - self.gpus_kept()) if self.options.breakable != ALL else 0
         if gpus and rng.random() < 0.6:
             bundle = replace(bundle, gpu=rng.choice((UNIT // 2, UNIT, gpus * UNIT)))
+            if shareable(shape) <= self.gpus_kept():
+                bundle = replace(bundle, gpu=max(bundle.gpu, UNIT))
         if rng.random() < 0.3:
             bundle = replace(bundle, memory=shape.memory // 2)
         if rng.random() < 0.3:
             bundle = replace(bundle, custom=tuple((name, units // 2) for name, units in sorted(shape.custom.items())))
         return bundle
+
+    @property
+    def no_shares(self) -> bool:
+        """Whether a bundle may have a GPU of which there are no shares."""
+        return any(shape.exclusive for shape in self.options.hosts)
 
     def use(self, scope: Scope, made: MakeGroup) -> list[int]:
         """Run calls in a group; the slots of what they return."""
@@ -136,8 +143,9 @@ class GroupAuthor(CancelAuthor):
         """A call in a bundle, or in any that has what it needs."""
         rng = self.rng
         cpu = rng.choice((0, bundle.cpu // 2, bundle.cpu, bundle.cpu))
+        part = bundle.gpu if self.no_shares else min(bundle.gpu, UNIT // 2)
         function = self.function(
-            cpu=cpu, gpu=rng.choice((0, min(bundle.gpu, UNIT // 2), bundle.gpu)), memory=rng.choice((0, bundle.memory)),
+            cpu=cpu, gpu=rng.choice((0, part, bundle.gpu)), memory=rng.choice((0, bundle.memory)),
             custom=rng.choice(((), bundle.custom)), duration_us=self.duration(), max_retries=rng.choice((0, 3, -1)),
         )  # fmt: skip
         inner = Scope(100)

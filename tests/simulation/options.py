@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 UNIT = 10_000
 """One CPU or GPU. Said here again: what looks from outside takes nothing from inside."""
 MIB = 1 << 20
+ALL = -1
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,10 @@ class Shape:
     """The type of each GPU, where ranks describe them. Empty: they are stated, and nothing is known of them."""
     is_split: bool = False
     """Whether its ranks can use different ones of the GPUs that they describe."""
+    instances: tuple[int, ...] = ()
+    """Which of these are instances of MIG: a call can have one of them."""
+    exclusive: tuple[int, ...] = ()
+    """Which of these only one process at a time may use: there are no shares of them."""
     memory: int = 0
     custom: dict[str, int] = field(default_factory=dict)
 
@@ -89,6 +94,13 @@ class Options:
     """Chance that an arena has no room for a value or a copy."""
     kills: bool = False
     """Whether the driver kills actors."""
+    breakable: int = 0
+    """How many GPUs of a host may fail: 1 is its first, and no call needs all. ALL: actors and placement groups ask for
+    none then, or what others wait for might never come free."""
+    gpu_faults: float = 0.0
+    """Chance for each call that has such a GPU that its process can use none any more, as a wrong kernel does it."""
+    broken: float = 0.0
+    """Share of those GPUs on which every call ends so."""
     faults_until_us: int = 5_000_000
 
     check_inside: bool = True
@@ -102,8 +114,8 @@ def random_options(seed: int) -> Options:
     ends = random.Random(seed * 5003 + 7)
     concurrent = kinds.random() < 0.5
     shapes = [_random_shape(rng) for _ in range(rng.choice((1, 1, 2, 3, 5)))]
-    cards = random.Random(seed * 6151 + 3)
-    hosts = tuple(_described(shape, cards) for shape in shapes)
+    cards, modes = random.Random(seed * 6151 + 3), random.Random(seed * 5003 + 11)
+    hosts = tuple(_in_modes(_described(shape, cards), modes) for shape in shapes)
     quiet = Options(
         groups=rng.choice((0, 1, 3)),
         seed=seed,
@@ -137,6 +149,9 @@ def random_options(seed: int) -> Options:
         long_calls=rng.choice((0.0, 0.1)),
         refusals=rng.choice((0.0, 0.0, 0.1)),
         kills=rng.random() < 0.75,
+        breakable=modes.choice((0, 1, ALL, ALL)),
+        gpu_faults=modes.choice((0.0, 0.1)),
+        broken=modes.choice((0.0, 0.3, 0.6)),
     )
 
 
@@ -174,6 +189,16 @@ def _described(shape: Shape, rng: random.Random) -> Shape:
         return shape
     kinds = rng.choice((("A",), ("A", "B")))
     return replace(shape, kinds=tuple(rng.choice(kinds) for _ in range(shape.gpus)), is_split=rng.random() < 0.5)
+
+
+def _in_modes(shape: Shape, rng: random.Random) -> Shape:
+    """The host with some of its described GPUs in other modes, or not. The first is as any other."""
+    others = range(1, len(shape.kinds))
+    if rng.random() < 0.5:
+        return shape
+    drawn = {number: rng.choice(("", "instance", "exclusive")) for number in others}
+    instances, exclusive = (tuple(n for n in others if drawn[n] == mode) for mode in ("instance", "exclusive"))
+    return replace(shape, instances=instances, exclusive=exclusive)
 
 
 def large_options(seed: int, hosts: int = 2000, calls: int = 21_000) -> Options:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Any
 
+import msgspec
 import pytest
 
 from mpi_runtime.gpu import ledger
+from mpi_runtime.gpu.device import Device
 from mpi_runtime.gpu.ledger import Inventory
-from mpi_runtime.scheduler import actors, cancel, devices, endings, streams, walltime
+from mpi_runtime.scheduler import actors, cancel, devices, endings, health, streams, walltime
 from mpi_runtime.scheduler.effects import Cancel, RankEffect
 from mpi_runtime.scheduler.events import Consumed, ExecutorDied, Yielded
-from mpi_runtime.scheduler.nodes import Executor, Key, Node, Rank, Source
+from mpi_runtime.scheduler.nodes import Executor, Key, Node, Rank
 from mpi_runtime.scheduler.objects import free_extent
 from mpi_runtime.scheduler.resources import Grant
 from mpi_runtime.scheduler.state import State
@@ -173,10 +177,43 @@ def shares_of_gpus_take_no_memory(patch: pytest.MonkeyPatch) -> None:
 def who_has_shared_a_gpu_stays_on_it(patch: pytest.MonkeyPatch) -> None:
     in_the_way = devices.in_the_way
 
-    def planted(node: Node, source: Source, key: Key, grant: Grant, idle: dict[int, Executor] | None) -> list[Executor]:
-        return [] if idle else in_the_way(node, source, key, grant, idle)
+    def planted(node: Node, key: Key, grant: Grant, idle: dict[int, Executor] | None) -> list[Executor]:
+        return [] if idle else in_the_way(node, key, grant, idle)
 
     patch.setattr(devices, "in_the_way", planted)
+
+
+def a_call_gets_several_instances(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Device, "is_instance", False)
+
+
+def an_exclusive_gpu_is_shared(patch: pytest.MonkeyPatch) -> None:
+    def planted(inventory: Inventory, *arguments: Any) -> ledger.Granted | None:
+        other = copy(inventory)
+        other.devices = [msgspec.structs.replace(one, is_exclusive=False) for one in inventory.devices]
+        return choose(other, *arguments)
+
+    choose = ledger.choose
+    patch.setattr(ledger, "choose", planted)
+
+
+def a_quarantined_gpu_is_given_again(patch: pytest.MonkeyPatch) -> None:
+    can_use = Inventory.can_use
+
+    def planted(self: Inventory, device: int, types: Sequence[str], memory: int) -> bool:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(self, "out", {})
+            return can_use(self, device, types, memory)
+
+    patch.setattr(Inventory, "can_use", planted)
+
+
+def a_gpu_that_fails_is_used_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(health, "blame", lambda state, executor, fault: None)
+
+
+def what_needs_a_quarantined_gpu_waits_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(health, "fail_all", lambda state, queue: None)
 
 
 def an_actor_begins_what_cannot_end_in_time(patch: pytest.MonkeyPatch) -> None:
@@ -223,6 +260,11 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     a_rank_gets_gpus_that_it_cannot_use,
     shares_of_gpus_take_no_memory,
     who_has_shared_a_gpu_stays_on_it,
+    a_call_gets_several_instances,
+    an_exclusive_gpu_is_shared,
+    a_quarantined_gpu_is_given_again,
+    a_gpu_that_fails_is_used_on,
+    what_needs_a_quarantined_gpu_waits_on,
     an_actor_begins_what_cannot_end_in_time,
     what_says_how_long_it_takes_is_sent_ahead,
     calls_overtake_one_that_is_not_started,

@@ -18,7 +18,7 @@ from tests.simulation.agents import Agent
 from tests.simulation.options import random_options
 from tests.simulation.run import FailedError, simulate
 
-SEEDS = 100
+SEEDS = 300
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.simulation.cards import MEMORY, TYPE, reach
+from tests.simulation.cards import MEMORY, TYPE, reach, shareable
 from tests.simulation.options import MIB, UNIT, Options, Shape, node_id, zone
 from tests.simulation.steps import TASK, Compute, Drop, Function, Get, Job, Open, Put, Step, Submit, Wait, Workload
 
@@ -98,30 +98,36 @@ class Author:
             return self.function(cpu=cpu, duration_us=duration, max_retries=retries, priority=priority)
         cpu = rng.choice((0, UNIT)) if shape.cpus - kept >= 1 else 0
         environment = rng.choice(((), (), (("MODE", "a"),)))
-        gpus = max(0, reach(shape) - kept)
+        gpus = max(0, reach(shape) - self.gpus_kept())
         gpu = rng.choice((UNIT // 4, UNIT // 2, UNIT, gpus * UNIT)) if gpus and rng.random() < 0.7 else 0
         memory = rng.choice((0, shape.memory, shape.memory // 3))
         custom = tuple((name, rng.choice((units, units // 2))) for name, units in sorted(shape.custom.items()))
         gpu_memory = 0
         if gpu and shape.kinds:
-            gpu, gpu_memory, kinds = self.described(shape, gpu, kept)
+            gpu, gpu_memory, kinds = self.described(shape, gpu)
             custom += kinds
         return self.function(
             cpu=cpu, gpu=gpu, gpu_memory=gpu_memory, memory=memory, custom=custom, environment=environment,
             duration_us=duration, max_retries=retries, priority=priority,
         )  # fmt: skip
 
-    def described(self, shape: Shape, gpu: int, kept: int) -> tuple[int, int, tuple[tuple[str, int], ...]]:
+    def gpus_kept(self) -> int:
+        """How many GPUs of each host a call must not need: actors may keep them, or they fail."""
+        return (self.options.actors if self.holding else 0) + max(0, self.options.breakable)
+
+    def described(self, shape: Shape, gpu: int) -> tuple[int, int, tuple[tuple[str, int], ...]]:
         """Units, bytes and types to ask for, that one rank of a host has even when actors keep some GPUs."""
-        rng = self.cards
+        rng, kept = self.cards, self.gpus_kept()
         kinds = [kind for kind in sorted(set(shape.kinds)) if reach(shape, kind) > kept]
         if not kinds or rng.random() < 0.2:
-            return gpu, 0, ()
+            return gpu if shareable(shape) > kept else max(gpu, UNIT), 0, ()
         kind = rng.choice(kinds)
         memory = rng.choice((0, MEMORY[kind] // 4, MEMORY[kind] // 2, MEMORY[kind]))
+        can_share = shareable(shape, kind) > kept
         if memory and rng.random() < 0.3:
-            return 0, memory, ()
-        return min(gpu, (reach(shape, kind) - kept) * UNIT), memory, ((TYPE + kind, 10),)
+            return 0 if can_share else UNIT, memory, ()
+        gpu = min(gpu, (reach(shape, kind) - kept) * UNIT)
+        return gpu if can_share else max(gpu, UNIT), memory, ((TYPE + kind, 10),)
 
     def infeasible_function(self, kind: int = TASK) -> int:
         largest = max(shape.cpus for shape in self.options.hosts)
@@ -300,13 +306,13 @@ class Author:
         """Calls that each want something else of the same GPUs, besides all others of the program; their slots."""
         rng = self.cards
         slots = []
-        kept = self.options.actors if self.holding else 0
+        kept = self.gpus_kept()
         shapes = [shape for shape in self.options.hosts if shape.kinds and reach(shape) > kept]
         for _ in range(rng.randint(4, 12) if shapes else 0):
             shape = rng.choice(shapes)
             most = (reach(shape) - kept) * UNIT
             wish = min(most, rng.choice((UNIT // 4, UNIT // 2, UNIT, UNIT, 2 * UNIT, most)))
-            gpu, memory, kinds = self.described(shape, wish, kept)
+            gpu, memory, kinds = self.described(shape, wish)
             function = self.function(
                 cpu=0, gpu=gpu, gpu_memory=memory, custom=kinds, environment=rng.choice(((), (("MODE", "a"),)))
             )

@@ -45,6 +45,8 @@ class World:
         self.last: deque[tuple[int, str, list[object]]] = deque(maxlen=25)
         """The last messages: when, whose, what. For reports."""
         self.checker: Checker
+        self.broken = broken(options)
+        """GPUs on which every call fails. Only for membership."""
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
 
@@ -162,6 +164,7 @@ class Head:
     def decide(self) -> None:
         """Have the scheduler decide, and perform what it says."""
         effects = self.scheduler.decide(self.world.now)
+        self.world.checker.cards_said(effects.notes)
         if self.world.options.check_inside:
             invariants.check(self.scheduler.state)
             kept = sum(node.reserved_for is not None for node in self.scheduler.state.nodes.values())
@@ -173,6 +176,7 @@ class Head:
             for effect in rank_effects:
                 if isinstance(effect, StartExecutor):
                     self._ranks[effect.executor] = rank
+                    self.world.checker.executor_starts(effect)
         for client, messages in effects.clients.items():
             if not messages:
                 continue
@@ -185,6 +189,7 @@ class Head:
                 calls = [message for message in messages if type(message) is Call]
                 self.world.checker.cancels.sent(client, calls)
                 self.world.checker.times.sent(calls)
+                self.world.checker.sent_to_gpus(client, calls)
                 ids = [call.id for call in calls]
                 frames.setdefault(self._ranks[client], []).append(ToExecutor(client, ids, frame))
         for rank, messages in frames.items():
@@ -221,6 +226,13 @@ class Head:
         if self.world.now == self._timer_us:
             self._timer_us = -1
             self.decide()
+
+
+def broken(options: Options) -> set[str]:
+    """The GPUs that are broken, of those that may be."""
+    rng = random.Random(options.seed * 4001 + 13)
+    names = [f"GPU-{host}-{number}" for host, shape in enumerate(options.hosts) for number in range(len(shape.kinds))]
+    return {name for name in names if rng.random() < options.broken}
 
 
 def joined(options: Options) -> list[RankJoined]:

@@ -32,7 +32,7 @@ from mpi_runtime.errors import (
 from mpi_runtime.processes.executor import title_of
 
 CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, MpiRuntimeError)]
-OWN = [kind for kind in CLASSES if kind is not TaskError]
+OWN = [kind for kind in CLASSES if not issubclass(kind, TaskError)]
 
 
 class Plain(ValueError):

@@ -46,6 +46,13 @@ def test_eight_that_a_switch_links(pynvml: ModuleType) -> None:
     assert {link.distance for link in report.links} == {40, 50}
 
 
+def test_processors_that_are_near(pynvml: ModuleType) -> None:
+    machine = machines.v100_pairs()
+    machine["gpus"][0]["cpus"] = [0, 1, 63, 64, 130]
+    report = look(pynvml, machine)
+    assert [device.cpus for device in report.devices] == [(0, 1, 63, 64, 130), (), (), ()]
+
+
 def test_links_between_some(pynvml: ModuleType) -> None:
     report = look(pynvml, machines.v100_pairs())
     linked = {(link.first[4:12], link.second[4:12]) for link in report.links if link.nvlinks}

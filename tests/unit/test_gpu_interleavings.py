@@ -1,4 +1,5 @@
-"""No order of submissions, ends, crashes and cancellations oversells a GPU. Judged from outside, by effects alone."""
+"""No order of submissions, ends, crashes, faults of GPUs and cancellations oversells a GPU, or gives one that is
+quarantined. Judged from outside, by effects alone."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from mpi_runtime.gpu.device import Device, Link
 from mpi_runtime.scheduler.effects import Cancel, StartExecutor, StopExecutor
-from mpi_runtime.scheduler.events import Call, Cancelled, RankJoined
+from mpi_runtime.scheduler.events import Call, Cancelled, Faulted, RankJoined
 from tests.builders import DRIVER, UNIT, Cluster
 
 GIB = 1 << 30
@@ -58,6 +59,12 @@ class World:
         self.doomed: list[int] = []
         """Executors that were told to stop, and live."""
         self.waiting: list[bytes] = []
+        self.worked: set[int] = set()
+        """Executors in which a call has ended."""
+        self.failures: dict[str, int] = {}
+        """How many processes in a row have failed on each device at once, as no program can have caused it."""
+        self.out: set[str] = set()
+        """Devices that were said to be quarantined."""
 
     def submit(self, number: int) -> None:
         request = REQUESTS[number % len(REQUESTS)]
@@ -70,7 +77,24 @@ class World:
         if self.running:
             executor = sorted(self.running)[number % len(self.running)]
             self.cluster.done(executor, self.running.pop(executor), us=LONG_US)
+            self.worked.add(executor)
+            for device in self.devices[executor]:
+                self.failures[device.uuid] = 0
             self.look()
+
+    def fail(self, number: int) -> None:
+        """CUDA answers one of them with an error for good: its call is run again."""
+        executors = sorted(one for one in self.running if self.devices[one])
+        if executors:
+            executor = executors[number % len(executors)]
+            by_program, is_fresh = number % 4 == 3, executor not in self.worked
+            for device in self.devices[executor]:
+                self.failures[device.uuid] = self.failures.get(device.uuid, 0) + (is_fresh and not by_program)
+            id = self.running[executor]
+            name = self.cluster.state.executors[executor].in_hand[id].function.spec.name
+            self.cluster.client_says(executor, Faulted(name, "cudaErrorUnknown", by_program, is_fresh, "traceback"))
+            self.die(executor)
+            assert {uuid for uuid, count in self.failures.items() if count >= 2} <= self.out
 
     def crash(self, number: int) -> None:
         """Of one that runs a call or idles: its call is run again."""
@@ -97,6 +121,8 @@ class World:
     def look(self) -> None:
         """Take what was decided."""
         recorded, self.cluster.recorded = self.cluster.recorded, []
+        said, self.cluster.notes = self.cluster.notes, []
+        self.out.update(line.partition("(")[2].partition(")")[0] for line in said)
         before = dict(self.devices)
         for who, to, effect in recorded:
             if who == "rank" and isinstance(effect, StartExecutor):
@@ -108,6 +134,7 @@ class World:
                 self.doomed.append(effect.executor)
             elif who == "client" and to != DRIVER and isinstance(effect, Call):
                 assert to not in self.running, "one long call at a time"
+                assert not self.out & {device.uuid for device in self.devices[to]}, "it is quarantined"
                 self.running[to] = effect.id
             elif who == "client" and to == DRIVER and getattr(effect, "id", b"") in self.waiting:
                 self.waiting.remove(effect.id)
@@ -157,16 +184,17 @@ class World:
                 self.stop(0)
             else:
                 break
-        assert not self.waiting, "everything that can run has run"
+        assert not self.waiting, "everything that can run has run, and what cannot has failed"
         assert all(node.free == node.total for node in self.cluster.state.nodes.values())
 
 
 STEPS: list[Callable[[World, int], None]] = [
-    World.submit, World.submit, World.submit, World.finish, World.finish, World.crash, World.cancel, World.stop,
+    World.submit, World.submit, World.submit, World.finish, World.finish, World.crash, World.fail,
+    World.fail, World.cancel, World.stop,
 ]  # fmt: skip
 
 
-@settings(max_examples=150)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 30)), max_size=40))
 def test_no_gpu_is_oversold(steps: list[tuple[Callable[[World, int], None], int]]) -> None:
     world = World()

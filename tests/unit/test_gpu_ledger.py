@@ -29,6 +29,8 @@ def inventories(draw: st.DrawFn) -> Inventory:
         )
         links = [Link(device.uuid, one.uuid, draw(st.integers(0, 2)), 50) for one in inventory.devices]
         inventory.add([device], links, draw(st.sampled_from(MASKS)))
+    for id in range(len(inventory.devices)):
+        draw(st.sampled_from([{}, {}, inventory.suspects, inventory.out]))[id] = "why"
     return inventory
 
 
@@ -83,6 +85,7 @@ def check_grant(inventory: Inventory, request: Request, granted: Granted) -> Non
     devices = [inventory.devices[device] for device in ids]
     assert ids == sorted(set(ids))
     assert inventory.ranks_of(ids) != 0, "one rank can use all of them"
+    assert not inventory.out.keys() & set(ids)
     assert len(ids) == 1 or not any(device.is_instance for device in devices)
     assert all(name in device.types for device in devices for name in request.types)
     assert all(device.memory >= request.gpu_memory for device in devices)
@@ -101,6 +104,7 @@ def there_is(inventory: Inventory, free: Pool, request: Request) -> bool:
         device
         for device, one in enumerate(inventory.devices)
         if all(name in one.types for name in request.types) and one.memory >= request.gpu_memory
+        if device not in inventory.out
     ]
     if request.gpu < UNIT:
         return any(
@@ -134,6 +138,16 @@ def linked(*pairs: tuple[int, int], count: int = 4, nvlinks: int = 2) -> Invento
 def ids(granted: Granted | None) -> list[int]:
     assert granted is not None
     return [device for device, _, _ in granted]
+
+
+def test_suspects_are_given_last() -> None:
+    inventory = linked((0, 1), (2, 3))
+    inventory.suspects[1] = "f"
+    free = [UNIT] * 4
+    assert ids(choose(inventory, free, [0] * 4, 2 * UNIT)) == [2, 3]
+    assert ids(choose(inventory, free, [0] * 4, UNIT)) == [0]
+    assert ids(choose(inventory, [0, UNIT // 2, UNIT, 0], [0] * 4, UNIT // 2)) == [2]
+    assert ids(choose(inventory, free, [0] * 4, 4 * UNIT)) == [0, 1, 2, 3]
 
 
 def test_several_are_those_that_are_linked() -> None:

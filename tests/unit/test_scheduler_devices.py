@@ -198,6 +198,26 @@ def test_who_has_shared_a_device_is_gone_before_one_of_them_gets_it_whole() -> N
         assert cluster.placed(whole) == executors[0], "it is warm"
 
 
+def test_who_ends_for_a_bundle_or_a_node_is_gone_before_the_other_gets_its_device() -> None:
+    """It has idled with two, of which one is in a bundle now: both are waited for."""
+    with cluster_of(joined(0, 0, gpu(0), gpu(1))) as cluster:
+        both = cluster.submit(cpu=0, gpu=2)
+        old = cluster.placed(both)
+        cluster.done(old, both)
+        group = cluster.group({"gpu": 1})
+        cluster.forget()
+        outside = cluster.submit(cpu=0, gpu=1, name="outside")
+        assert cluster.one(StopExecutor).executor == old
+        inside = cluster.submit_many(2, cpu=0, gpu=1, name="inside", where=Where(group=group))
+        cluster.nothing()
+        cluster.died(old)
+        cluster.placed(outside)
+        first = cluster.placed(inside[0])
+        cluster.nothing()
+        cluster.done(first, inside[0])
+        cluster.forget()
+
+
 def test_no_more_are_ended_than_calls_need_devices() -> None:
     with cluster_of(joined(0, 0, *(gpu(number) for number in range(4)))) as cluster:
         calls = [cluster.submit(cpu=0, gpu=1) for _ in range(4)]
