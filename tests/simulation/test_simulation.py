@@ -13,7 +13,7 @@ from tests.helpers import ROOT
 from tests.simulation.options import large_options, random_options
 from tests.simulation.run import Result, simulate
 
-SEEDS = range(60)
+SEEDS = range(120)
 FLOORS = {
     "runs": 2000, "forks": 500, "deaths": 60, "blocks": 400, "take backs": 50, "calls taken back": 100, "fetches": 60,
     "batched results": 40, "stops": 150, "kills": 3, "refused": 4, "spoilt": 15, "groups removed": 10, "removals": 10,
