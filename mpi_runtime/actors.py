@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NoReturn, 
 import msgspec
 
 from mpi_runtime import options as option_rules
-from mpi_runtime import running
+from mpi_runtime import running, specs
 from mpi_runtime.arguments import Parameters, pack
-from mpi_runtime.options import Method
 from mpi_runtime.processes.client import Client
 from mpi_runtime.processes.scratch import held
 from mpi_runtime.refs import ActorRef, ObjectRef, WeakActorRef
 from mpi_runtime.remote_function import Code
 from mpi_runtime.scheduler.events import Call, Spec, Where
+from mpi_runtime.specs import Method
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -127,7 +127,7 @@ class ActorClass(Generic[T, Init]):
     def _methods(self) -> dict[str, Method]:
         # Not at once: a class that refers to its own actor class arrives in an executor before it is complete.
         found = {
-            name: option_rules.method(getattr(function, "__mpi_runtime_options__", {}), self._options, yields(function))
+            name: specs.method(getattr(function, "__mpi_runtime_options__", {}), self._options, yields(function))
             for name, function in inspect.getmembers(self._class, callable)
             if not (name.startswith("__") and name.endswith("__")) or name == "__call__"
         }
@@ -138,7 +138,7 @@ class ActorClass(Generic[T, Init]):
                     f"{self._name}.{name} is of the concurrency group {method.group!r}, which the class does not "
                     f"have: @remote(concurrency_groups={{{method.group!r}: 2}})"
                 )
-        return found | {name: option_rules.method({}, self._options) for name in SPECIAL_METHODS}
+        return found | {name: specs.method({}, self._options) for name in SPECIAL_METHODS}
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refused: tells what to write instead."""
@@ -189,8 +189,8 @@ class ActorClass(Generic[T, Init]):
 
     def _prepare(self, client: Client) -> None:
         """Make the class known to the job of this client."""
-        environment = option_rules.environment(client, self._options)
-        self._spec = option_rules.actor_spec(
+        environment = specs.environment(client, self._options)
+        self._spec = specs.actor_spec(
             self._name, self._code.pickled(), self._options, client.inherited, is_async(self._class), environment
         )
         self._inherited, self._holds = client.inherited, held(environment)
@@ -217,7 +217,7 @@ class ActorClass(Generic[T, Init]):
         return Parameters.of(self._class)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ActorClass, (self._class, option_rules.portable(self._options))
+        return ActorClass, (self._class, specs.portable(self._options))
 
 
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
@@ -332,7 +332,7 @@ class ActorMethod:
         self._class_name = class_name
         self._name = name
         self._method = method
-        self._spec = option_rules.method_spec(f"{class_name}.{name}", method)
+        self._spec = specs.method_spec(f"{class_name}.{name}", method)
         self._client: Client | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -349,7 +349,7 @@ class ActorMethod:
             ValueError, TypeError: there is no such option, or its value is out of bounds.
         """
         option_rules.check(options, option_rules.METHOD_OPTIONS, "actor methods")
-        changed = option_rules.changed(self._method, options)
+        changed = specs.changed(self._method, options)
         return ActorMethod(self._ref, self._class_name, self._name, changed)
 
     def remote(self, /, *args: Any, **kwargs: Any) -> Any:

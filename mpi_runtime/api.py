@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 from mpi_runtime import config as configuration
-from mpi_runtime import current, running, session
+from mpi_runtime import current, running, session, specs
 from mpi_runtime import options as option_rules
 from mpi_runtime.actors import ActorClass, ActorHandle
 from mpi_runtime.errors import MpiRuntimeError
@@ -99,9 +99,7 @@ def init(
     if client is None:
         running_session = session.start(config)
         try:
-            running_session.client.environment = option_rules.environment(
-                running_session.client, {"runtime_env": runtime_env}
-            )
+            running_session.client.environment = specs.environment(running_session.client, {"runtime_env": runtime_env})
         except BaseException:
             session.stop()
             raise

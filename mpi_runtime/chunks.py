@@ -19,13 +19,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mpi_runtime import current, errors, running
-from mpi_runtime import options as option_rules
+from mpi_runtime import current, errors, running, specs
 from mpi_runtime.arguments import pack
 from mpi_runtime.objects import serialize
-from mpi_runtime.options import DEFAULT_MAX_RETRIES
 from mpi_runtime.processes.client import Client
 from mpi_runtime.refs import ObjectRef, note
+from mpi_runtime.specs import DEFAULT_MAX_RETRIES
 
 if TYPE_CHECKING:
     from mpi_runtime.remote_function import RemoteFunction
@@ -112,7 +111,7 @@ class Runner:
     def __reduce__(self) -> tuple[Any, ...]:
         # Not the function itself: what it refers to may change, and other bytes would be another function elsewhere.
         function = self.function
-        options = option_rules.portable(function._options)
+        options = specs.portable(function._options)
         return _load, (type(function), function._code.pickled(), options, self.calls)
 
     def __call__(self, elements: list[Any], star: bool, slice_s: float | None) -> tuple[list[Any], list[Piece]]:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, TypeVar, overload
 
-from mpi_runtime import current, running
+from mpi_runtime import current, running, specs
 from mpi_runtime import options as option_rules
 from mpi_runtime.arguments import Packed, Parameters, pack
 from mpi_runtime.processes.client import Client
@@ -186,8 +186,8 @@ class RemoteFunction(Generic[P, R]):
 
     def _prepare(self, client: Client) -> None:
         """Make the function known to the job of this client."""
-        environment = option_rules.environment(client, self._options)
-        self._spec = option_rules.task_spec(
+        environment = specs.environment(client, self._options)
+        self._spec = specs.task_spec(
             self._name,
             self._code.pickled(),
             self._options,
@@ -200,7 +200,7 @@ class RemoteFunction(Generic[P, R]):
         self._client = client
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RemoteFunction, (self._function, option_rules.portable(self._options))
+        return RemoteFunction, (self._function, specs.portable(self._options))
 
 
 class Code:

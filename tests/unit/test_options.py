@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime import options
+from mpi_runtime import options, specs
 from mpi_runtime.scheduler.events import ACTOR, METHOD, TASK
 from mpi_runtime.scheduler.limits import UNIT
 from mpi_runtime.scheduler.resources import request_of
@@ -68,56 +68,56 @@ def test_actors_have_no_options_of_calls() -> None:
 
 
 def test_defaults_of_tasks() -> None:
-    spec = options.task_spec("f", b"code", {})
+    spec = specs.task_spec("f", b"code", {})
     assert (spec.kind, spec.name, spec.function) == (TASK, "f", b"code")
     assert (spec.cpu, spec.gpu, spec.memory, spec.custom) == (UNIT, 0, 0, {})
     assert (spec.num_returns, spec.max_retries, spec.retry_exceptions) == (1, 3, False)
     nones = dict.fromkeys(options.TASK_OPTIONS)
-    assert options.task_spec("f", b"code", nones).id == spec.id
+    assert specs.task_spec("f", b"code", nones).id == spec.id
 
 
 def test_amounts_are_whole_units() -> None:
     needs = {"num_cpus": 0.1, "num_gpus": 1 / 3, "resources": {"a": 0.2, "b": 0}, "memory": 2.5}
-    spec = options.task_spec("f", b"", needs)
+    spec = specs.task_spec("f", b"", needs)
     assert (spec.cpu, spec.gpu, spec.custom, spec.memory) == (1000, 3333, {"a": 2000}, 2)
 
 
 def test_an_actor_keeps_its_cpu_only_if_it_asked_for_it() -> None:
-    by_default = options.actor_spec("A", b"", {})
+    by_default = specs.actor_spec("A", b"", {})
     assert (by_default.kind, by_default.cpu, by_default.held_cpu) == (ACTOR, UNIT, 0)
-    asked = options.actor_spec("A", b"", {"num_cpus": 2})
+    asked = specs.actor_spec("A", b"", {"num_cpus": 2})
     assert (asked.cpu, asked.held_cpu) == (2 * UNIT, 2 * UNIT)
-    assert options.actor_spec("A", b"", {"num_cpus": 1}).held_cpu == UNIT
+    assert specs.actor_spec("A", b"", {"num_cpus": 1}).held_cpu == UNIT
 
 
 def test_ids_are_of_the_content() -> None:
-    first = options.task_spec("f", b"code", {"num_cpus": 1})
-    assert first.id == options.task_spec("f", b"code", {"num_cpus": 1}).id
+    first = specs.task_spec("f", b"code", {"num_cpus": 1})
+    assert first.id == specs.task_spec("f", b"code", {"num_cpus": 1}).id
     others = [
-        options.task_spec("g", b"code", {"num_cpus": 1}),
-        options.task_spec("f", b"other", {"num_cpus": 1}),
-        options.task_spec("f", b"code", {"num_cpus": 2}),
-        options.task_spec("f", b"code", {"num_returns": 2}),
-        options.actor_spec("f", b"code", {}),
-        options.method_spec("f", options.Method()),
+        specs.task_spec("g", b"code", {"num_cpus": 1}),
+        specs.task_spec("f", b"other", {"num_cpus": 1}),
+        specs.task_spec("f", b"code", {"num_cpus": 2}),
+        specs.task_spec("f", b"code", {"num_returns": 2}),
+        specs.actor_spec("f", b"code", {}),
+        specs.method_spec("f", specs.Method()),
     ]
     assert len({first.id, *(spec.id for spec in others)}) == 7
     assert all(0 <= spec.id < 2**63 for spec in (first, *others))
 
 
 def test_methods() -> None:
-    spec = options.method_spec("A.f", options.Method(3))
+    spec = specs.method_spec("A.f", specs.Method(3))
     assert (spec.kind, spec.name, spec.num_returns, spec.cpu, spec.max_retries) == (METHOD, "A.f", 3, 0, 0)
 
 
 def test_a_methods_own_options_go_before_its_actors() -> None:
-    assert options.method({}, {}) == options.Method(1, 0)
-    assert options.method({}, {"max_task_retries": -1}).max_retries == -1
-    assert options.method({"max_task_retries": 0, "num_returns": 2}, {"max_task_retries": 5}) == options.Method(2, 0)
-    changed = options.changed(options.Method(2, 3), {"retry_exceptions": [KeyError]})
+    assert specs.method({}, {}) == specs.Method(1, 0)
+    assert specs.method({}, {"max_task_retries": -1}).max_retries == -1
+    assert specs.method({"max_task_retries": 0, "num_returns": 2}, {"max_task_retries": 5}) == specs.Method(2, 0)
+    changed = specs.changed(specs.Method(2, 3), {"retry_exceptions": [KeyError]})
     assert (changed.num_returns, changed.max_retries, changed.retry_exceptions) == (2, 3, True)
     assert pickle.loads(changed.retry_only) == (KeyError,)
-    assert options.changed(changed, {"retry_exceptions": False}) == options.Method(2, 3)
+    assert specs.changed(changed, {"retry_exceptions": False}) == specs.Method(2, 3)
 
 
 @pytest.mark.parametrize(("value", "size"), [
@@ -131,35 +131,35 @@ def test_sizes(value: Any, size: int) -> None:
 def test_options_for_gpus() -> None:
     given = {"num_gpus": 0.5, "accelerator_type": "H100", "gpu_memory": "10GB", "resources": {"a": 1}}
     check(**given)
-    spec = options.task_spec("f", b"", given)
+    spec = specs.task_spec("f", b"", given)
     assert (spec.gpu, spec.gpu_memory) == (UNIT // 2, 10**10)
     assert spec.custom == {"a": UNIT, "accelerator_type:H100": 10}
     request = request_of(spec)
     assert request.types == ("H100",)
     assert str(request) == "1 CPU, 0.5 GPU of type H100, 10000000000 bytes of GPU memory, 1 of 'a'"
     assert (
-        str(request_of(options.task_spec("f", b"", {"accelerator_type": "L4"})))
+        str(request_of(specs.task_spec("f", b"", {"accelerator_type": "L4"})))
         == "1 CPU, 0.001 of 'accelerator_type:L4'"
     )
-    alone = request_of(options.task_spec("f", b"", {"accelerator_type": "L4", "gpu_memory": 5}))
+    alone = request_of(specs.task_spec("f", b"", {"accelerator_type": "L4", "gpu_memory": 5}))
     assert str(alone) == "1 CPU, 5 bytes of GPU memory on a GPU of type L4"
     stated = {"accelerator_type": "L4", "resources": {"accelerator_type:L4": 0.5}}
-    assert options.task_spec("f", b"", stated).custom == {"accelerator_type:L4": UNIT // 2}
+    assert specs.task_spec("f", b"", stated).custom == {"accelerator_type:L4": UNIT // 2}
 
 
 def test_a_time_limit_is_in_seconds() -> None:
     check(time_limit=600)
-    assert options.task_spec("f", b"", {"time_limit": 0.5}).time_limit_us == 500_000
-    assert options.task_spec("f", b"", {"time_limit": None}).time_limit_us == 0
-    assert options.task_spec("f", b"", {"time_limit": 1e300}).time_limit_us == 2**62
+    assert specs.task_spec("f", b"", {"time_limit": 0.5}).time_limit_us == 500_000
+    assert specs.task_spec("f", b"", {"time_limit": None}).time_limit_us == 0
+    assert specs.task_spec("f", b"", {"time_limit": 1e300}).time_limit_us == 2**62
     for wrong in (0, -1, float("inf"), float("nan"), 1e-9):
         with pytest.raises(ValueError, match="time_limit must be"):
             check(time_limit=wrong)
     for wrong_type in (True, "600"):
         with pytest.raises(TypeError, match="time_limit must be a number"):
             check(time_limit=wrong_type)
-    method = options.method({"time_limit": 0.5}, {})
-    assert options.method_spec("A.f", method).time_limit_us == 500_000
-    assert options.method_spec("A.f", options.changed(method, {"time_limit": 2})).time_limit_us == 2_000_000
+    method = specs.method({"time_limit": 0.5}, {})
+    assert specs.method_spec("A.f", method).time_limit_us == 500_000
+    assert specs.method_spec("A.f", specs.changed(method, {"time_limit": 2})).time_limit_us == 2_000_000
     with pytest.raises(ValueError, match="'time_limit' for actors"):
         options.check({"time_limit": 1}, options.ACTOR_OPTIONS, "actors")

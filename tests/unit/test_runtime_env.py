@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from mpi_runtime import options, runtime_env
+from mpi_runtime import runtime_env, specs
 from mpi_runtime.objects.serialize import Serialized
 from mpi_runtime.processes.client import Client
 from mpi_runtime.processes.scratch import PY_MODULES, WORKING_DIR, held, needs_files
@@ -79,7 +79,7 @@ class Reference:
 
 
 def environment(store: Store, **given: Any) -> dict[str, str]:
-    return options.environment(cast(Client, store), {"runtime_env": given})
+    return specs.environment(cast(Client, store), {"runtime_env": given})
 
 
 def test_what_a_call_says_is_laid_over_what_its_process_has(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_what_a_call_says_is_laid_over_what_its_process_has(tmp_path: Path) -> N
     (tmp_path / "two" / "file").touch()
     (tmp_path / "module.py").touch()
     store = Store()
-    assert options.environment(cast(Client, store), {}) is store.environment
+    assert specs.environment(cast(Client, store), {}) is store.environment
     assert environment(store, env_vars={"B": "2", "C": "3"}) == {"A": "1", "B": "2", "C": "3"}
     one = environment(store, working_dir=str(tmp_path / "one"))
     assert {"A": "1", "B": "1"}.items() <= one.items()
