@@ -238,7 +238,7 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
         raise ValueError(f"get_actor() needs a name, a string that is not empty, not {name!r}")
     client = running.client()
     namespace = client.namespace if namespace is None else namespace
-    found = client.query("named_actor", msgspec.msgpack.encode((namespace, name)))
+    found = client.questions.query("named_actor", msgspec.msgpack.encode((namespace, name)))
     if found is None:
         raise ValueError(
             f"There is no actor with the name {name!r}{_in(namespace)}: none was created under it, or it has ended "
@@ -254,7 +254,7 @@ def list_named_actors(all_namespaces: bool = False) -> list[Any]:
         Names in the job's namespace; with `all_namespaces` dictionaries with "name" and "namespace".
     """
     client = running.client()
-    found = client.query("named_actors")
+    found = client.questions.query("named_actors")
     if all_namespaces:
         return [{"name": name, "namespace": namespace} for namespace, name in found]
     return [name for namespace, name in found if namespace == client.namespace]

@@ -247,7 +247,7 @@ def put(value: T) -> ObjectRef[T]:
             "Calling 'put' on an ObjectRef is not allowed: it names a stored value already. To store the reference "
             "itself, put it into a list and store that."
         )
-    return running.client().put(value)
+    return running.client().store.put(value)
 
 
 def wait(
@@ -357,7 +357,7 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False
         raise TypeError(f"cancel() only supports object refs, got: {type(ref)}.")
     ref.check_job()
     client = running.client()
-    if force and any(call["type"] == "ACTOR_TASK" for call in client.query("tasks", ref.binary())):
+    if force and any(call["type"] == "ACTOR_TASK" for call in client.questions.query("tasks", ref.binary())):
         raise ValueError(
             "force=True is not supported for actor tasks: it would end the actor, which others may use. To end an "
             "actor: kill(). Without force the call is dropped if it waits, and a coroutine is interrupted."
@@ -373,7 +373,7 @@ def explain(ref: ObjectRef[Any]) -> str:
         ObjectLostError: the reference belongs to a job that has ended.
     """
     ref.check_job()
-    found: dict[str, str] = running.client().query("explain", ref.binary())
+    found: dict[str, str] = running.client().questions.query("explain", ref.binary())
     name = f"{found['name']}: " if "name" in found else ""
     return f"{name}{found['state']}. {found['why']}"
 

@@ -85,5 +85,5 @@ def pack(client: Client, args: tuple[Any, ...], kwargs: dict[str, Any], name: st
     serialized = serialize.dumps_arguments(args, kwargs, f"an argument of {name}()")
     if serialized.size() <= PAYLOAD_BYTES_MAX:
         return Packed(serialized.inline(), ids, serialized.refs, None)
-    whole = client.put_serialized(serialized)
+    whole = client.store.put_serialized(serialized)
     return Packed(b"", [whole.binary(), *ids], [], whole)

@@ -131,7 +131,7 @@ class RuntimeContext:
 
 def _ask(what: str, id: str) -> dict[str, Any] | None:
     """The one entry of a list that has this id."""
-    found: list[dict[str, Any]] = running.client().query(what, bytes.fromhex(id))
+    found: list[dict[str, Any]] = running.client().questions.query(what, bytes.fromhex(id))
     return found[0] if found else None
 
 
@@ -154,13 +154,13 @@ def get_gpus() -> list[Device]:
 
 def cluster_resources() -> dict[str, float]:
     """What all nodes own together: amounts by name."""
-    resources: dict[str, float] = running.client().query("cluster_resources")
+    resources: dict[str, float] = running.client().questions.query("cluster_resources")
     return resources
 
 
 def available_resources() -> dict[str, float]:
     """What is free on all nodes together: amounts by name. A name vanishes when nothing of it is free."""
-    resources: dict[str, float] = running.client().query("available_resources")
+    resources: dict[str, float] = running.client().questions.query("available_resources")
     return resources
 
 
@@ -175,5 +175,5 @@ def nodes() -> list[dict[str, Any]]:
     Among its keys: "NodeID", "NodeName" (the host), "Alive", "Resources" (what it owns) and "Available" (what is free),
     amounts by name with memory in bytes, "Labels", "ranks" and "cpus", the numbers of its processors.
     """
-    entries: list[dict[str, Any]] = running.client().query("nodes")
+    entries: list[dict[str, Any]] = running.client().questions.query("nodes")
     return entries

@@ -319,7 +319,7 @@ def _slots(options: Mapping[str, Any]) -> int:
     """How many calls with these options can run at a time, if nothing else does; at least 1."""
     cpus = options.get("num_cpus")
     asked = {"CPU": 1 if cpus is None else cpus, "GPU": options.get("num_gpus"), **(options.get("resources") or {})}
-    total = running.client().query("cluster_resources")
+    total = running.client().questions.query("cluster_resources")
     shares = [total.get(name, 0) / amount for name, amount in asked.items() if amount]
     return max(1, int(min(shares, default=total.get("CPU", 1))))
 

@@ -179,7 +179,7 @@ def get_placement_group(placement_group_name: str) -> PlacementGroup:
     if not isinstance(placement_group_name, str) or not placement_group_name:
         raise ValueError(f"get_placement_group() needs a name that is not empty, not {placement_group_name!r}")
     client = running.client()
-    found = client.query("named_group", msgspec.msgpack.encode((client.namespace, placement_group_name)))
+    found = client.questions.query("named_group", msgspec.msgpack.encode((client.namespace, placement_group_name)))
     if found is None:
         raise ValueError(
             f"There is no placement group with the name {placement_group_name!r}: none was created under it, or it has "
@@ -202,9 +202,9 @@ def placement_group_table(placement_group: PlacementGroup | None = None) -> dict
     """
     client = running.client()
     if placement_group is None:
-        return {entry["placement_group_id"]: _facts(entry) for entry in client.query("group_table")}
+        return {entry["placement_group_id"]: _facts(entry) for entry in client.questions.query("group_table")}
     placement_group.check_job()
-    found = client.query("group_table", placement_group.id)
+    found = client.questions.query("group_table", placement_group.id)
     if found:
         return _facts(found[0])
     removed = {
@@ -235,6 +235,6 @@ def get_current_placement_group() -> PlacementGroup | None:
     where = client.executor.where if client is not None and client.executor is not None else None
     if client is None or where is None or not where.group:
         return None
-    found = client.query("group", where.group)
+    found = client.questions.query("group", where.group)
     group: PlacementGroup | None = None if found is None else serialize.loads(found)
     return group

@@ -191,7 +191,7 @@ def _archive(
         data = pack(path, excludes)
         hash = client.packed[key] = digest(data, _HASH_BYTES).hex()
         if hash not in client.archives:
-            client.archives[hash] = client.put_serialized(serialize.dumps(pickle.PickleBuffer(data)))
+            client.archives[hash] = client.store.put_serialized(serialize.dumps(pickle.PickleBuffer(data)))
     return Archive(hash, client.archives[hash])
 
 

@@ -44,7 +44,7 @@ def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, A
         ray.get([work.remote(i) for i in range(100)])
         ray.timeline("timeline.json")
     """
-    found = running.client().query("history")
+    found = running.client().questions.query("history")
     events = _events(found)
     if filename is None:
         return events

@@ -1,15 +1,14 @@
-"""The client: what driver and executors have in common. Submits calls, puts values, counts references, reads.
+"""The client: what driver and executors have in common. Submits calls, counts references, reads what comes.
 
-Values that this process knows are in `values`, by id, as the messages that brought them; `waiting.py` waits for them,
-`streams.py` for the items of calls that yield. Any thread may use the client: one of those that wait reads the socket
-for all (the leader), the others sleep until it has read something.
+Values that this process knows are in `values`, by id, as the messages that brought them; `store.py` reads and writes
+them, `waiting.py` waits for them, `streams.py` for the items of calls that yield; `questions.py` asks. Any thread may
+use the client: one of those that wait reads the socket for all (the leader), the others sleep until it has read
+something.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
-import pickle
 import socket
 import threading
 import time
@@ -23,12 +22,13 @@ import msgspec
 
 from mpi_runtime import errors
 from mpi_runtime.generators import ObjectRefGenerator
-from mpi_runtime.objects import serialize
 from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.processes.futures import Futures
 from mpi_runtime.processes.inbox import Inbox
 from mpi_runtime.processes.outbox import LOST, Outbox
+from mpi_runtime.processes.questions import Questions
 from mpi_runtime.processes.scope import Scope, beside
+from mpi_runtime.processes.store import Store
 from mpi_runtime.processes.streams import Streams
 from mpi_runtime.processes.waiting import Entry, Waiting
 from mpi_runtime.refs import ActorRef, ObjectRef
@@ -37,9 +37,6 @@ from mpi_runtime.scheduler.effects import (
     Demand,
     Item,
     Ready,
-    ReadyError,
-    ReadyFailed,
-    ReadyStored,
 )
 from mpi_runtime.scheduler.events import (
     DYNAMIC,
@@ -50,17 +47,13 @@ from mpi_runtime.scheduler.events import (
     GroupCreated,
     Held,
     Named,
-    Put,
-    Query,
     Spec,
-    Stored,
     Unblocked,
-    Value,
     Where,
 )
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.channel import LOCAL
-from mpi_runtime.transport.messages import Abandon, Allocate, Allocated, Exit
+from mpi_runtime.transport.messages import Allocated, Exit
 
 BLOCKED_IDS_MAX = 20
 """How many ids a `Blocked` names, for explanations."""
@@ -85,21 +78,17 @@ class Client:
         """
         self._socket = end
         self._arena = arena
-        self._regions = regions
-        self._inline_bytes_max = inline_bytes_max
         self.counts: dict[bytes, int] = {}
         """How many references and views this process has, by object, less those in `_dropped`."""
         self._dropped: list[bytes] = []
         """References and views that are gone and not yet taken off. Appended to by `__del__`, which takes no lock."""
         self.outbox = Outbox(end, self._settle, self._dropped)
         self.values: dict[bytes, Entry] = {}
+        self.store = Store(self, arena, regions, inline_bytes_max)
+        self.questions = Questions(self)
         self.waiting = Waiting(self)
         self.futures = Futures(self)
         self._registered: set[int] = set()
-        self._replies: dict[int, Allocated | Answer] = {}
-        self._unwanted: set[int] = set()
-        """Requests whose answers have not come, and nobody waits for."""
-        self._requests = itertools.count(1)
         self._last_call = b""
         """The call that was submitted last."""
         self._inbox = Inbox(end)
@@ -258,11 +247,11 @@ class Client:
             The new actor, and id and handle of the one that has the name: this one, or one that was there before, and
             then the creation counts for nothing.
         """
-        request = next(self._requests)
+        request = self.questions.number()
         self.counts[creation.id] = 1
         ref = ActorRef(creation.id, self)
         self.outbox.post(Named(request, namespace, name, handle, detached, creation))
-        return ref, *msgspec.msgpack.decode(self._answer(request), type=tuple[bytes, bytes])
+        return ref, *msgspec.msgpack.decode(self.questions.answer(request), type=tuple[bytes, bytes])
 
     def own_ref(self, id: bytes) -> ObjectRef[Any]:
         """The first reference to an object that is about to be made under this id."""
@@ -273,126 +262,9 @@ class Client:
         self, ref: ObjectRef[Any], bundles: list[BundleSpec], strategy: str, data: bytes, name: str
     ) -> bool:
         """Ask for a placement group with the id of a new reference; False: its name is taken."""
-        request = next(self._requests) if name else 0
+        request = self.questions.number() if name else 0
         self.outbox.post(GroupCreated(ref.binary(), bundles, strategy, data, self.namespace, name, request))
-        return not name or msgspec.msgpack.decode(self._answer(request), type=bool)
-
-    # Values
-
-    def put(self, value: object) -> ObjectRef[Any]:
-        """Make a value an object.
-
-        Raises:
-            TypeError: it cannot be serialised.
-            ObjectStoreFullError: there is no room for it.
-        """
-        return self.put_serialized(serialize.dumps(value))
-
-    def put_serialized(self, serialized: serialize.Serialized) -> ObjectRef[Any]:
-        """Make a serialised value an object.
-
-        Raises:
-            ObjectStoreFullError: there is no room for it.
-        """
-        stored = self.store(serialized)
-        id = self.next_ids(1)
-        self.counts[id] = 1
-        ref: ObjectRef[Any] = ObjectRef(id, self)
-        if stored.stored is None:
-            self.values[id] = Ready(id, stored.data)
-        else:
-            place = stored.stored
-            self.values[id] = ReadyStored(id, place.rank, place.offset, place.size)
-        self.outbox.post(Put(id, stored))
-        return ref
-
-    def store(self, serialized: serialize.Serialized, is_error: bool = False) -> Value:
-        """Where a serialised value is to be: in a message, or written into the arena.
-
-        Raises:
-            ObjectStoreFullError: there is no room for it.
-        """
-        size = serialized.size()
-        if size <= self._inline_bytes_max:
-            return Value(serialized.inline(), None, serialized.refs, is_error)
-        request = next(self._requests)
-        self.outbox.send_local(Allocate(request, size))
-        reply = self._reply(request)
-        assert isinstance(reply, Allocated)
-        if reply.offset < 0:
-            raise errors.ObjectStoreFullError(reply.reason)
-        try:
-            self._arena.write(self._regions[reply.rank], reply.offset, size, serialized.parts())
-        except BaseException:
-            self.outbox.send_local(Abandon(reply.offset))
-            raise
-        return Value(b"", Stored(reply.rank, reply.offset, size), serialized.refs, is_error)
-
-    def store_all(self, serialized: list[serialize.Serialized]) -> list[Value]:
-        """Like `store`, for several: all or none.
-
-        Raises:
-            ObjectStoreFullError: there is no room for all of them.
-        """
-        values: list[Value] = []
-        try:
-            for one in serialized:
-                values.append(self.store(one))  # noqa: PERF401  (those that were stored must be known)
-        except BaseException:
-            for value in values:
-                if value.stored is not None:
-                    self.outbox.send_local(Abandon(value.stored.offset))
-            raise
-        return values
-
-    def load(self, entry: Entry, read: Callable[..., Any] = pickle.loads) -> Any:
-        """The value that a message brought. `read`: see `serialize.loads`.
-
-        Raises:
-            MpiRuntimeError: the object is an error; a `TaskError` is an instance of the user's class too.
-        """
-        if type(entry) is Ready:
-            return serialize.loads(entry.data, read)
-        if isinstance(entry, ReadyStored):
-            if entry.is_error:
-                raise errors.from_bytes(self._view(entry))
-            return serialize.loads(self._view(entry), read)
-        if isinstance(entry, ReadyError):
-            raise errors.from_bytes(entry.data)
-        assert isinstance(entry, ReadyFailed), f"{entry} is no value"
-        raise errors.from_code(entry.code, entry.message)
-
-    def _view(self, entry: ReadyStored) -> memoryview:
-        """The bytes of a stored object. The view counts as a reference."""
-        id = entry.id
-        self.adopt(id)
-        return self._arena.read(self._regions[entry.rank], entry.offset, entry.size, lambda: self.drop(id))
-
-    def query(self, what: str, id: bytes = b"") -> Any:
-        """Ask the scheduler about its state."""
-        request = next(self._requests)
-        self.outbox.post(Query(request, what, id))
-        return msgspec.msgpack.decode(self._answer(request))
-
-    def _answer(self, request: int) -> bytes:
-        reply = self._reply(request)
-        assert isinstance(reply, Answer)
-        return reply.data
-
-    def _reply(self, request: int) -> Allocated | Answer:
-        try:
-            self.wait_until(lambda: request in self._replies, None, None)
-            return self._replies.pop(request)
-        except BaseException:  # Ctrl-C, or the call was cancelled: nobody takes the answer, which may be memory
-            self._unwanted.add(request)
-            if request in self._replies:
-                self._refuse(self._replies.pop(request))
-            raise
-
-    def _refuse(self, reply: Allocated | Answer) -> None:
-        self._unwanted.discard(reply.request)
-        if isinstance(reply, Allocated) and reply.offset >= 0:
-            self.outbox.send_local(Abandon(reply.offset))
+        return not name or msgspec.msgpack.decode(self.questions.answer(request), type=bool)
 
     # Reading
 
@@ -515,9 +387,7 @@ class Client:
             elif kind is Spec:
                 self.specs[message.id] = message
             elif kind in (Allocated, Answer):
-                self._replies[message.request] = message
-                if message.request in self._unwanted:
-                    self._refuse(self._replies.pop(message.request))
+                self.questions.take(message)
             elif kind is Exit:
                 self.exiting = True
             elif kind is Item:

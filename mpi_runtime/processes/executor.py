@@ -192,7 +192,7 @@ class Executor:
 
     def _arguments(self, call: Call, arguments: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         client = self._client
-        values = [client.load(entry) for entry in arguments]
+        values = [client.store.load(entry) for entry in arguments]
         if not call.payload:  # too large for a message: the arguments are an object of their own
             positional, named = values[0]
             values = values[1:]
@@ -275,7 +275,7 @@ class Executor:
         if count == 1 or count < 0:  # a stream or the like: what is left is None
             if result is None:
                 return Done(call.id, _NONE, duration_us)
-            value = client.store(serialize.dumps(result, "the result"))
+            value = client.store.write(serialize.dumps(result, "the result"))
             if value.stored is None and not value.holds:
                 return Done(call.id, value.data, duration_us)
             return Returned(call.id, [value], duration_us)
@@ -288,7 +288,7 @@ class Executor:
         if len(results) != count:
             raise ValueError(f"{spec.name} returned {len(results)} values, but num_returns is {count}")
         serialized = [serialize.dumps(one, f"a result of {spec.name}") for one in results]
-        return Returned(call.id, client.store_all(serialized), duration_us)
+        return Returned(call.id, client.store.write_all(serialized), duration_us)
 
     def _raised(self, call: Call, spec: Spec, error: BaseException, duration_us: int) -> Returned:
         described: errors.MpiRuntimeError
@@ -303,7 +303,7 @@ class Executor:
             described = errors.ActorDiedError(f"The constructor of actor {spec.name} raised:\n{described}")
         try:
             serialized = serialize.Serialized(errors.to_bytes(described), [], [])
-            value = self._client.store(serialized, is_error=True)
+            value = self._client.store.write(serialized, is_error=True)
         except errors.MpiRuntimeError as full:
             value = Value(errors.to_bytes(errors.TaskError(full, str(described)[:10_000])), None, [], True)
         return Returned(call.id, [value], duration_us, raised=True, may_retry=_may_retry(spec, error))

@@ -86,7 +86,7 @@ class Futures:
 
     def _settle(self, future: Future[Any], id: bytes) -> None:
         try:
-            value = self._client.load(self._client.values[id])
+            value = self._client.store.load(self._client.values[id])
         except BaseException as error:
             future.set_exception(error.with_traceback(None))  # its frames would keep the future, and that the error
         else:

@@ -30,7 +30,7 @@ def note(executor: Executor, client: Client, error: BaseException) -> str:
     if isinstance(error, errors.MpiRuntimeError) or not errors.is_gpu_out_of_memory(error):
         return ""
     try:
-        table = client.query("nodes", client.host.to_bytes(16, "big"))[0]["gpus"]
+        table = client.questions.query("nodes", client.host.to_bytes(16, "big"))[0]["gpus"]
     except Exception as reason:  # the job ends: the error is what matters
         return f"(What else is on the device cannot be told: {reason})"
     known = {entry["id"]: entry for entry in table}

@@ -75,7 +75,7 @@ class Waiting:
                 self._wait_for_values(missing, watch, timeout_s)
             finally:
                 self._watches.remove(watch)
-        return [self._client.load(values[id], read) for id in ids]
+        return [self._client.store.load(values[id], read) for id in ids]
 
     def _wait_for_values(self, missing: list[bytes], watch: _Watch, timeout_s: float | None) -> None:
         at = 0
@@ -93,7 +93,7 @@ class Waiting:
                 at += 1
             for id in watch.failed:
                 if _is_error(values.get(id)):
-                    self._client.load(values[id])
+                    self._client.store.load(values[id])
             return at == len(missing)
 
         self._subscribe_elsewhere(missing)

@@ -34,7 +34,7 @@ class Yields:
         self._client.streams.demands[call.id] = 0
         try:
             if spec.num_returns == DYNAMIC:
-                return DynamicObjectRefGenerator([self._client.put(item) for item in items])
+                return DynamicObjectRefGenerator([self._client.store.put(item) for item in items])
             for index, item in enumerate(items):
                 self._give(spec, call, index, item)
                 if spec.backpressure:
@@ -72,7 +72,7 @@ class Yields:
         try:
             async for item in result:
                 if spec.num_returns == DYNAMIC:
-                    refs.append(self._client.put(item))
+                    refs.append(self._client.store.put(item))
                     continue
                 self._give(spec, call, index, item)
                 index += 1
@@ -88,5 +88,5 @@ class Yields:
         """Send an item of a stream."""
         if call.id in self._cancels.ids:
             raise KeyboardInterrupt
-        value = self._client.store(serialize.dumps(item, f"an item of {spec.name}"))
+        value = self._client.store.write(serialize.dumps(item, f"an item of {spec.name}"))
         self._client.outbox.post(Yielded(call.id, index, self._client.next_ids(1), value))

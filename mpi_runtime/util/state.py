@@ -100,9 +100,9 @@ def get_node(id: str) -> Entry | None:
 def summarize_tasks() -> dict[str, Any]:
     """How many calls there are of each function in each state, and how many have ended since the job began."""
     counts: dict[str, Counter[str]] = {}
-    for task in running.client().query("tasks"):
+    for task in running.client().questions.query("tasks"):
         counts.setdefault(task["name"], Counter())[task["state"]] += 1
-    totals = running.client().query("statistics")
+    totals = running.client().questions.query("statistics")
     ended = {name: totals[name] for name in ("submitted", "finished", "failed", "retried")}
     return {"summary": {name: dict(states) for name, states in counts.items()}, **ended}
 
@@ -110,14 +110,14 @@ def summarize_tasks() -> dict[str, Any]:
 def summarize_actors() -> dict[str, dict[str, int]]:
     """How many actors there are of each class in each state."""
     counts: dict[str, Counter[str]] = {}
-    for actor in running.client().query("actors"):
+    for actor in running.client().questions.query("actors"):
         counts.setdefault(actor["class_name"], Counter())[actor["state"]] += 1
     return {name: dict(states) for name, states in counts.items()}
 
 
 def summarize_objects() -> dict[str, int]:
     """How many objects there are, and how many bytes they have."""
-    sizes = [found["object_size"] for found in running.client().query("objects")]
+    sizes = [found["object_size"] for found in running.client().questions.query("objects")]
     return {"total_objects": len(sizes), "total_size_bytes": sum(sizes)}
 
 
@@ -134,7 +134,7 @@ def _node(node: dict[str, Any]) -> Entry:
 
 def _entries(what: str, id: bytes = b"") -> list[Entry]:
     entry = _node if what == "nodes" else Entry
-    return [entry(one) for one in running.client().query(what, id)]
+    return [entry(one) for one in running.client().questions.query(what, id)]
 
 
 def _list(what: str, filters: Sequence[Filter], limit: int) -> list[Entry]:

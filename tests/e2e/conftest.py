@@ -25,7 +25,7 @@ SETTLE_S = 30.0
 
 def statistics() -> dict[str, int]:
     """What there is in the job."""
-    found: dict[str, int] = current.client().query("statistics")
+    found: dict[str, int] = current.client().questions.query("statistics")
     return found
 
 

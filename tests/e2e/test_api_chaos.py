@@ -139,7 +139,7 @@ if failures:
 end = time.monotonic() + 30
 while True:
     gc.collect()
-    counts = current.client().query("statistics")
+    counts = current.client().questions.query("statistics")
     left = {name: counts[name] for name in ("objects", "actors", "stored_extents", "ready") if counts[name]}
     if not left and ray.available_resources()["CPU"] == cpus:
         break

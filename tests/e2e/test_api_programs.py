@@ -174,7 +174,7 @@ section("resources")
 
 deadline = time.monotonic() + 20
 while True:
-    left = current.client().query("statistics")
+    left = current.client().questions.query("statistics")
     if not (left["objects"] or left["actors"] or left["stored_extents"]) and ray.available_resources()["CPU"] == 4:
         break
     assert time.monotonic() < deadline, left

@@ -159,7 +159,7 @@ def test_1_000_actors() -> None:
     cells = [Cell.remote(n) for n in range(1_000)]
     get([cell.meet.remote(cells[n + 1] if n < 999 else None) for n, cell in enumerate(cells)])
     assert get([cell.both.remote() for cell in cells]) == [2 * n + 1 for n in range(999)] + [999]
-    counts = current.client().query("statistics")
+    counts = current.client().questions.query("statistics")
     assert counts["actors"] == 1_000
 
 

@@ -17,7 +17,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("api",),
     (
         *("remote_function", "mapping", "chunks", "actors", "placement", "strategies", "context"),
-        *("arguments", "options", "running", "runtime_env", "tracing"),
+        *("arguments", "options", "specs", "running", "runtime_env", "tracing"),
     ),
     ("session",),
     ("processes",),

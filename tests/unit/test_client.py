@@ -183,7 +183,7 @@ def test_a_spec_is_said_once(both: tuple[Client, Peer]) -> None:
 
 def test_nothing_follows_the_last_message(both: tuple[Client, Peer]) -> None:
     client, peer = both
-    refs = [client.put(n) for n in range(10)]
+    refs = [client.store.put(n) for n in range(10)]
     client.outbox.send_last(Shutdown())
     refs.clear()
     submit(client)
@@ -226,7 +226,7 @@ def test_a_reference_that_comes_back_is_held_after_its_release(both: tuple[Clien
 def test_an_argument_is_said_before_its_release(both: tuple[Client, Peer]) -> None:
     client, peer = both
     for _ in range(50):
-        ref = client.put(1)
+        ref = client.store.put(1)
         id = ref.binary()
         result = submit(client, id)
         del ref
@@ -246,13 +246,13 @@ def test_values_of_gone_references_are_forgotten(both: tuple[Client, Peer]) -> N
     client.outbox.flush()
     assert client.values == {}
     peer.say(Ready(late, b""))  # it was on its way when the reference went
-    client.waiting.wait([client.put(0).binary()], 1, 0)
+    client.waiting.wait([client.store.put(0).binary()], 1, 0)
     assert late not in client.values
 
 
 def test_references_dropped_by_the_collector(both: tuple[Client, Peer]) -> None:
     client, peer = both
-    cycle: list[Any] = [client.put(1)]
+    cycle: list[Any] = [client.store.put(1)]
     cycle.append(cycle)
     peer.rest()
     del cycle
@@ -379,7 +379,7 @@ def test_queries_of_threads_get_their_own_answers(both: tuple[Client, Peer]) -> 
     from mpi_runtime.scheduler.effects import Answer
 
     client, peer = both
-    threads = [in_thread(lambda n=n: client.query("what", bytes([n] * 16))) for n in range(4)]
+    threads = [in_thread(lambda n=n: client.questions.query("what", bytes([n] * 16))) for n in range(4)]
     asked: list[Query] = []
     end = time.monotonic() + LIMIT_S
     while len(asked) < 4 and time.monotonic() < end:
@@ -404,21 +404,21 @@ def test_memory_that_nobody_waits_for_any_more_is_given_back(
         (asked,) = (message for message in peer.hear(Allocate) if type(message) is Allocate)
         if not late:
             peer.say(Allocated(asked.request, 0, 64, ""))
-            read(lambda: asked.request in client._replies, LIMIT_S, None)
+            read(lambda: asked.request in client.questions._replies, LIMIT_S, None)
         requests.append(asked.request)
         raise KeyboardInterrupt
 
     requests: list[int] = []
     monkeypatch.setattr(client, "wait_until", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        client.put(bytes(100_000))
+        client.store.put(bytes(100_000))
     if late:
         peer.say(Allocated(requests[0], 0, 64, ""))
-        read(lambda: not client._unwanted, LIMIT_S, None)
+        read(lambda: not client.questions._unwanted, LIMIT_S, None)
     (given_back,) = (message for message in peer.hear(Abandon) if type(message) is Abandon)
     assert given_back.offset == 64
-    assert not client._replies
-    assert not client._unwanted
+    assert not client.questions._replies
+    assert not client.questions._unwanted
 
 
 # Streams

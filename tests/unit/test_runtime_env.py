@@ -61,6 +61,7 @@ class Store:
         self.archives: dict[str, Any] = {}
         self.packed: dict[Any, str] = {}
         self.stored = 0
+        self.store = self
 
     def put_serialized(self, value: Serialized) -> Any:
         self.stored += 1

@@ -1,0 +1,117 @@
+"""Values of a client: written as objects into messages or the arena, and read again from what messages bring."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mpi_runtime import errors
+from mpi_runtime.objects import serialize
+from mpi_runtime.objects.arena import ClientArena
+from mpi_runtime.processes.waiting import Entry
+from mpi_runtime.refs import ObjectRef
+from mpi_runtime.scheduler.effects import Ready, ReadyError, ReadyFailed, ReadyStored
+from mpi_runtime.scheduler.events import Put, Stored, Value
+from mpi_runtime.transport.messages import Abandon
+
+if TYPE_CHECKING:
+    from mpi_runtime.processes.client import Client
+
+
+class Store:
+    """One client's way into the object store and out of it."""
+
+    def __init__(self, client: Client, arena: ClientArena, regions: dict[int, int], inline_bytes_max: int) -> None:
+        """See `Client`."""
+        self._client = client
+        self._arena = arena
+        self._regions = regions
+        self._inline_bytes_max = inline_bytes_max
+
+    def put(self, value: object) -> ObjectRef[Any]:
+        """Make a value an object.
+
+        Raises:
+            TypeError: it cannot be serialised.
+            ObjectStoreFullError: there is no room for it.
+        """
+        return self.put_serialized(serialize.dumps(value))
+
+    def put_serialized(self, serialized: serialize.Serialized) -> ObjectRef[Any]:
+        """Make a serialised value an object.
+
+        Raises:
+            ObjectStoreFullError: there is no room for it.
+        """
+        client = self._client
+        stored = self.write(serialized)
+        id = client.next_ids(1)
+        ref = client.own_ref(id)
+        if stored.stored is None:
+            client.values[id] = Ready(id, stored.data)
+        else:
+            place = stored.stored
+            client.values[id] = ReadyStored(id, place.rank, place.offset, place.size)
+        client.outbox.post(Put(id, stored))
+        return ref
+
+    def write(self, serialized: serialize.Serialized, is_error: bool = False) -> Value:
+        """Where a serialised value is to be: in a message, or written into the arena.
+
+        Raises:
+            ObjectStoreFullError: there is no room for it.
+        """
+        size = serialized.size()
+        if size <= self._inline_bytes_max:
+            return Value(serialized.inline(), None, serialized.refs, is_error)
+        reply = self._client.questions.allocate(size)
+        if reply.offset < 0:
+            raise errors.ObjectStoreFullError(reply.reason)
+        try:
+            self._arena.write(self._regions[reply.rank], reply.offset, size, serialized.parts())
+        except BaseException:
+            self._client.outbox.send_local(Abandon(reply.offset))
+            raise
+        return Value(b"", Stored(reply.rank, reply.offset, size), serialized.refs, is_error)
+
+    def write_all(self, serialized: list[serialize.Serialized]) -> list[Value]:
+        """Like `write`, for several: all or none.
+
+        Raises:
+            ObjectStoreFullError: there is no room for all of them.
+        """
+        values: list[Value] = []
+        try:
+            for one in serialized:
+                values.append(self.write(one))  # noqa: PERF401  (those that were stored must be known)
+        except BaseException:
+            for value in values:
+                if value.stored is not None:
+                    self._client.outbox.send_local(Abandon(value.stored.offset))
+            raise
+        return values
+
+    def load(self, entry: Entry, read: Callable[..., Any] = pickle.loads) -> Any:
+        """The value that a message brought. `read`: see `serialize.loads`.
+
+        Raises:
+            MpiRuntimeError: the object is an error; a `TaskError` is an instance of the user's class too.
+        """
+        if type(entry) is Ready:
+            return serialize.loads(entry.data, read)
+        if isinstance(entry, ReadyStored):
+            if entry.is_error:
+                raise errors.from_bytes(self._view(entry))
+            return serialize.loads(self._view(entry), read)
+        if isinstance(entry, ReadyError):
+            raise errors.from_bytes(entry.data)
+        assert isinstance(entry, ReadyFailed), f"{entry} is no value"
+        raise errors.from_code(entry.code, entry.message)
+
+    def _view(self, entry: ReadyStored) -> memoryview:
+        """The bytes of a stored object. The view counts as a reference."""
+        id = entry.id
+        client = self._client
+        client.adopt(id)
+        return self._arena.read(self._regions[entry.rank], entry.offset, entry.size, lambda: client.drop(id))
