@@ -45,7 +45,7 @@ format-check: $(VENV)/.installed-dev
 
 types: $(VENV)/.installed-dev
 	$(RUN) -m mypy
-	$(RUN) -m pyright mpi_runtime/cli mpi_runtime/slurm
+	$(RUN) -m pyright --pythonpath $(RUN) mpi_runtime/cli mpi_runtime/slurm
 
 wheel-content: $(VENV)/.installed-dev
 	$(RUN) -m pytest -q tests/rules/test_wheel.py

@@ -23,19 +23,28 @@ _CURES = (
     ("unable to contact slurm controller", "The controller does not answer: sinfo says when it is back."),
     ("invalid job id", "Slurm forgets jobs a few minutes after their end; sacct -j JOB may still know it."),
 )  # fmt: skip
+_WITHOUT_TERM = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
+"""What is ignored before stays ignored."""
 
 
 class SlurmError(RuntimeError):
     """Slurm refused, or could not be asked; the message has Slurm's own words and what helps."""
 
 
-def call(command: Sequence[str], cwd: str | Path | None = None, stdin: str = "", limit_s: float = LIMIT_S) -> str:
-    """Run a command of Slurm and return what it prints.
+def call(
+    command: Sequence[str],
+    cwd: str | Path | None = None,
+    stdin: str = "",
+    limit_s: float = LIMIT_S,
+    ends_us: bool = False,
+) -> str:
+    """Run a command of Slurm and return what it prints. One that `ends_us` outlives the SIGTERM that it brings about.
 
     SlurmError: it is not there, does not end, or ends with a code other than 0.
     """
+    words = [*_WITHOUT_TERM, *command] if ends_us else command
     try:
-        done = subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, text=True, timeout=limit_s)
+        done = subprocess.run(words, cwd=cwd, input=stdin, capture_output=True, text=True, timeout=limit_s)
     except FileNotFoundError:
         raise SlurmError(
             f"there is no {command[0]} here. Slurm's commands are on the login nodes of a cluster and on its compute "

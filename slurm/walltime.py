@@ -100,7 +100,7 @@ def requeue() -> None:
     state, reason = facts.get("JobState"), facts.get("Reason")
     if state == "CANCELLED" or (state == "COMPLETING" and reason == "None"):
         raise SlurmError(f"job {own.job} was cancelled: it is not queued once more against the will of its owner")
-    call(["scontrol", "requeue", own.job])
+    call(["scontrol", "requeue", own.job], ends_us=True)
 
 
 class _Watch:

@@ -202,6 +202,14 @@ def test_a_command_that_is_not_there() -> None:
         call(["no-such-command"])
 
 
+def test_a_command_outlives_the_end_that_it_brings_about(commands: Path) -> None:
+    """Slurm sends SIGTERM to the job that it requeues while scontrol, which is part of that, has not ended."""
+    play(commands, "scontrol", "kill -TERM $$\necho done")
+    with pytest.raises(SlurmError, match="it ended with -15"):
+        call(["scontrol", "requeue", "5"])
+    assert call(["scontrol", "requeue", "5"], ends_us=True) == "done\n"
+
+
 FACTS = (
     "JobId=5 JobName=my_app UserId=ada(1000) JobState={state} Reason={reason} ExitCode={code} "
     "RunTime={used} TimeLimit=01:00:00 EndTime=2026-11-21T23:00:00 StartTime=2026-11-21T22:00:00 "
