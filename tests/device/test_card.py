@@ -1,0 +1,128 @@
+"""What only a real card can show: that the driver, CUDA and cupy do what the described machines of other tests do.
+
+`pytest -m device` runs these and the examples and arrays of `tests/e2e` on one card. They need nvidia-smi and cupy.
+"""
+
+import shutil
+import subprocess
+
+import pytest
+
+from tests.helpers import run_program
+
+BEGIN = """
+import os, time
+import cupy
+import mpi_runtime as ray
+from mpi_runtime.errors import GpuExecutorDiedError, GpuOutOfMemoryError
+
+ray.init(num_cpus=4)
+
+def uuids():
+    "Of the devices that CUDA shows, in the order of its ordinals."
+    raw = [cupy.cuda.runtime.getDeviceProperties(i)["uuid"] for i in range(cupy.cuda.runtime.getDeviceCount())]
+    texts = [bytes(one)[:16].hex() for one in raw]
+    return ["GPU-" + "-".join((t[:8], t[8:12], t[12:16], t[16:20], t[20:])) for t in texts]
+
+@ray.remote(num_cpus=0, num_gpus=1)
+def compute():
+    a = cupy.random.random((256, 256))
+    error = float(abs(a @ cupy.linalg.inv(a) - cupy.eye(256)).max())
+    return uuids(), [one.uuid for one in ray.get_gpus()], error, os.getpid()
+"""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def card() -> list[str]:
+    """A line of nvidia-smi for each device: its UUID, name, and MiB of memory."""
+    cupy = pytest.importorskip("cupy")
+    if not shutil.which("nvidia-smi") or not cupy.cuda.is_available():
+        pytest.skip("needs nvidia-smi, and a GPU that cupy can use")
+    command = ["nvidia-smi", "--query-gpu=uuid,name,memory.total", "--format=csv,noheader,nounits"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def said(source: str) -> list[str]:
+    """The lines that a program prints which finds the real devices."""
+    done = run_program(BEGIN + source, env={"MPI_RUNTIME_FIND_GPUS": "always"}).expect(0)
+    return done.stdout.splitlines()
+
+
+def test_what_is_found_is_what_nvidia_smi_says(card: list[str]) -> None:
+    """The names and UUIDs are the same; of the memory we count what is left of the driver's own part."""
+    found = said('for g in ray.nodes()[0]["gpus"]: print(g["uuid"], g["name"], g["memory"] >> 20, sep=", ")')
+    assert sorted(line.rpartition(", ")[0] for line in found) == sorted(line.rpartition(", ")[0] for line in card)
+    totals = {line.partition(",")[0]: int(line.rpartition(", ")[2]) for line in card}
+    for line in found:
+        assert 0.9 * totals[line.partition(",")[0]] <= int(line.rpartition(", ")[2]) <= totals[line.partition(",")[0]]
+
+
+def test_a_task_has_the_device_that_it_is_told(card: list[str]) -> None:
+    shown, told, error, _ = eval(said("print(ray.get(compute.remote()))")[0])
+    assert shown == told
+    assert len(told) == 1
+    assert error < 1e-6
+
+
+def test_who_asks_for_none_sees_none(card: list[str]) -> None:
+    assert said("print(ray.get(ray.remote(lambda: cupy.cuda.is_available()).remote()))") == ["False"]
+
+
+def test_a_warm_process_is_used_again(card: list[str]) -> None:
+    assert said("print(len({ray.get(compute.remote())[3] for _ in range(5)}))") == ["1"]
+
+
+def test_memory_is_free_when_the_process_is_gone(card: list[str]) -> None:
+    """The next one, which is started then, finds as much free as the first did."""
+    lines = said("""
+@ray.remote(num_cpus=0, num_gpus=1)
+class Holder:
+    def free(self):
+        return cupy.cuda.runtime.memGetInfo()[0]
+    def fill(self):
+        self.array = cupy.zeros(self.free() // 2, dtype=cupy.uint8)
+        cupy.cuda.Device().synchronize()
+        return self.free()
+
+free = []
+for _ in range(3):
+    holder = Holder.remote()
+    free.append(ray.get(holder.free.remote()))
+    assert ray.get(holder.fill.remote()) < 0.6 * free[0]
+    ray.kill(holder)
+print(min(free) / max(free))
+""")
+    assert float(lines[0]) > 0.98
+
+
+def test_memory_that_runs_out(card: list[str]) -> None:
+    lines = said("""
+@ray.remote(num_cpus=0, num_gpus=1)
+def too_much():
+    return cupy.zeros(cupy.cuda.runtime.memGetInfo()[1] * 2, dtype=cupy.uint8).size
+
+try:
+    ray.get(too_much.remote())
+except GpuOutOfMemoryError as error:
+    print(isinstance(error, cupy.cuda.memory.OutOfMemoryError))
+print(ray.get(compute.remote())[2] < 1e-6)
+""")
+    assert lines == ["True", "True"]
+
+
+def test_a_dead_context_costs_one_process(card: list[str]) -> None:
+    lines = said("""
+@ray.remote(num_cpus=0, num_gpus=1, max_retries=0)
+def wrong():
+    cupy.RawKernel('extern "C" __global__ void f(int* p) { p[threadIdx.x] = 1; }', "f")((1,), (32,), (8,))
+    cupy.cuda.Device().synchronize()
+
+before = ray.get(compute.remote())[3]
+try:
+    ray.get(wrong.remote())
+except GpuExecutorDiedError as error:
+    print("illegal" in str(error).lower())
+after = ray.get(compute.remote())
+print(after[2] < 1e-6, after[3] != before)
+""")
+    assert lines == ["True", "True True"]
