@@ -62,12 +62,23 @@ class Link(Struct, array_like=True, frozen=True, gc=False):
     """Over PCI, as NVML counts: 10 one switch, 20 several, 30 the host bridge, 40 the NUMA node, 50 the system."""
 
 
+class Use(Struct, array_like=True, frozen=True, gc=False):
+    """What of a device was in use when it was looked at, whoever uses it."""
+
+    uuid: str
+    memory: int
+    """Bytes."""
+    pids: tuple[int, ...]
+    """Processes that compute on it, as the host numbers them: in a container none may have such a number."""
+
+
 class Report(Struct, array_like=True, gc=False):
     """What a look at the driver has found."""
 
     devices: list[Device] = []
     cards: list[Card] = []
     links: list[Link] = []
+    uses: list[Use] = []
     problems: list[str] = []
     """What is wrong with single devices, in words."""
     error: str = ""

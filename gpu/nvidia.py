@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.gpu.device import MIB, Card, Device, Link, Report
+from mpi_runtime.gpu.device import MIB, Card, Device, Link, Report, Use
 
 FOREIGN_USE_MIN = 1 << 30
 FOREIGN_USE_PARTS = 20
@@ -115,12 +115,16 @@ def _look_at(nvml: Any, index: int, report: Report, handles: list[tuple[Device, 
     if mode == nvml.NVML_COMPUTEMODE_PROHIBITED:
         report.problems.append(f"GPU {index} ({uuid}) is left out: its compute mode is PROHIBITED")
     elif is_split:
-        found = [_instance(nvml, one, whole) for one in _instances(nvml, handle)]
+        instances = _instances(nvml, handle)
+        found = [_instance(nvml, one, whole) for one in instances]
         report.devices += found
+        for device, one in zip(found, instances, strict=True):
+            report.uses.append(Use(device.uuid, _memory(nvml, one)[1], _pids(nvml, one)))
         if not found:
             report.problems.append(f"GPU {index} ({uuid}) is left out: it is in MIG mode and has no instance")
     else:
         total, used = _memory(nvml, handle)
+        report.uses.append(Use(uuid, used, _pids(nvml, handle)))
         report.devices.append(msgspec.structs.replace(whole, memory=total, types=types_of(name, total)))
         if used > max(FOREIGN_USE_MIN, total // FOREIGN_USE_PARTS):
             report.problems.append(f"GPU {index} ({uuid}): others use {used // MIB} MiB of its {total // MIB}")
@@ -152,6 +156,10 @@ def _memory(nvml: Any, handle: Any) -> tuple[int, int]:
         return newer.total - newer.reserved, newer.used
     older = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
     return (0, 0) if older is None else (older.total, 0)
+
+
+def _pids(nvml: Any, handle: Any) -> tuple[int, ...]:
+    return tuple(one.pid for one in _ask(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle, default=()))
 
 
 def _numa(nvml: Any, handle: Any, bus: str) -> int:

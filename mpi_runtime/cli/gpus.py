@@ -1,6 +1,7 @@
 """The verb `gpus`: which GPUs a rank started here would use, how they are linked, and what is wrong with them.
 
-What a running job has of them, and who holds what, only that job can tell: `nodes()[i]["gpus"]`.
+Who uses how much of them is what the driver says of processes. Which calls of a job hold which part of them only that
+job can tell: `nodes()[i]["gpus"]`.
 """
 
 import argparse
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from mpi_runtime.config import environment, find_gpus
-from mpi_runtime.gpu.device import MIB, Device, Report
+from mpi_runtime.gpu.device import MIB, Device, Report, Use
 from mpi_runtime.processes.devices import Finder, Gpus
 from mpi_runtime.processes.launch import detect
 
@@ -49,6 +50,7 @@ def as_facts(found: Gpus) -> dict[str, object]:
             for id, device in enumerate(found.report.devices)
         ],
         "links": [msgspec.structs.asdict(link) for link in found.report.links],
+        "uses": [msgspec.structs.asdict(use) for use in found.report.uses],
         "problems": found.report.problems,
         "error": found.report.error,
     }
@@ -59,8 +61,11 @@ def as_text(found: Gpus) -> str:
     report = found.report
     if not report.devices:
         return f"No GPU for tasks on {os.uname().nodename}.{_why_none(report)}"
-    head = ("id", "type", "memory", "PCI address", "NUMA", "compute", "in CUDA_VISIBLE_DEVICES")
-    rows = [head, *(_row(id, device, found.token(device)) for id, device in enumerate(report.devices))]
+    head = ("id", "type", "memory", "in use", "PCI address", "NUMA", "compute", "in CUDA_VISIBLE_DEVICES", "processes")
+    uses = {use.uuid: use for use in report.uses}
+    rows: list[tuple[str, ...]] = [head]
+    for id, device in enumerate(report.devices):
+        rows.append(_row(id, device, uses.get(device.uuid, Use(device.uuid, 0, ())), found.token(device)))
     parts = [f"GPUs for tasks on {os.uname().nodename}:", *_table(rows)]
     lines = _links(report)
     return "\n".join(
@@ -81,11 +86,25 @@ def _why_none(report: Report) -> str:
     )
 
 
-def _row(id: int, device: Device, token: str) -> tuple[str, ...]:
+def _row(id: int, device: Device, use: Use, token: str) -> tuple[str, ...]:
     kind = device.types[-1] if device.types else device.name
     capability = ".".join(map(str, device.capability)) + (" exclusive" if device.is_exclusive else "")
     numa = str(device.numa) if device.numa >= 0 else "-"
-    return str(id), kind, f"{device.memory / (MIB << 10):.1f} GiB", device.bus, numa, capability, token
+    processes = ", ".join(_process(pid) for pid in use.pids) or "-"
+    return str(id), kind, _gib(device.memory), _gib(use.memory), device.bus, numa, capability, token, processes
+
+
+def _gib(size: int) -> str:
+    return f"{size / (MIB << 10):.1f} GiB"
+
+
+def _process(pid: int) -> str:
+    """Its number, and its name where it can be seen."""
+    try:
+        with open(f"/proc/{pid}/comm") as file:
+            return f"{pid} ({file.read().strip()})"
+    except OSError:
+        return str(pid)
 
 
 def _links(report: Report) -> list[str]:

@@ -1,7 +1,9 @@
 """`mpi-runtime gpus`: what tasks on this host would use."""
 
 import json
+import os
 import sys
+from pathlib import Path
 
 from tests.fake_nvml import machines
 from tests.helpers import Completed, start_command
@@ -21,7 +23,7 @@ def test_for_people() -> None:
     lines = [line.split() for line in done.stdout.splitlines()]
     assert lines[0][:4] == ["GPUs", "for", "tasks", "on"]
     assert [line[1] for line in lines[2:6]] == ["A100-MIG-3g.20gb", "A100-MIG-3g.20gb", "A100-MIG-1g.5gb", "A100-40G"]
-    assert lines[5] == ["3", "A100-40G", "40.0", "GiB", "00000000:C3:00.0", "3", "8.0", "3"]
+    assert lines[5] == ["3", "A100-40G", "40.0", "GiB", "0.0", "GiB", "00000000:C3:00.0", "3", "8.0", "3", "-"]
     assert done.stderr == ""
 
 
@@ -39,6 +41,18 @@ def test_links_and_for_programs() -> None:
         3, ["V100", "V100-16G"], "GPU-00000003-aaaa-bbbb-4000-000000000003",
     )  # fmt: skip
     assert len(facts["links"]) == 6
+
+
+def test_who_uses_what() -> None:
+    machine = machines.v100_pairs()
+    machine["gpus"][1] |= {"used_mib": 512, "pids": [os.getpid(), 2**22 + 1]}  # there is no process with the second
+    done = gpus(**shown(machine)).expect(0)
+    row = next(line for line in done.stdout.splitlines() if line.startswith("  1 "))
+    assert "  0.5 GiB  " in row
+    name = Path("/proc/self/comm").read_text().strip()
+    assert row.endswith(f"  {os.getpid()} ({name}), {2**22 + 1}")
+    facts = json.loads(gpus("--json", **shown(machine)).expect(0).stdout)
+    assert facts["uses"][1] == {"uuid": facts["gpus"][1]["uuid"], "memory": 512 << 20, "pids": [os.getpid(), 2**22 + 1]}
 
 
 def test_where_there_is_none() -> None:

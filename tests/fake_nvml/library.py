@@ -8,7 +8,7 @@ A description (`machines.py` has some; JSON in a variable for other processes, o
      "nvlink": [[0, 3, 2], ...],                or: between two GPUs so many
      "gpus": [{"name": ..., "uuid": ..., "bus": ..., "memory_mib": ..., "reserved_mib": ..., "used_mib": ...,
                "numa": ..., "cpus": [0, 1, ...], "capability": [9, 0],
-               "mode": 0, 2 (prohibited) or 3 (exclusive process),
+               "pids": [4242, ...], "mode": 0, 2 (prohibited) or 3 (exclusive process),
                "errors": {"nvmlDeviceGetName": "GPU_IS_LOST", ...},         "*" is every call
                "mig": [{"uuid": ..., "name": ..., "gi": ..., "memory_mib": ...}, null, ...]}]}
 """
@@ -19,8 +19,8 @@ from typing import Any
 
 MIB = 1 << 20
 CODES = {
-    "INVALID_ARGUMENT": 2, "NOT_SUPPORTED": 3, "NO_PERMISSION": 4, "NOT_FOUND": 6, "DRIVER_NOT_LOADED": 9,
-    "LIBRARY_NOT_FOUND": 12, "GPU_IS_LOST": 15, "LIB_RM_VERSION_MISMATCH": 18, "UNKNOWN": 999,
+    "INVALID_ARGUMENT": 2, "NOT_SUPPORTED": 3, "NO_PERMISSION": 4, "NOT_FOUND": 6, "INSUFFICIENT_SIZE": 7,
+    "DRIVER_NOT_LOADED": 9, "LIBRARY_NOT_FOUND": 12, "GPU_IS_LOST": 15, "LIB_RM_VERSION_MISMATCH": 18, "UNKNOWN": 999,
 }  # fmt: skip
 
 
@@ -110,6 +110,14 @@ class Library:
             if gpu.get("is_old"):
                 raise RefusedError("NOT_SUPPORTED")
             info._obj.reserved = reserved
+
+    def _nvmlDeviceGetComputeRunningProcesses(self, gpu: dict[str, Any], count: Any, processes: Any) -> None:
+        pids = gpu.get("pids", [])
+        self._out(count, len(pids))
+        if processes is None and pids:
+            raise RefusedError("INSUFFICIENT_SIZE")
+        for place, pid in enumerate(pids):
+            processes[place].pid = pid
 
     def _nvmlDeviceGetCudaComputeCapability(self, gpu: dict[str, Any], major: Any, minor: Any) -> None:
         for reference, value in zip((major, minor), gpu.get("capability", (9, 0)), strict=True):
