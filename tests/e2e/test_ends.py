@@ -135,7 +135,7 @@ def test_the_driver_is_killed(way: str, number: int) -> None:
         cast = Cast(program)
         since = time.monotonic()
         os.kill(cast.driver, number)
-        # How launchers tell that a rank was killed is theirs to choose. Hydra ends with 255 if it falls over a rank that
+        # How launchers tell that a rank was killed is theirs to choose. Hydra ends with 255 if it falls over one that
         # is gone while it answers it.
         codes = {-number, 128 + number} if way == "plain" else {-number, 128 + number, number, 1, 255}
         expect_gone(program, since, f"{way}, driver killed by {number}", codes)
