@@ -52,8 +52,8 @@ def test_a_call_that_runs(tmp_path: Path) -> None:
 
 def test_a_call_that_is_queued(tmp_path: Path) -> None:
     busy = [long.remote(tmp_path / str(number)) for number in range(2)]
-    queued = [long.remote(tmp_path / "never") for _ in range(20)]
     wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+    queued = [long.remote(tmp_path / "never") for _ in range(20)]
     for ref in queued:
         cancel(ref)
     assert all(is_cancelled(ref) for ref in queued)
@@ -283,6 +283,7 @@ def test_what_is_refused() -> None:
 PROGRAM = """
 import time
 import mpi_runtime
+from mpi_runtime.util.state import list_tasks
 
 @mpi_runtime.remote
 def long():
@@ -294,7 +295,8 @@ def outer():
 
 mpi_runtime.init()
 refs = [outer.remote() for _ in range(3)]
-time.sleep(0.5)
+while len(list_tasks(filters=[("name", "=", "long")])) < 6:  # of two; the third waits for a CPU
+    time.sleep(0.01)
 for ref in refs:
     mpi_runtime.cancel(ref, force=ref is refs[0])
 for ref in refs:
