@@ -84,7 +84,7 @@ class HeadHandle:
 
         def work() -> None:
             self.failed = serve(theirs, True) != 0
-            self._tell_end()
+            self._tell_end("has ended")
 
         self._thread = threading.Thread(target=work, name="mpi_runtime head", daemon=True)
         self._thread.start()
@@ -96,13 +96,14 @@ class HeadHandle:
             select.select([descriptor], [], [])
         finally:
             os.close(descriptor)
-        self._tell_end()
+        code = self._process.wait()
+        self._tell_end(f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}")
 
-    def _tell_end(self) -> None:
+    def _tell_end(self, how: str) -> None:
         """Step 4."""
         if self.expected_to_end or hasattr(sys, "ps1") or sys.is_finalizing():
             return
-        print("mpi_runtime: the head has died; the program ends.", file=sys.stderr, flush=True)
+        print(f"mpi_runtime: the head process {how}; the program ends.", file=sys.stderr, flush=True)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         time.sleep(1.0)
         if not self.expected_to_end:
