@@ -284,7 +284,8 @@ class NodeAgent:
                 hand.draining = hand.is_doomed = True
                 self._kill(hand)
                 return
-        with contextlib.suppress(BlockingIOError):  # thousands are on their way, and it does not look
+        # Thousands are on their way, and it does not look; or it has just died, perhaps killed for another call.
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):
             os.write(hand.cancels, effect.id)
             self._ask_forkserver(Kill(hand.number, interrupt=True), [])
 
