@@ -184,8 +184,7 @@ def pump(state: State, actor: Actor, now: int) -> None:
 def room_for(actor: Actor, executor: Executor, group: str) -> int:
     """How many more calls of a concurrency group may be sent: a group that is busy holds up no other."""
     limits = actor.creation.function.spec.concurrency
-    in_hand = len(executor.in_hand) if len(limits) < 2 else in_group(executor, group)
-    return max(ACTOR_CALLS_MAX, limits.get(group, 0)) - in_hand
+    return max(ACTOR_CALLS_MAX, limits.get(group, 0)) - in_group(actor, executor, group)
 
 
 def is_timed(actor: Actor, function: Function) -> bool:
@@ -199,12 +198,13 @@ def is_timed(actor: Actor, function: Function) -> bool:
 def begins_at_once(actor: Actor, executor: Executor, group: str) -> bool:
     """Whether a call of a concurrency group that is sent now waits for none before it."""
     limits = actor.creation.function.spec.concurrency
-    in_hand = len(executor.in_hand) if len(limits) < 2 else in_group(executor, group)
-    return in_hand < limits.get(group, 1)
+    return in_group(actor, executor, group) < limits.get(group, 1)
 
 
-def in_group(executor: Executor, group: str) -> int:
+def in_group(actor: Actor, executor: Executor, group: str) -> int:
     """How many calls of a concurrency group an actor has in hand."""
+    if len(actor.creation.function.spec.concurrency) < 2:
+        return len(executor.in_hand)
     return sum(task.function.spec.group == group for task in executor.in_hand.values())
 
 

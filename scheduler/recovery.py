@@ -100,9 +100,7 @@ def taken_back(state: State, event: TakenBack, now: int) -> None:
         offer(state, executor, now)
         behind = islice(executor.in_hand.values(), 1, None)
         wants_rest = bool(tasks) and (queue.is_late or any(task.is_cancelled for task in behind))
-    if (
-        wants_rest
-    ):  # it blocked, a call was cancelled, or time ran out, while fewer were being taken back or more were on their way
+    if wants_rest:  # what is in its hand became of use elsewhere while fewer were taken back, or more were on their way
         ask_for_the_rest(state, executor)
 
 

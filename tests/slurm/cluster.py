@@ -39,6 +39,18 @@ TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "ip", "unshare", "ns
 PACKAGES = "munge slurmctld slurmd slurm-client libpmix2 iproute2"
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL")
 START_LIMIT_S = 60.0
+MEET = """
+import pathlib, time
+
+def meet(here, there):
+    "Wait until the program that meets the other way round is there too."
+    pathlib.Path(here).touch()
+    end = time.monotonic() + 60
+    while not pathlib.Path(there).exists():
+        assert time.monotonic() < end, "the other job has not begun"
+        time.sleep(0.05)
+"""
+"""For the programs of two jobs that are to run at the same time."""
 JOB_LIMIT_S = 90.0
 """How long a job may take: a bound on hangs."""
 

@@ -7,20 +7,15 @@ import os
 
 import pytest
 
-from tests.slurm.cluster import Cluster, cluster
+from tests.slurm.cluster import MEET, Cluster, cluster
 
 # What a task finds on each node, without a look at what Slurm's variables say; and what becomes of one that takes more.
 APP = """
-import json, os, pathlib, sys, time
+import json, os, sys
 import mpi_runtime as ray
 
 ray.init()
-here, there = (pathlib.Path(name) for name in sys.argv[1:])
-here.touch()
-end = time.monotonic() + 60
-while not there.exists():
-    assert time.monotonic() < end, "the other job has not begun"
-    time.sleep(0.05)
+meet(*sys.argv[1:])
 
 @ray.remote(num_cpus=0)
 def see():
@@ -47,7 +42,7 @@ print(json.dumps({
 
 def submit(slurm: Cluster, *options: str, files: list[str]) -> str:
     directory = slurm.directory()
-    (directory / "app.py").write_text(APP)
+    (directory / "app.py").write_text(MEET + APP)
     command = ["mpi-runtime", "submit", "--time=5", *options, "app.py", *files]
     return slurm.run(*command, cwd=directory).stdout.strip()
 

@@ -17,10 +17,10 @@ from mpi_runtime.slurm import nodelist
 from tests.fake_nvml import machines
 from tests.fake_nvml.machines import a100x4, shown, v100_pairs
 from tests.helpers import mpi_python
-from tests.slurm.cluster import Cluster, Ended
+from tests.slurm.cluster import MEET, Cluster, Ended
 
 APP = """
-import json, os, pathlib, sys, time
+import json, os, sys, time
 import mpi_runtime as ray
 
 ray.init(num_cpus=1)
@@ -40,12 +40,7 @@ count = int(ray.cluster_resources().get("GPU", 0))
 actors = [Place.remote() for _ in range(count)]
 held = ray.get([actor.here.remote() for actor in actors])
 if len(sys.argv) > 1:  # hold them until the other job has its own
-    here, there = (pathlib.Path(name) for name in sys.argv[1:])
-    here.touch()
-    end = time.monotonic() + 60
-    while not there.exists():
-        assert time.monotonic() < end, "the other job has not begun"
-        time.sleep(0.05)
+    meet(*sys.argv[1:])
 for actor in actors:
     ray.kill(actor)
 tasks = ray.get([have.remote() for _ in range(2 * count)])
@@ -113,7 +108,7 @@ def write(place: Path) -> None:
         f"import os, sys\nos.environ.update({mine!r}[os.uname().nodename])\n"
         f"sys.path.insert(1, {str(Path(machines.__file__).parent)!r})\n"
     )
-    (place / "app.py").write_text(begin + APP)
+    (place / "app.py").write_text(begin + MEET + APP)
 
 
 def script(steps: dict[str, str]) -> str:

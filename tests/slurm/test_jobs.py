@@ -5,7 +5,7 @@ import re
 import signal
 
 from tests.helpers import ROOT, Program, wait_until
-from tests.slurm.cluster import Cluster
+from tests.slurm.cluster import MEET, Cluster
 
 # Ends with the code that it is given.
 APP = """
@@ -28,17 +28,12 @@ sys.exit(int(sys.argv[1]))
 
 # What is to be seen of the allocation, and of another job that is there at the same time.
 NEIGHBOUR = """
-import json, os, pathlib, sys, time
+import json, os, sys, time
 import mpi_runtime as ray
 from mpi_runtime import slurm
 
 ray.init()
-here, there = (pathlib.Path(name) for name in sys.argv[1:])
-here.touch()
-end = time.monotonic() + 60
-while not there.exists():
-    assert time.monotonic() < end, "the other job has not begun"
-    time.sleep(0.05)
+meet(*sys.argv[1:])
 
 @ray.remote
 def affinity():
@@ -153,7 +148,7 @@ def test_what_slurm_refuses_is_explained(slurm: Cluster) -> None:
 
 def test_two_jobs_on_one_node_see_their_own_share_and_do_not_meet(slurm: Cluster) -> None:
     place = slurm.directory()
-    (place / "app.py").write_text(NEIGHBOUR)
+    (place / "app.py").write_text(MEET + NEIGHBOUR)
     share = ["--cpus-per-node=2", "--gpus-per-node=2", "--memory=700M", "--time=5", "--sbatch=--nodelist=n1"]
     files = [str(place / "first"), str(place / "second")]
     jobs = [

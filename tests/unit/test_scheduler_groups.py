@@ -379,6 +379,23 @@ def test_a_blocked_call_is_killed_with_its_group() -> None:
         assert cluster.state.nodes[0].free.cpu == UNIT
 
 
+def test_what_a_stopped_call_needs_is_there_until_its_process_is_gone() -> None:
+    """It may still begin the call, and read memory that would be another's."""
+    with Cluster().node(cpus=2) as cluster:
+        group = cluster.group({"cpu": 1})
+        cluster.told(group)
+        large = cluster.put(size=LARGE)
+        call = cluster.submit(large, where=inside(group))
+        executor = cluster.placed(call)
+        cluster.released(large)
+        cluster.remove_group(group)
+        cluster.one(StopExecutor)
+        assert cluster.told(call).code == "PlacementGroupRemovedError"
+        cluster.nothing()
+        cluster.died(executor)
+        assert cluster.one(Free).offsets == [0]
+
+
 def test_a_group_that_was_removed_leaves_its_executors_that_idle() -> None:
     with Cluster().node(cpus=2) as cluster:
         group = cluster.group({"cpu": 2})
