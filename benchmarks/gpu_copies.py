@@ -48,6 +48,13 @@ def by_runtime(cupy: Any, device: Any, host: Any) -> tuple[Callable[[], None], C
     return down, up
 
 
+def use_chunks_of(size: int) -> None:
+    """Stage arrays of any size so from now on."""
+    if size != staging.CHUNK:
+        staging._pairs.clear()
+    staging.CHUNK, staging.PINNED_BYTES_MIN = size, 0
+
+
 def staged(device: Any, host: Any, chunk: int) -> tuple[Callable[[], None], Callable[[], None]]:
     """Through two pinned buffers of this size, however small the array."""
     found = arrays.find(device)
@@ -55,14 +62,14 @@ def staged(device: Any, host: Any, chunk: int) -> tuple[Callable[[], None], Call
     way = found.way
 
     def down() -> None:
-        staging.CHUNK, staging.PINNED_BYTES_MIN = chunk, 0
+        use_chunks_of(chunk)
         at = 0
         for piece in staging.to_host(way):
             host.data[at : at + len(piece)] = piece
             at += len(piece)
 
     def up() -> None:
-        staging.CHUNK, staging.PINNED_BYTES_MIN = chunk, 0
+        use_chunks_of(chunk)
         staging.to_device(way, host.data)
 
     return down, up
@@ -87,7 +94,8 @@ def all_ways(size: int, quick: bool) -> Iterator[tuple[str, float, float]]:
     before = staging.CHUNK, staging.PINNED_BYTES_MIN
     for name, (down, up) in ways.items():
         yield name, rate(down, size, quick), rate(up, size, quick)
-    staging.CHUNK, staging.PINNED_BYTES_MIN = before
+    use_chunks_of(before[0])
+    staging.PINNED_BYTES_MIN = before[1]
     down, up = by_runtime(cupy, device, host)
     try:
         start = time.perf_counter()
@@ -109,8 +117,10 @@ def card() -> str:
         import cupy
     except ImportError as error:
         return f"(cupy: {error})"
-    if not cupy.cuda.is_available():
-        return "(a GPU that cupy can use)"
+    try:
+        cupy.cuda.runtime.getDeviceCount()  # `is_available` would not say why
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"(a GPU that cupy can use: {error})"
     return ray.get_gpus()[0].name
 
 
@@ -127,7 +137,7 @@ def main() -> None:
     if name.startswith("("):
         print(f"skipped: everything. Missing: {name[1:-1]}")
         return
-    print(f"{name}; staged from {staging.PINNED_BYTES_MIN / MIB:g} MiB on by chunks of {staging.CHUNK / MIB:g} MiB")
+    print(f"{name}; staged from {staging.PINNED_BYTES_MIN >> 10} KiB on by chunks of {staging.CHUNK / MIB:g} MiB")
     print("     size  way                              down          up")
     for size in SIZES[: 2 if quick else None]:
         for way, down, up in ray.get(copies.remote(size, quick)):

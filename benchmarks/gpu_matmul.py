@@ -18,6 +18,8 @@ SIZES = {"cupy": (1024, 2048, 4096, 8192, 16384), "numpy": (64, 128)}
 TYPES = {"cupy": ("float32", "float16"), "numpy": ("float32",)}
 TASKS = 50
 SHARES = (1, 2, 4, 8)
+WINDOW_S, AHEAD_S = 2.0, 0.2
+"""How long processes that share a GPU work, all at the same time; and how soon after they have been told to."""
 QUICK = 64
 _operands: dict[tuple[int, str], tuple[Any, Any]] = {}
 """What lies on the device, in the process of an executor."""
@@ -69,6 +71,48 @@ def loop(n: int, kind: str, count: int) -> float:
         _ = a @ b
         finish(xp)
     return (time.perf_counter() - start) / count
+
+
+@ray.remote(num_cpus=0)
+class Sharer:
+    """A process that has a share, makes its matrices first, and works when all others can, too."""
+
+    def __init__(self, n: int, kind: str) -> None:
+        self._pair, self._xp = operands(n, kind), library()
+        self._once()
+
+    def _once(self) -> None:
+        _ = self._pair[0] @ self._pair[1]
+        finish(self._xp)
+
+    def ready(self) -> None:
+        """Return when it is."""
+
+    def rate(self, begin_s: float) -> tuple[float, float, float]:
+        """Products a second in a window that begins then, by the clock of the host; when it really began and ended."""
+        time.sleep(max(0.0, begin_s - time.time()))
+        begun, count = time.time(), 0
+        while time.time() < begin_s + WINDOW_S:
+            self._once()
+            count += 1
+        return count / (time.time() - begun), begun, time.time()
+
+
+def shared(parts: int, n: int, options: dict[str, Any]) -> float:
+    """Products a second of so many processes together, in one window of time for all of them.
+
+    Raises:
+        RuntimeError: they did not run at the same time.
+    """
+    sharers = [Sharer.options(**options).remote(n, "float32") for _ in range(parts)]
+    ray.get([one.ready.remote() for one in sharers])
+    begin_s = time.time() + AHEAD_S
+    found = ray.get([one.rate.remote(begin_s) for one in sharers])
+    if max(begun for _, begun, _ in found) > min(ended for _, _, ended in found):
+        raise RuntimeError(f"{parts} processes did not run at the same time: {found}")
+    for one in sharers:
+        ray.kill(one)
+    return float(sum(rate for rate, _, _ in found))
 
 
 @ray.remote(num_cpus=0)
@@ -140,9 +184,7 @@ def main() -> None:
         return
     one = 0.0
     for parts in SHARES[: 2 if quick else None]:
-        share = {"num_gpus": 1 / parts}
-        each = ray.get([loop.options(**share).remote(sizes[0], "float32", count) for _ in range(parts)])
-        rate = sum(1 / seconds for seconds in each)
+        rate = shared(parts, sizes[0], {"num_gpus": 1 / parts})
         one = one or rate
         print(f"{parts} process(es) with 1/{parts} each: {rate:.0f} products/s, {rate / one:.2f} of one process")
 

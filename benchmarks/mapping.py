@@ -15,7 +15,7 @@ from time import perf_counter
 
 import mpi_runtime
 from benchmarks.launching import machine
-from mpi_runtime.chunks import CALLS_MAX
+from mpi_runtime.calls.chunks import CALLS_MAX
 
 CPUS = 2
 ROUNDS = 5

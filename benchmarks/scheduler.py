@@ -20,7 +20,8 @@ from collections.abc import Callable
 
 from benchmarks.launching import machine
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.events import Call, ClientEvent, Done, RankJoined, Released, Spec
+from mpi_runtime.scheduler.events import Call, ClientEvent, Done, Released, Spec
+from mpi_runtime.scheduler.rank_events import RankJoined
 
 UNIT = 10_000
 CPUS = 8

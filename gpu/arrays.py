@@ -9,6 +9,8 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mpi_runtime.gpu import faults
+
 if TYPE_CHECKING:
     from mpi_runtime.gpu.staging import Bytes, Way
 
@@ -165,9 +167,17 @@ def find(array: Any) -> Found | None:
     by_interface = hasattr(array, "__cuda_array_interface__")
     cupy: Any = sys.modules.get("cupy")
     if cupy is not None:
-        return _find_cupy(cupy.asarray(array) if by_interface else cupy.from_dlpack(array))
+        return _find_cupy(cupy.asarray(array) if by_interface else _by_dlpack(cupy, array))
     torch: Any = sys.modules["torch"]
-    return _find_torch(torch.as_tensor(array, device="cuda") if by_interface else torch.from_dlpack(array))
+    return _find_torch(torch.as_tensor(array, device="cuda") if by_interface else _by_dlpack(torch, array))
+
+
+def _by_dlpack(library: Any, array: Any) -> Any:
+    """An array of cupy or torch with the bytes of another's, which may refuse to lend what is read-only."""
+    try:
+        return library.from_dlpack(array)
+    except BufferError:
+        return library.from_dlpack(array, copy=True)
 
 
 def _is_on_device(array: Any) -> bool:
@@ -187,9 +197,26 @@ def make(facts: Facts) -> tuple[Any, Way]:
         library = importlib.import_module(facts.library)
     except ImportError as error:
         raise LookupError(f"{facts.library} cannot be imported: {error}") from error
-    if not library.cuda.is_available():
-        raise LookupError(f"{facts.library} finds no GPU that it may use")
+    _ask_for_devices(library)
     return (_make_cupy if facts.library == "cupy" else _make_torch)(library, facts)
+
+
+def _ask_for_devices(library: Any) -> None:
+    """See that the library can use a device. Its `is_available` takes any error for an answer; cupy's keeps it, too.
+
+    Raises:
+        LookupError: there is none for this process; says why.
+        Exception: what the library raises if there is one that cannot be used.
+    """
+    try:
+        if library.__name__ == "cupy":
+            library.cuda.runtime.getDeviceCount()
+        else:
+            library.cuda.init()
+    except (RuntimeError, AssertionError) as error:  # the last: torch was built without CUDA
+        if isinstance(error, RuntimeError) and not faults.is_absent(error):
+            raise
+        raise LookupError(f"{library.__name__} finds no GPU that it may use: {error}") from error
 
 
 def on_host(facts: Facts, data: memoryview) -> Any:

@@ -3,6 +3,11 @@
 from msgspec import Struct
 
 MIB = 1 << 20
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+DEVICE, PROGRAM, BUSY, NODE, NOBODY = "device", "program", "busy", "node", "nobody"
+"""Who may be the cause when a process can use its devices no more: a device; a mistake in a program as well; others who
+use the device; the driver of the whole node; neither of them."""
 
 
 class Device(Struct, array_like=True, frozen=True, gc=False):
@@ -30,6 +35,8 @@ class Device(Struct, array_like=True, frozen=True, gc=False):
     """Whether only one process at a time may use it (compute mode EXCLUSIVE_PROCESS)."""
     capability: tuple[int, int] = (0, 0)
     """CUDA compute capability."""
+    reserve: int = 0
+    """Bytes that each process takes which uses it, whatever its programs do: the context, and what libraries load."""
 
     @property
     def is_instance(self) -> bool:
@@ -83,3 +90,5 @@ class Report(Struct, array_like=True, gc=False):
     """What is wrong with single devices, in words."""
     error: str = ""
     """Why nothing could be found out, in words."""
+    missing: int = 0
+    """How many GPUs NVML counts that do not answer, or are hidden: whether CUDA counts them nobody can tell."""

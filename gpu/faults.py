@@ -9,13 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from mpi_runtime.gpu.device import BUSY, DEVICE, NOBODY, NODE, PROGRAM
+
 _LIBRARIES = ("cupy", "cupy_backends", "torch", "numba", "jax", "jaxlib", "cuda", "pycuda")
 """Where classes of CUDA errors come from. torch raises plain `RuntimeError`s too."""
 _NUMBERS = ("status", "error_code", "code")
 """Attributes in which cupy, torch and numba keep CUDA's number."""
 _NO_MEMORY = 2
+NO_DEVICE = 100
 _CHAIN_MAX = 20
 """Errors that led to an error, and are looked at."""
+_NOT_READ = "DeviceUnavailableError"
+"""Our error for an array that could not be made here: what a library has said of it here is its cause."""
+_ABSENT = (35, NO_DEVICE)
+"""What CUDA answers where there is no driver, or one that is too old, or no device for the process."""
+_ABSENT_TEXTS = (
+    "cudaErrorInsufficientDriver", "cudaErrorNoDevice", "no CUDA-capable device is detected", "no NVIDIA driver",
+    "No CUDA GPUs are available", "Attempting to deserialize object on a CUDA device",
+)  # fmt: skip
 
 
 class Fault(NamedTuple):
@@ -23,36 +34,60 @@ class Fault(NamedTuple):
 
     name: str
     """As the CUDA runtime calls it."""
-    by_program: bool = False
-    """Whether a mistake in a kernel does it too: then it says little about the device."""
+    blame: str = DEVICE
+    """Who may be the cause; see `device.py`."""
+    number: int = 0
+    """CUDA's."""
 
 
-_FAULTS = {
-    46: ("cudaErrorDevicesUnavailable", "CUDA-capable devices are busy or unavailable", False),
-    100: ("cudaErrorNoDevice", "no CUDA-capable device is detected|No CUDA GPUs are available", False),
-    214: ("cudaErrorECCUncorrectable", "uncorrectable ECC error", False),
-    220: ("cudaErrorNvlinkUncorrectable", "uncorrectable NVLink error", False),
-    700: ("cudaErrorIllegalAddress", "an illegal memory access was encountered", True),
-    702: ("cudaErrorLaunchTimeout", "the launch timed out and was terminated", True),
-    709: ("cudaErrorContextIsDestroyed", "context is destroyed", False),
-    710: ("cudaErrorAssert", "device-side assert triggered", True),
-    714: ("cudaErrorHardwareStackError", "hardware stack error", True),
-    715: ("cudaErrorIllegalInstruction", "an illegal instruction was encountered", True),
-    716: ("cudaErrorMisalignedAddress", "misaligned address", True),
-    717: ("cudaErrorInvalidAddressSpace", "operation not supported on global/shared address space", True),
-    718: ("cudaErrorInvalidPc", "invalid program counter", True),
-    719: ("cudaErrorLaunchFailure", "unspecified launch failure", True),
-    721: ("cudaErrorContained", "Invalid access of peer GPU memory over nvlink or a hardware error", False),
-    999: ("cudaErrorUnknown", "CUDA error: unknown error|CUDA unknown error", False),
-}
-"""CUDA's numbers, which runtime and driver share: name, parts of texts that tell it, whether programs cause it."""
-_DRIVER_NAMES = {
-    46: "DEVICE_UNAVAILABLE", 100: "NO_DEVICE", 214: "ECC_UNCORRECTABLE", 220: "NVLINK_UNCORRECTABLE",
-    700: "ILLEGAL_ADDRESS", 702: "LAUNCH_TIMEOUT", 709: "CONTEXT_IS_DESTROYED", 710: "ASSERT",
-    714: "HARDWARE_STACK_ERROR", 715: "ILLEGAL_INSTRUCTION", 716: "MISALIGNED_ADDRESS", 717: "INVALID_ADDRESS_SPACE",
-    718: "INVALID_PC", 719: "LAUNCH_FAILED", 721: "CONTAINED", 999: "UNKNOWN",
+FAULTS = {
+    3: ("cudaErrorInitializationError", "initialization error", NODE),
+    46: ("cudaErrorDevicesUnavailable", "CUDA-capable device(s) is/are busy or unavailable", BUSY),
+    NO_DEVICE: ("cudaErrorNoDevice", "no CUDA-capable device is detected", DEVICE),
+    214: ("cudaErrorECCUncorrectable", "uncorrectable ECC error", DEVICE),
+    220: ("cudaErrorNvlinkUncorrectable", "uncorrectable NVLink error", DEVICE),
+    226: ("cudaErrorContained", "Invalid access of peer GPU memory over nvlink or a hardware error", DEVICE),
+    700: ("cudaErrorIllegalAddress", "an illegal memory access was encountered", PROGRAM),
+    702: ("cudaErrorLaunchTimeout", "the launch timed out and was terminated", PROGRAM),
+    709: ("cudaErrorContextIsDestroyed", "context is destroyed", DEVICE),
+    710: ("cudaErrorAssert", "device-side assert triggered", PROGRAM),
+    714: ("cudaErrorHardwareStackError", "hardware stack error", PROGRAM),
+    715: ("cudaErrorIllegalInstruction", "an illegal instruction was encountered", PROGRAM),
+    716: ("cudaErrorMisalignedAddress", "misaligned address", PROGRAM),
+    717: ("cudaErrorInvalidAddressSpace", "operation not supported on global/shared address space", PROGRAM),
+    718: ("cudaErrorInvalidPc", "invalid program counter", PROGRAM),
+    719: ("cudaErrorLaunchFailure", "unspecified launch failure", PROGRAM),
+    721: ("cudaErrorTensorMemoryLeak", "tensor memory not completely freed", PROGRAM),
+    802: ("cudaErrorSystemNotReady", "system not yet initialized", NODE),
+    803: ("cudaErrorSystemDriverMismatch", "system has unsupported display driver / cuda driver combination", NODE),
+    805: ("cudaErrorMpsConnectionFailed", "MPS client failed to connect to the MPS control daemon", NODE),
+    806: ("cudaErrorMpsRpcFailure", "the remote procedural call between the MPS server and", NOBODY),
+    807: ("cudaErrorMpsServerNotReady", "MPS server is not ready to accept new MPS client requests", NODE),
+    808: ("cudaErrorMpsMaxClientsReached", "the hardware resources required to create MPS client", BUSY),
+    809: ("cudaErrorMpsMaxConnectionsReached", "the hardware resources required to support device connections", BUSY),
+    810: ("cudaErrorMpsClientTerminated", "the MPS client has been terminated by the server", NOBODY),
+    911: ("cudaErrorExternalDevice", "an async error has occured in external entity outside of CUDA", NOBODY),
+    919: ("cudaErrorFabricNotReady", "GPU fabric is not ready within the probe wait budget", NODE),
+    999: ("cudaErrorUnknown", "CUDA error: unknown error|CUDA unknown error", DEVICE),
+}  # fmt: skip
+"""CUDA's numbers, which runtime and driver share: name, parts of texts that tell it, who may be the cause."""
+DRIVER_NAMES = {
+    3: "NOT_INITIALIZED", 46: "DEVICE_UNAVAILABLE", 100: "NO_DEVICE", 214: "ECC_UNCORRECTABLE",
+    220: "NVLINK_UNCORRECTABLE", 226: "CONTAINED", 700: "ILLEGAL_ADDRESS", 702: "LAUNCH_TIMEOUT",
+    709: "CONTEXT_IS_DESTROYED", 710: "ASSERT", 714: "HARDWARE_STACK_ERROR", 715: "ILLEGAL_INSTRUCTION",
+    716: "MISALIGNED_ADDRESS", 717: "INVALID_ADDRESS_SPACE", 718: "INVALID_PC", 719: "LAUNCH_FAILED",
+    721: "TENSOR_MEMORY_LEAK", 802: "SYSTEM_NOT_READY", 803: "SYSTEM_DRIVER_MISMATCH", 805: "MPS_CONNECTION_FAILED",
+    806: "MPS_RPC_FAILURE", 807: "MPS_SERVER_NOT_READY", 808: "MPS_MAX_CLIENTS_REACHED",
+    809: "MPS_MAX_CONNECTIONS_REACHED", 810: "MPS_CLIENT_TERMINATED", 911: "EXTERNAL_DEVICE", 919: "FABRIC_NOT_READY",
+    999: "UNKNOWN",
 }  # fmt: skip
 """What the driver calls them, after `CUDA_ERROR_`."""
+
+
+def of_number(number: int) -> Fault | None:
+    """What a number of CUDA means, if no process can go on after it."""
+    found = FAULTS.get(number)
+    return Fault(found[0], found[2], number) if found is not None else None
 
 
 def fault(error: BaseException) -> Fault | None:
@@ -62,10 +97,18 @@ def fault(error: BaseException) -> Fault | None:
     """
     for one in _chain(error):
         number = _number(one)
-        found = _FAULTS.get(number) if number is not None else _by_text(one)
+        found = of_number(_by_text(one) if number is None else number)
         if found is not None:
-            return Fault(found[0], found[2])
+            return found
     return None
+
+
+def is_absent(error: BaseException) -> bool:
+    """Whether a library says that there is no device, or no driver, for this process; not that one has failed."""
+    if not _may_be_of_cuda(error):
+        return False
+    number = _number(error)
+    return number in _ABSENT if number is not None else any(text in str(error) for text in _ABSENT_TEXTS)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -86,7 +129,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def _chain(error: BaseException) -> Iterator[BaseException]:
     one: BaseException | None = error
     for _ in range(_CHAIN_MAX):
-        if one is None or type(one).__module__.startswith("mpi_runtime"):
+        if one is None or (type(one).__module__.startswith("mpi_runtime") and type(one).__name__ != _NOT_READ):
             return  # the error of another call says nothing about this process
         yield one
         one = one.__cause__ or one.__context__
@@ -111,14 +154,15 @@ def _number(error: BaseException) -> int | None:
     return next((int(number) for number in numbers if isinstance(number, int)), None)
 
 
-def _by_text(error: BaseException) -> tuple[str, str, bool] | None:
+def _by_text(error: BaseException) -> int:
+    """CUDA's number of an error that names it in words only; 0: no fault."""
     if not _may_be_of_cuda(error):
-        return None
+        return 0
     text = str(error)
     if "CUDA" not in text and "cudaError" not in text:
-        return None
-    for number, found in _FAULTS.items():
-        signs = (found[0], f"CUDA_ERROR_{_DRIVER_NAMES[number]}", *found[1].split("|"))
+        return 0
+    for number, found in FAULTS.items():
+        signs = (found[0], f"CUDA_ERROR_{DRIVER_NAMES[number]}", *found[1].split("|"))
         if any(sign in text for sign in signs):
-            return found
-    return None
+            return number
+    return NO_DEVICE if "No CUDA GPUs are available" in text else 0

@@ -1,8 +1,9 @@
 """Which devices of a host a request gets: whole ones, or a share of one. Pure; amounts are integers.
 
 A device has `UNIT` units and so many bytes. A whole device is all of both. A share of it takes its part of the bytes,
-or as many as were asked for; where only bytes are asked for it takes no units. Several devices of one request are
-visible to one rank, and none of them is an instance of MIG, of which CUDA shows a process only one.
+or as many as were asked for; where only bytes are asked for it takes no units. Each process takes some more for itself
+(`Device.reserve`): of the part of its share, or beside the bytes that were asked for. Several devices of one request
+are visible to one rank, and none of them is an instance of MIG, of which CUDA shows a process only one.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ UNIT = 10_000
 """One device."""
 STATED = "stated-"
 """How the identities of devices begin that were stated and not found; a number follows."""
-ALL_RANKS = -1
-"""As a set of ranks: whoever is there."""
+Ranks = frozenset[int] | None
+"""Numbers of ranks; None: whoever is there."""
 
 SETS_MAX = 4096
 """Answers that are remembered for one host."""
@@ -32,8 +33,8 @@ class Inventory(Struct, eq=False, gc=False):
     """The devices of a host, by id, and what is known of them beyond what is free."""
 
     devices: list[Device] = []
-    seen_by: list[int] = []
-    """For each the ranks of the host that can use it, one bit for each."""
+    seen_by: list[Ranks] = []
+    """For each the ranks that can use it."""
     links: dict[tuple[str, str], int] = {}
     """Weight of the connection of two, by their UUIDs."""
     weights: list[list[int]] = []
@@ -48,13 +49,14 @@ class Inventory(Struct, eq=False, gc=False):
     out: dict[int, str] = {}
     """Those that are given to nobody any more, and why."""
 
-    def add(self, devices: Sequence[Device], links: Sequence[Link], ranks: int) -> list[Device]:
+    def add(self, devices: Sequence[Device], links: Sequence[Link], ranks: Ranks) -> list[Device]:
         """Ranks can use these. Returns those that were not known; ids are given anew, in order of place."""
         known = {device.uuid: id for id, device in enumerate(self.devices)}
         new = []
         for device in devices:
             if device.uuid in known:
-                self.seen_by[known[device.uuid]] |= ranks
+                before = self.seen_by[known[device.uuid]]
+                self.seen_by[known[device.uuid]] = None if before is None or ranks is None else before | ranks
             else:
                 new.append(device)
                 self.devices.append(device)
@@ -77,12 +79,15 @@ class Inventory(Struct, eq=False, gc=False):
         self.sets.clear()
         self.homes.clear()
 
-    def ranks_of(self, devices: Sequence[int]) -> int:
-        """The ranks that can use all of these, one bit for each."""
-        ranks = ALL_RANKS
-        for device in devices:
-            ranks &= self.seen_by[device]
-        return ranks
+    def is_seen_by(self, device: int, rank: int) -> bool:
+        """Whether a rank can use a device."""
+        ranks = self.seen_by[device]
+        return ranks is None or rank in ranks
+
+    def ranks_of(self, devices: Sequence[int]) -> Ranks:
+        """The ranks that can use all of these."""
+        sets = [ranks for device in devices if (ranks := self.seen_by[device]) is not None]
+        return frozenset.intersection(*sets) if sets else None
 
     def can_use(self, device: int, types: Sequence[str], memory: int) -> bool:
         """Whether a device is in use, of all these types, and has so much memory."""
@@ -117,7 +122,7 @@ def choose(
     best: tuple[bool, int, int, int] | None = None
     for device, left in enumerate(free):
         one = inventory.devices[device]
-        needed = memory or part(one, units)
+        needed = part(one, units, memory)
         if left < units or free_memory[device] < needed or one.is_exclusive:
             continue
         # Where shares lie already, so that others stay whole.
@@ -127,12 +132,18 @@ def choose(
     if best is None:
         return None
     device = best[3]
-    return ((device, units, memory or part(inventory.devices[device], units)),)
+    return ((device, units, part(inventory.devices[device], units, memory)),)
 
 
-def part(device: Device, units: int) -> int:
-    """The bytes that belong to so many units of a device."""
-    return device.memory * units // UNIT
+def part(device: Device, units: int, memory: int = 0) -> int:
+    """The bytes that a share of a device takes. `memory` was asked for; if it is 0 they follow from the units."""
+    own = memory or device.memory * units // UNIT
+    return own + device.reserve if memory or own <= device.reserve else own
+
+
+def cap(device: Device, units: int, memory: int = 0) -> int:
+    """The bytes that libraries may take for it; 0: as many as there are."""
+    return part(device, units, memory) - device.reserve if units < UNIT else 0
 
 
 def _whole(
@@ -175,8 +186,8 @@ def _best(inventory: Inventory, candidates: tuple[int, ...], count: int) -> tupl
 
 def _reachable(inventory: Inventory, candidates: tuple[int, ...]) -> list[tuple[int, ...]]:
     """For each rank the candidates that it can use."""
-    masks = {inventory.seen_by[device] for device in candidates}
-    if len(masks) == 1:
+    sets = {inventory.seen_by[device] for device in candidates}
+    if len(sets) == 1:
         return [candidates]
-    ranks = max(mask.bit_length() for mask in masks)
-    return [tuple(device for device in candidates if inventory.seen_by[device] >> rank & 1) for rank in range(ranks)]
+    ranks = frozenset[int]().union(*(ranks for ranks in sets if ranks is not None))
+    return [tuple(device for device in candidates if inventory.is_seen_by(device, rank)) for rank in sorted(ranks)]

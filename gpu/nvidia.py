@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import signal
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,13 +23,18 @@ FOREIGN_USE_MIN = 1 << 30
 FOREIGN_USE_PARTS = 20
 """A device with more than 1 GiB and a twentieth of its memory in use before the job starts is said to be in use."""
 NVLINKS_MAX = 18
-"""How many links of NVLink a device has at most (H100; NVML_NVLINK_MAX_LINKS)."""
+"""How many links of NVLink a device has at most, where pynvml does not say (H100)."""
+SLOW_S = 5.0
+"""The driver starts in less where it has not to start its devices first."""
+SWITCH, NVLINK_SWITCH = "switch", 2
+"""What stands for the other end of a link, and what NVML calls it (NVML_NVLINK_DEVICE_TYPE_SWITCH)."""
 CPU_WORDS = 32
 """Words of 64 bits for the processors of a machine: 2048 of them."""
 MEMORY_STEPS_GB = (8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 94, 96, 120, 141, 144, 180, 192, 288)
 """Sizes of memory as they are sold: NVML tells somewhat more or less."""
 SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
 """One of these is there where there is a driver; the last under WSL."""
+PCI_DEVICES = "/sys/bus/pci/devices"
 _HIDDEN = ("NoPermission",)
 """What a device answers that a control group keeps from this process."""
 _NO_DRIVER = {
@@ -63,6 +69,7 @@ def look() -> Report:
         import pynvml
     except ImportError:
         return Report()
+    started_s = time.monotonic()
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -76,12 +83,24 @@ def look() -> Report:
         return Report(error=f"NVML cannot count its devices: {_name(error)}")
     for index in range(count):
         _look_at_one(pynvml, index, report, handles)
+    report.missing = count - len(report.cards)
     report.cards.sort(key=lambda card: card.bus)
     report.devices.sort(key=lambda device: device.place)
     _look_at_links(pynvml, report, [(device, handle) for device, handle in handles if not device.is_instance])
+    if time.monotonic() - started_s > SLOW_S and _is_persistence_off(pynvml, [handle for _, handle in handles]):
+        report.problems.append(
+            f"NVML took {time.monotonic() - started_s:.0f} s to answer: persistence mode is off, so the driver starts "
+            "the GPUs anew for each job that finds them unused. Have it switched on (nvidia-persistenced, or "
+            "nvidia-smi -pm 1)"
+        )
     with contextlib.suppress(pynvml.NVMLError):
         pynvml.nvmlShutdown()
     return report
+
+
+def _is_persistence_off(nvml: Any, handles: list[Any]) -> bool:
+    answers = [_ask(nvml, nvml.nvmlDeviceGetPersistenceMode, handle) for handle in handles]
+    return nvml.NVML_FEATURE_DISABLED in answers
 
 
 def _look_at_one(nvml: Any, index: int, report: Report, handles: list[tuple[Device, Any]]) -> None:
@@ -163,13 +182,14 @@ def _pids(nvml: Any, handle: Any) -> tuple[int, ...]:
 
 
 def _numa(nvml: Any, handle: Any, bus: str) -> int:
-    found = _ask(nvml, getattr(nvml, "nvmlDeviceGetNumaNodeId", lambda _: None), handle)
-    if found is not None:
-        return int(found)
+    """What the kernel says of the slot; NVML may tell the node of the device's own memory, where that is one."""
     domain, _, rest = bus.lower().partition(":")  # NVML writes eight digits for the domain, the kernel four
-    with contextlib.suppress(OSError, ValueError), open(f"/sys/bus/pci/devices/{domain[-4:]}:{rest}/numa_node") as file:
-        return int(file.read())
-    return -1
+    with contextlib.suppress(OSError, ValueError), open(f"{PCI_DEVICES}/{domain[-4:]}:{rest}/numa_node") as file:
+        number = int(file.read())
+        if number >= 0:
+            return number
+    found = _ask(nvml, getattr(nvml, "nvmlDeviceGetNumaNodeId", lambda _: None), handle)
+    return -1 if found is None else int(found)
 
 
 def _cpus(nvml: Any, handle: Any) -> tuple[int, ...]:
@@ -179,33 +199,38 @@ def _cpus(nvml: Any, handle: Any) -> tuple[int, ...]:
 
 
 def _look_at_links(nvml: Any, report: Report, handles: list[tuple[Device, Any]]) -> None:
-    buses = {device.bus for device, _ in handles}
-    lanes = {device.uuid: _lanes(nvml, handle) for device, handle in handles}
+    lanes = {device.uuid: _lanes(nvml, handle, {card.bus for card in report.cards}) for device, handle in handles}
     for position, (first, handle) in enumerate(handles):
         for second, other in handles[position + 1 :]:
             direct = sum(bus == second.bus for bus in lanes[first.uuid])
-            by_switch = min(sum(bus not in buses for bus in lanes[one.uuid]) for one in (first, second))
+            by_switch = min(lanes[one.uuid].count(SWITCH) for one in (first, second))
             distance = _ask(nvml, nvml.nvmlDeviceGetTopologyCommonAncestor, handle, other, default=50)
             report.links.append(Link(first.uuid, second.uuid, direct or by_switch, distance))
 
 
-def _lanes(nvml: Any, handle: Any) -> list[str]:
-    """For each link of NVLink that is up the PCI address of its other end: a device, or a switch."""
+def _lanes(nvml: Any, handle: Any, buses: set[str]) -> list[str]:
+    """For each link of NVLink that is up its other end: `SWITCH`, or the PCI address of a device, hidden ones too."""
     found = []
-    for link in range(NVLINKS_MAX):
-        if _ask(nvml, nvml.nvmlDeviceGetNvLinkState, handle, link, default=0):
-            remote = _ask(nvml, nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
-            found.append(_text(remote.busId) if remote is not None else "")
+    for link in range(getattr(nvml, "NVML_NVLINK_MAX_LINKS", NVLINKS_MAX)):
+        if not _ask(nvml, nvml.nvmlDeviceGetNvLinkState, handle, link, default=0):
+            continue
+        kind = _ask(nvml, getattr(nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", lambda *_: None), handle, link)
+        remote = _ask(nvml, nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
+        bus = _text(remote.busId) if remote is not None else ""
+        is_switch = kind == NVLINK_SWITCH or (kind is None and bus not in buses)  # an old driver tells addresses only
+        found.append(SWITCH if is_switch else bus)
     return found
 
 
 def _ask(nvml: Any, call: Callable[..., Any], *arguments: Any, default: Any = None) -> Any:
-    """What not every device, driver or container answers."""
+    """What not every device, driver or container answers. An old driver's library lacks functions."""
     try:
         return call(*arguments)
     except nvml.NVMLError as error:
         if _name(error) in ("GpuIsLost", "Uninitialized"):
             raise
+        return default
+    except getattr(nvml, "NVMLLibraryMismatchError", ()):  # which is no NVMLError
         return default
 
 

@@ -1,7 +1,8 @@
 """Which devices a process may use: what NVML lists, as CUDA_VISIBLE_DEVICES and the launcher narrow it. Pure.
 
 NVML takes no notice of the variable, CUDA does: its rules are those of the appendix on environment variables in the
-CUDA programming guide. What it says is kept: a device that was named by number is named to tasks by the same number.
+CUDA programming guide. Tasks are shown devices by number, in the order of PCI addresses, for many programs know nothing
+else; by UUID where the numbering is not sure: for instances of MIG, and where NVML counts a GPU that does not answer.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from mpi_runtime.gpu.device import Card, Device, Report
+from mpi_runtime.gpu.device import VISIBLE, Card, Device, Report
 
 NOTHING = ("", "-1", "NoDevFiles", "none", "void")
 """What is written to show no device. NoDevFiles is Slurm's word."""
-VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+ORDER = "CUDA_DEVICE_ORDER"
 
 
 class Visible(Struct, gc=False):
@@ -31,8 +32,9 @@ class Visible(Struct, gc=False):
 def visible(report: Report, environment: Mapping[str, str]) -> Visible:
     """The devices that this environment leaves of those that were found."""
     value = environment.get(VISIBLE)
+    tokens = _tokens(report)
     if value is None:
-        return Visible(list(report.devices), {device.uuid: device.uuid for device in report.devices})
+        return Visible(list(report.devices), tokens)
     entries = [entry.strip() for entry in value.split(",")]
     found: dict[str, str] = {}
     problem = ""
@@ -54,9 +56,15 @@ def visible(report: Report, environment: Mapping[str, str]) -> Visible:
         if any(device.uuid in found for device in devices):
             return Visible([], {}, f"{VISIBLE}={value} names a device twice: CUDA then shows none, and none is used")
         for device in devices:
-            by_number = is_number and not device.is_instance
-            found[device.uuid] = str(int(_digits(entry))) if by_number else device.uuid
+            found[device.uuid] = tokens[device.uuid]
     return Visible([device for device in report.devices if device.uuid in found], found, problem)
+
+
+def _tokens(report: Report) -> dict[str, str]:
+    """What names each device to CUDA."""
+    is_sure = not report.missing and not any(device.is_instance for device in report.devices)
+    numbers = {card.uuid: str(number) for number, card in enumerate(report.cards)}
+    return {device.uuid: numbers[device.card] if is_sure else device.uuid for device in report.devices}
 
 
 def _digits(entry: str) -> str:
@@ -122,7 +130,7 @@ def trap(environment: Mapping[str, str], launcher: str) -> str:
 
     Args:
         environment: of a rank.
-        launcher: its kind, as `processes/launch.py` names it.
+        launcher: its kind, as `host/launch.py` names it.
     """
     if launcher in ("openmpi", "mpich") and "SLURM_GPUS_PER_TASK" in environment:
         return (

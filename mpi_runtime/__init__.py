@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "ActorClass": "actors",
-    "ActorHandle": "actors",
-    "DynamicObjectRefGenerator": "generators",
-    "ObjectRef": "refs",
-    "ObjectRefGenerator": "generators",
-    "RemoteFunction": "remote_function",
+    "ActorClass": "calls.actor_class",
+    "ActorHandle": "calls.actor_class",
+    "DynamicObjectRefGenerator": "client.generators",
+    "ObjectRef": "client.refs",
+    "ObjectRefGenerator": "client.generators",
+    "RemoteFunction": "calls.remote_function",
     "RuntimeContext": "context",
     "available_resources": "context",
     "available_resources_per_node": "context",
@@ -31,14 +31,15 @@ _HOMES = {
     "cluster_resources": "context",
     "explain": "api",
     "get": "api",
-    "get_actor": "actors",
+    "get_actor": "calls.actor_class",
     "get_gpu_ids": "context",
     "get_gpus": "context",
     "get_runtime_context": "context",
     "init": "api",
+    "install_as_ray": "as_ray",
     "is_initialized": "api",
     "kill": "api",
-    "method": "actors",
+    "method": "calls.actor_class",
     "nodes": "context",
     "put": "api",
     "remote": "api",
@@ -47,10 +48,16 @@ _HOMES = {
     "wait": "api",
 }
 """Where each public name lives: loaded on first use, so that `import mpi_runtime` costs next to nothing."""
+_TYPED_IDS = ("ActorID", "FunctionID", "JobID", "NodeID", "PlacementGroupID", "TaskID", "UniqueID", "WorkerID")
+"""Ids with a type, for programs written for Ray: nobody needs to make one."""
+_HOMES.update(dict.fromkeys(_TYPED_IDS, "client.ids"))
 _MODULES = {
-    "actor": "actors",
+    "actor": "actor",
+    "cloudpickle": "cloudpickle",
     "errors": "errors",
     "exceptions": "exceptions",
+    "runtime_context": "runtime_context",
+    "runtime_env": "runtime_env",
     "slurm": "slurm",
     "util": "util",
 }
@@ -68,6 +75,7 @@ __all__ = [
     "available_resources",
     "available_resources_per_node",
     "cancel",
+    "cloudpickle",
     "cluster_resources",
     "errors",
     "exceptions",
@@ -78,12 +86,15 @@ __all__ = [
     "get_gpus",
     "get_runtime_context",
     "init",
+    "install_as_ray",
     "is_initialized",
     "kill",
     "method",
     "nodes",
     "put",
     "remote",
+    "runtime_context",
+    "runtime_env",
     "shutdown",
     "slurm",
     "timeline",
@@ -92,10 +103,13 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from mpi_runtime import actors as actor
-    from mpi_runtime import errors, exceptions, slurm, util
-    from mpi_runtime.actors import ActorClass, ActorHandle, get_actor, method
+    from mpi_runtime import actor, cloudpickle, errors, exceptions, runtime_context, runtime_env, slurm, util
     from mpi_runtime.api import cancel, explain, get, init, is_initialized, kill, put, remote, shutdown, wait
+    from mpi_runtime.as_ray import install_as_ray
+    from mpi_runtime.calls.actor_class import ActorClass, ActorHandle, get_actor, method
+    from mpi_runtime.calls.remote_function import RemoteFunction
+    from mpi_runtime.client.generators import DynamicObjectRefGenerator, ObjectRefGenerator
+    from mpi_runtime.client.refs import ObjectRef
     from mpi_runtime.context import (
         RuntimeContext,
         available_resources,
@@ -106,9 +120,6 @@ if TYPE_CHECKING:
         get_runtime_context,
         nodes,
     )
-    from mpi_runtime.generators import DynamicObjectRefGenerator, ObjectRefGenerator
-    from mpi_runtime.refs import ObjectRef
-    from mpi_runtime.remote_function import RemoteFunction
     from mpi_runtime.tracing import timeline
 
 

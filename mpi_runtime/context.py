@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from types import SimpleNamespace
 from typing import Any
 
-from mpi_runtime import current, running
-from mpi_runtime.actors import ActorHandle, handle_of
+from mpi_runtime.calls import running
+from mpi_runtime.calls.actor_class import ActorHandle, handle_of
+from mpi_runtime.client import current
+from mpi_runtime.client.ids import ActorID, JobID, NodeID, TaskID
+from mpi_runtime.executor.scratch import PY_MODULES, WORKING_DIR, archives_in
 from mpi_runtime.gpu.device import Device
-from mpi_runtime.processes.scratch import PY_MODULES, WORKING_DIR, archives_in
+from mpi_runtime.tables import Table, html_table
 
 
 class RuntimeContext:
@@ -21,16 +25,16 @@ class RuntimeContext:
 
     def get_node_id(self) -> str:
         """The id of this node, as in `nodes()`."""
-        return f"{running.client().host:032x}"
+        return running.client().questions.node_id()
 
     def get_task_id(self) -> str | None:
         """The id of the running call; None in the driver."""
-        call = running.client().scope().call
+        call = running.client().scopes.current().call
         return call.id.hex() if call is not None else None
 
     def get_task_name(self) -> str | None:
         """The name of the running function or method; None in the driver."""
-        return running.client().scope().name or None
+        return running.client().scopes.current().name or None
 
     def get_actor_id(self) -> str | None:
         """The id of the actor whose method runs; None outside of actors."""
@@ -38,8 +42,49 @@ class RuntimeContext:
         return executor.actor_id.hex() if executor is not None and executor.actor_id else None
 
     def get_task_function_name(self) -> str | None:
-        """The same: functions are known by one name here."""
-        return self.get_task_name()
+        """The running function or method with its module, whatever its call is named; None in the driver."""
+        executor = running.client().executor
+        return executor.function_name() if executor is not None else None
+
+    def is_canceled(self) -> bool:
+        """Whether somebody has cancelled the running call, which goes on nevertheless.
+
+        Raises:
+            RuntimeError: no call runs here.
+        """
+        client = running.client()
+        call = client.scopes.current().call
+        if client.executor is None or call is None:
+            raise RuntimeError("is_canceled() is of use in a call; this is the driver.")
+        return call.id in client.executor.cancels.ids
+
+    @property
+    def job_id(self) -> JobID:
+        """The id of the job."""
+        return JobID.from_hex(self.get_job_id())
+
+    @property
+    def node_id(self) -> NodeID:
+        """The id of this node."""
+        return NodeID.from_hex(self.get_node_id())
+
+    @property
+    def task_id(self) -> TaskID | None:
+        """The id of the running call; None in the driver."""
+        id = self.get_task_id()
+        return TaskID.from_hex(id) if id is not None else None
+
+    @property
+    def actor_id(self) -> ActorID | None:
+        """The id of the actor whose method runs; None outside of actors."""
+        id = self.get_actor_id()
+        return ActorID.from_hex(id) if id is not None else None
+
+    def get(self) -> dict[str, Any]:
+        """The ids of the job and the node, the namespace, and where there are such the call's and the actor's."""
+        found = {"job_id": self.job_id, "node_id": self.node_id, "namespace": self.namespace}
+        inside = {"task_id": self.task_id, "actor_id": self.actor_id}
+        return {**found, **{name: id for name, id in inside.items() if id is not None}}
 
     def get_actor_name(self) -> str | None:
         """The name of the actor whose method runs; None outside of actors, "" in one without a name."""
@@ -79,12 +124,12 @@ class RuntimeContext:
     @property
     def should_capture_child_tasks_in_placement_group(self) -> bool:
         """Whether calls made here run in the same placement group, unless they say otherwise."""
-        return running.client().inherited is not None
+        return running.client().inherited.where is not None
 
     @property
     def runtime_env(self) -> dict[str, Any]:
         """The `runtime_env` of this code: "env_vars", "working_dir", "py_modules". Copies are named by their hashes."""
-        environment = running.client().environment
+        environment = running.client().inherited.environment
         variables = {name: text for name, text in environment.items() if "=" not in name}
         found: dict[str, Any] = {"env_vars": variables} if variables else {}
         modules = [hash for hash, _ in archives_in(environment, PY_MODULES)]
@@ -118,15 +163,25 @@ class RuntimeContext:
     @property
     def namespace(self) -> str:
         """Where names of actors are looked up unless another namespace is given."""
-        return running.client().namespace
+        return running.client().inherited.namespace
 
     @property
     def pid(self) -> int:
         """The process number."""
         return os.getpid()
 
+    @property
+    def worker(self) -> SimpleNamespace:
+        """`mode`, which libraries ask: 0 in the driver, 1 in an executor."""
+        return SimpleNamespace(mode=0 if running.client().executor is None else 1)
+
     def __repr__(self) -> str:
-        return f"RuntimeContext(rank={self.get_rank()}, task={self.get_task_id()}, actor={self.get_actor_id()})"
+        facts = f"rank={self.get_rank()}, task={self.get_task_id()}, actor={self.get_actor_id()}"
+        return f"<RuntimeContext of this process: {facts}; get_task_name(), get_node_id() and the like tell more>"
+
+    def _repr_html_(self) -> str:
+        names = ("node_id", "worker_id", "rank", "task_name", "task_id", "actor_id", "placement_group_id")
+        return html_table(("of this process", ""), [(name, getattr(self, f"get_{name}")()) for name in names])
 
 
 def _ask(what: str, id: str) -> dict[str, Any] | None:
@@ -169,11 +224,13 @@ def available_resources_per_node() -> dict[str, dict[str, float]]:
     return {one["NodeID"]: one["Available"] for one in nodes()}
 
 
-def nodes() -> list[dict[str, Any]]:
-    """One dictionary for each node.
+def nodes() -> Table[dict[str, Any]]:
+    """One dictionary for each node: a list, which a notebook shows as a table.
 
     Among its keys: "NodeID", "NodeName" (the host), "Alive", "Resources" (what it owns) and "Available" (what is free),
-    amounts by name with memory in bytes, "Labels", "ranks" and "cpus", the numbers of its processors.
+    amounts by name with memory in bytes, "NodeManagerAddress" (the host too: nothing listens there), "Labels", "ranks"
+    and "cpus", the numbers of its processors.
     """
     entries: list[dict[str, Any]] = running.client().questions.query("nodes")
-    return entries
+    names = ("NodeManagerAddress", "NodeManagerHostname")
+    return Table({**entry, **dict.fromkeys(names, entry["NodeName"])} for entry in entries)

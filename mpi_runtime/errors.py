@@ -11,6 +11,7 @@
     |  you asked for it
     +-- GetTimeoutError               get() with a timeout gave up; also a TimeoutError
     +-- TaskCancelledError            the task was cancelled
+    +-- PendingCallsLimitExceeded     a call that max_pending_calls does not allow
     +-- PlacementGroupRemovedError    the placement group in which it was to run was removed
     +-- RuntimeEnvSetupError          the files of a runtime_env cannot be put where a call is to find them
     |  user code raised
@@ -37,7 +38,11 @@ import contextlib
 import functools
 import pickle
 import traceback
-from typing import Any
+from typing import Any, TypeVar
+
+from mpi_runtime import tracebacks
+
+_Error = TypeVar("_Error", bound=BaseException)
 
 _DEVICE_LIBRARIES = ("cupy", "cupy_backends")
 """Whose errors mean that a device is missing. They are not imported here."""
@@ -80,6 +85,10 @@ class GetTimeoutError(MpiRuntimeError, TimeoutError):
 
 class TaskCancelledError(MpiRuntimeError):
     """The task was cancelled before it ended."""
+
+
+class PendingCallsLimitExceeded(MpiRuntimeError):
+    """As many calls of a handle are under way as `max_pending_calls` allows; this one was not made."""
 
 
 class PlacementGroupRemovedError(MpiRuntimeError):
@@ -133,7 +142,7 @@ class TaskError(MpiRuntimeError):
         cause = self.cause
         if type(cause).__reduce__ is BaseException.__reduce__ and type(cause).__reduce_ex__ is object.__reduce_ex__:
             # pickle would call the class with `args`, which fails for each __init__ with parameters of its own.
-            return _load_task_error, (type(cause), cause.args, vars(cause), self.traceback_str, _slots(cause))
+            return _load_task_error, (type(cause), _args_of(cause), vars(cause), self.traceback_str, _slots(cause))
         return task_error, (cause, self.traceback_str)
 
 
@@ -220,6 +229,7 @@ _BY_CODE: dict[str, type[MpiRuntimeError]] = {
         ObjectStoreFullError,
         HeadDiedError,
         InternalError,
+        PendingCallsLimitExceeded,
     )
 }
 
@@ -235,8 +245,13 @@ def from_code(code: str, message: str) -> MpiRuntimeError:
 _TEXT_CHARACTERS_MAX = 20_000
 """A chain of a thousand tasks that pass on one error would else carry a thousand tracebacks; both ends tell most."""
 
-_NEVER_DUAL = (StopIteration, StopAsyncIteration)
-"""Not to be raised by get() as themselves: an iteration around it would end as if it were complete."""
+_BRIEF_CHARACTERS_MAX = 300
+
+_NEVER_DUAL = (
+    *(StopIteration, StopAsyncIteration),  # an iteration around get() would end as if it were complete
+    *(SystemExit, KeyboardInterrupt, GeneratorExit),  # it is not the caller that is to end
+)
+"""Not to be raised by get() as themselves."""
 
 _GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())
 """Came with Python 3.11."""
@@ -250,16 +265,33 @@ def describe(function_name: str, pid: int, rank: int, host: str, exc: BaseExcept
 
     `title` is what the actor calls itself in which it happened.
     """
-    frames = exc.__traceback__
-    while frames and str(frames.tb_frame.f_globals.get("__name__", "")).startswith("mpi_runtime."):
-        frames = frames.tb_next
-    lines = traceback.format_exception(type(exc), exc, frames)
+    internal = isinstance(exc, InternalError)  # where it was raised is all that matters then
+    lines = traceback.format_exception(exc) if internal else tracebacks.lines(exc, _is_told)
     actor = f", repr={title}" if title else ""
     text = f"{function_name}() failed: pid={pid}, rank={rank}, host={host}{actor}\n{''.join(lines)}".rstrip()
     if len(text) > _TEXT_CHARACTERS_MAX:
         half = _TEXT_CHARACTERS_MAX // 2
         text = f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
     return text
+
+
+def _is_told(error: BaseException) -> bool:
+    return isinstance(error, MpiRuntimeError) and not isinstance(error, InternalError)
+
+
+def brief(exc: BaseException) -> str:
+    """Return class and text of an exception, as at the end of a traceback, in one line of moderate length."""
+    if isinstance(exc, TaskError):
+        exc = exc.cause
+    text = " ".join("".join(traceback.format_exception_only(type(exc), exc)).split())
+    return text if len(text) <= _BRIEF_CHARACTERS_MAX else f"{text[: _BRIEF_CHARACTERS_MAX - 3]}..."
+
+
+def bare(error: _Error) -> _Error:
+    """Return the error without the frames through which it came here: they are ours, and of interest in bugs only."""
+    if _is_told(error):
+        BaseException.with_traceback(error, None)  # not its own, which its class may have replaced
+    return error
 
 
 def make_task_error(
@@ -327,14 +359,17 @@ def from_bytes(data: bytes | memoryview) -> MpiRuntimeError:
 
 
 def is_about_device(error: Exception) -> bool:
-    """Whether reading a value failed because it is an array of a GPU, and the library or the device is not there."""
-    if type(error).__name__ == "OutOfMemoryError":  # of either library: it is there, and full
-        return False
+    """Whether reading a value failed because it is an array of a GPU, and the library or the device is not there.
+
+    A device that is there and fails is another matter: what its library says of that is passed on as it is.
+    """
     if isinstance(error, ModuleNotFoundError):
         return (error.name or "").partition(".")[0] in _DEVICE_LIBRARIES
-    if type(error).__module__.partition(".")[0] in _DEVICE_LIBRARIES:
-        return True
-    return isinstance(error, RuntimeError) and "CUDA" in str(error)  # torch has no class of its own for it
+    if type(error).__module__ == "builtins" and type(error) is not RuntimeError:
+        return False  # as most are
+    from mpi_runtime.gpu import faults
+
+    return faults.is_absent(error)
 
 
 def is_gpu_out_of_memory(error: BaseException) -> bool:
@@ -350,9 +385,9 @@ def is_gpu_out_of_memory(error: BaseException) -> bool:
 def _dual_class(kind: type[BaseException], plain: type[TaskError]) -> type[TaskError]:
     """Return a class that is both `plain`, a `TaskError`, and `kind`; `plain` itself if there can be none.
 
-    Exceptions that end a process (SystemExit, KeyboardInterrupt) must not end the caller's: they are no `Exception`.
+    Exceptions that end a process (SystemExit, KeyboardInterrupt) must not end the caller's.
     """
-    if not issubclass(kind, Exception) or issubclass(kind, (TaskError, *_NEVER_DUAL)):
+    if issubclass(kind, (TaskError, *_NEVER_DUAL)) or kind.__module__ == "asyncio.exceptions":
         return plain
     name = f"{plain.__name__}({kind.__qualname__})"
     contents: dict[str, Any] = {"__module__": __name__, "__doc__": kind.__doc__}
@@ -381,7 +416,7 @@ def _bare_instance(kind: type[TaskError], cause: Any) -> TaskError:
 
 def _fill(error: TaskError, cause: BaseException, traceback_str: str) -> None:
     """Give the error what the original has: args, attributes, and fields that C classes and slots keep elsewhere."""
-    _set_args(error, cause.args)
+    _set_args(error, _args_of(cause))
     for kind in type(cause).__mro__:
         if kind in (BaseException, object):
             continue
@@ -398,8 +433,17 @@ def _fill(error: TaskError, cause: BaseException, traceback_str: str) -> None:
     state["traceback_str"] = traceback_str
 
 
+_args = vars(BaseException)["args"]
+"""The field itself: a class may have a property of that name, or refuse assignments as frozen data classes do."""
+
+
 def _set_args(error: BaseException, args: tuple[Any, ...]) -> None:
-    BaseException.__setattr__(error, "args", args)  # not by assignment, which frozen data classes refuse
+    _args.__set__(error, args)
+
+
+def _args_of(error: BaseException) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = _args.__get__(error)
+    return found
 
 
 def _load_task_error(

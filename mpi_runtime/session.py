@@ -5,8 +5,9 @@ Ends, in steps:
 2. Where there are no other ranks the head ends, and we wait for it; with MPI it stays, because MPI cannot be started
    twice in a program, and ends with the driver.
 3. A driver that is killed says nothing, but its socket closes, which means the same to the head.
-4. A head that dies closes its end: a thread that watches its process tells the driver's main thread with Ctrl-C's
-   signal, since a program that computes or sleeps would otherwise go on without a job.
+4. A head that dies closes its end: the next call of ours raises `HeadDiedError`. A program that computes or sleeps
+   makes none, and would go on without a job: a thread that watches the head's process has a signal raise the same
+   error in the main thread, unless that knows already. Nothing else ends the program: it may save its work.
 """
 
 from __future__ import annotations
@@ -22,28 +23,39 @@ import sys
 import threading
 import time
 from collections.abc import Container
+from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
 from mpi_runtime import config as configuration
-from mpi_runtime import current
+from mpi_runtime import log
+from mpi_runtime.client import current
+from mpi_runtime.client.client import Client
+from mpi_runtime.client.scope import Scope
+from mpi_runtime.client.stalls import Says
 from mpi_runtime.config import Config
 from mpi_runtime.errors import GpuDiscoveryError, HeadDiedError, LaunchError
+from mpi_runtime.host import launch as launching
+from mpi_runtime.host import launchers
+from mpi_runtime.host.launch import FIRST_WORKER, Launch
+from mpi_runtime.host.spawn import PRELOADED_IF_USED, library_path, start_python
 from mpi_runtime.objects.arena import ClientArena
-from mpi_runtime.processes import launch as launching
-from mpi_runtime.processes.client import Client
-from mpi_runtime.processes.launch import FIRST_WORKER, Launch
-from mpi_runtime.processes.scope import Scope
-from mpi_runtime.processes.spawn import PRELOADED_IF_USED, Start, library_path, send_start, start_python
 from mpi_runtime.transport import channel
-from mpi_runtime.transport.messages import Job, Shutdown, Welcome
+from mpi_runtime.transport.messages import Job, Shutdown, Welcome, text_to_bytes
+from mpi_runtime.transport.start import Start, send_start
 
 if TYPE_CHECKING:
     import subprocess
 
 END_LIMIT_S = 10.0
 """How long the head may take to end: executors are killed, but their memory may be large."""
+DEATH_SIGNAL = signal.SIGURG
+"""Interrupts the main thread when the head has died. Nobody uses it, and who does not expect it ignores it."""
+TELL_AGAIN_S = 0.05
+"""After so long the main thread is interrupted again, if it could not be: then after twice as long, up to a second."""
+REAP_LIMIT_S = 1.0
+"""How long a call waits for what the head has died of: its connection is closed a little before."""
 RELEASE_LIMIT_S = 60.0
 """How long the ranks may take to come up only to be told to end."""
 
@@ -62,25 +74,29 @@ class HeadHandle:
         """Whether nobody need be told when it ends."""
         self.failed = False
         """As a thread: it has ended otherwise than it was told to."""
+        self._has_ended = threading.Event()
+        self._how = "has ended"
+        self._told = False
+        """Whether the main thread knows that it has died."""
         if launch.size != 1 and _mpi_is_initialised():
             self._start_thread(theirs)
         else:
             fork = "None"
             if launch.size == 1:  # the head will run calls: its forkserver loads its modules while the head does too
-                fork = "forkserver.fork(at_start)"
+                fork = "forkserver_handle.fork(at_start)"
             code = (
-                "at_start = set(sys.modules); from mpi_runtime.processes import forkserver; "
-                f"forkserver = {fork}; from mpi_runtime.processes.head import main; main({theirs.fileno()}, forkserver)"
+                "at_start = set(sys.modules); from mpi_runtime.executor import forkserver_handle; "
+                f"forkserver = {fork}; from mpi_runtime.rank.head import main; main({theirs.fileno()}, forkserver)"
             )
             environment = configuration.environment()
             self._process = start_python(code, [theirs.fileno()], environment, library_path(), keep_all=True)
             theirs.close()
-            configuration.leave_launcher()
+            launchers.leave_launcher()
             self._thread = threading.Thread(target=self._watch, name="mpi_runtime head watch", daemon=True)
             self._thread.start()
 
     def _start_thread(self, theirs: socket.socket) -> None:
-        from mpi_runtime.processes.head import serve
+        from mpi_runtime.rank.head import serve
 
         def work() -> None:
             self.failed = serve(theirs, True) != 0
@@ -101,16 +117,60 @@ class HeadHandle:
 
     def _tell_end(self, how: str) -> None:
         """Step 4."""
-        if self.expected_to_end or hasattr(sys, "ps1") or sys.is_finalizing():
-            return
-        print(f"mpi_runtime: the head process {how}; the program ends.", file=sys.stderr, flush=True)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        time.sleep(1.0)
-        if not self.expected_to_end:
-            os._exit(1)
+        global _is_lost
+        _is_lost = _is_lost or not self.expected_to_end
+        self._how = how
+        self._has_ended.set()
+        if not (self.expected_to_end or hasattr(sys, "ps1") or sys.is_finalizing()):
+            log.say(log.line(log.CRITICAL, log.END, f"the head process {how}: the job is over."), quiet=False)
+        pause_s = TELL_AGAIN_S
+        while not (self._told or self.expected_to_end or hasattr(sys, "ps1") or sys.is_finalizing()):
+            main = threading.main_thread()
+            if signal.getsignal(DEATH_SIGNAL) != self._interrupt:  # the program's own, or `init()` was not called there
+                signal.pthread_kill(main.ident or 0, signal.SIGINT)
+                return
+            signal.pthread_kill(main.ident or 0, DEATH_SIGNAL)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 1.0)
 
-    def begin(self, config: Config) -> tuple[Welcome, int]:
-        """Begin a job; the head's welcome and the descriptor of the arena.
+    def listen(self) -> None:
+        """Have the main thread interrupted when the head dies, if this is it and nobody else uses the signal."""
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(DEATH_SIGNAL) == signal.SIG_DFL:
+            signal.signal(DEATH_SIGNAL, self._interrupt)
+
+    def listen_no_more(self) -> None:
+        """Give the signal back."""
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(DEATH_SIGNAL) == self._interrupt:
+            signal.signal(DEATH_SIGNAL, signal.SIG_DFL)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self._told or self.expected_to_end or not self._has_ended.is_set():
+            return
+        if not threading.main_thread().is_alive():  # what is left is to wait for other threads, which hear of it
+            self._told = True
+            return
+        while frame is not None:
+            if frame.f_code.co_name == "__del__":
+                return  # the error would vanish there; we come again
+            frame = frame.f_back
+        self._told = True
+        raise HeadDiedError(self._why())
+
+    def why_lost(self) -> str:
+        """What is told by a call that finds no head any more. Where the main thread asks it need not be interrupted."""
+        if threading.current_thread() is threading.main_thread():
+            self._told = True
+        self._has_ended.wait(REAP_LIMIT_S)
+        return self._why()
+
+    def _why(self) -> str:
+        return (
+            f"The head process, which has the scheduler, {self._how}: the job cannot go on. What it said is above, if "
+            "it could; `dmesg` tells whether the kernel killed it for memory. The program may save its work and end."
+        )
+
+    def begin(self, config: Config, listener: log.Listener | None) -> tuple[Welcome, int]:
+        """Begin a job; the head's welcome and the descriptor of the arena. What it has to say goes to the listener.
 
         Raises:
             LaunchError: it did not come up; says why.
@@ -120,9 +180,13 @@ class HeadHandle:
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         preload = [name for name in PRELOADED_IF_USED if name in sys.modules]
         token = os.urandom(8).hex()
-        job = Job(configuration.to_bytes(config), directory, path, list(sys.argv), descriptors, preload, token)
+        where = text_to_bytes(directory), [*map(text_to_bytes, path)], [*map(text_to_bytes, sys.argv)]
+        job = Job(configuration.to_bytes(config), *where, descriptors, preload, token)
         try:
-            send_start(self.socket, Start(job, self.launch))
+            theirs = listener.theirs.fileno() if listener is not None else -1
+            send_start(self.socket, Start(job, self.launch, log.level(config.quiet), theirs))
+            if listener is not None:
+                listener.theirs.close()
             welcome, arena = self._read_welcome(config.start_timeout_s)
         except BaseException:
             self.end(limit_s=0.0)
@@ -175,6 +239,9 @@ class HeadHandle:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        if self._process is not None and self._process.returncode:
+            global _is_lost
+            _is_lost = True
         if self._thread is not None:
             self._thread.join(limit_s)
 
@@ -186,27 +253,43 @@ class Session:
         """Start a job and wait until all ranks have joined it."""
         self.head = head
         self.config = config
-        welcome, self._arena = head.begin(config)
+        self.listener = log.Listener() if log.has_handler() else None
+        try:
+            welcome, self._arena = head.begin(config, self.listener)
+        except BaseException:
+            self._listen_no_more()
+            raise
         self.size = welcome.size
         self.client = Client(head.socket, ClientArena(self._arena), welcome.regions, config.inline_bytes_max)
-        self.client.enter(Scope(b"driver", number))
-        self.client.namespace = config.namespace
+        self.client.scopes.enter(Scope(b"driver", number))
+        self.client.inherited.namespace = config.namespace
+        self.client.stalls.says = Says(config.waiting_line_s, config.quiet)
+        self.client.outbox.why_lost = head.why_lost
+        head.listen()
 
     def end(self) -> None:
         """End the job."""
         self.head.expected_to_end = True
         with contextlib.suppress(HeadDiedError, OSError):
             self.client.outbox.send_last(Shutdown())
-            self.client.read_to_end(END_LIMIT_S)
+            self.client.line.read_to_end(END_LIMIT_S)
+        self._listen_no_more()
         self.client.close()
+        self.head.listen_no_more()
         os.close(self._arena)
         if not self.head.is_reusable:
             self.head.end()
+
+    def _listen_no_more(self) -> None:
+        if self.listener is not None:
+            self.listener.close(END_LIMIT_S)
 
 
 _session: Session | None = None
 _head: HeadHandle | None = None
 _jobs = 0
+_is_lost = False
+"""The head of a job has ended as it was not meant to."""
 _failure = ""
 """Why the ranks could not be joined: MPI cannot be started twice in a program."""
 
@@ -247,6 +330,11 @@ def session() -> Session | None:
     return _session
 
 
+def is_lost() -> bool:
+    """Whether a job has ended under this program: a node has failed, or something was killed."""
+    return _is_lost
+
+
 def stop() -> None:
     """End the running session, if there is one."""
     global _session
@@ -275,11 +363,11 @@ def _be_worker(launch: Launch, start_timeout_s: float | None, at_start: Containe
     sys.path[:] = library_path()  # from here on nothing of the program is imported
     forked = None
     if at_start is not None:
-        from mpi_runtime.processes import forkserver
+        from mpi_runtime.executor import forkserver_handle
 
         # Before MPI, which does not bear it. Most of what it loads it has then without asking the file system again.
-        forked = forkserver.fork(at_start, preload=launch.rank == FIRST_WORKER)
-    from mpi_runtime.processes import worker  # with it comes the agent, which a driver and executors never need
+        forked = forkserver_handle.fork(at_start, preload=launch.rank == FIRST_WORKER)
+    from mpi_runtime.rank import worker  # with it comes the agent, which a driver and executors never need
 
     worker.work(launch, start_timeout_s, forked)
 
@@ -333,6 +421,8 @@ def _abort() -> None:
 def _after_fork_in_child() -> None:
     """A forked child has no session: the head belongs to its parent."""
     global _session, _head
+    if _session is not None and _session.listener is not None:
+        _session.listener.forget()
     _session = _head = None
     current.disown()
 

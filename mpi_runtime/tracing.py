@@ -7,7 +7,7 @@ import json
 import os
 from typing import Any
 
-from mpi_runtime import running
+from mpi_runtime.calls import running
 
 _FAILED_COLOUR = "terrible"
 """In the words of the trace format: red."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import actors, endings
+from mpi_runtime.scheduler import actor_calls, endings
+from mpi_runtime.scheduler.dispatch import settle
 from mpi_runtime.scheduler.effects import Cancel
-from mpi_runtime.scheduler.events import ACTOR, METHOD, TASK, Cancelled
+from mpi_runtime.scheduler.events import ACTOR, METHOD, TASK, CancelRequested
 from mpi_runtime.scheduler.ids import prefix_of
-from mpi_runtime.scheduler.placement import ask_for_the_rest, settle
+from mpi_runtime.scheduler.lifecycle import BLOCKED, ENDED, READY, SENT, STAGING
 from mpi_runtime.scheduler.queues import withdraw
+from mpi_runtime.scheduler.records import Task
 from mpi_runtime.scheduler.state import State
-from mpi_runtime.scheduler.tasks import BLOCKED, ENDED, READY, SENT, STAGING, Task
+from mpi_runtime.scheduler.stealing import ask_for_the_rest
 
 
-def cancel(state: State, event: Cancelled, now: int) -> None:
+def cancel(state: State, event: CancelRequested, now: int) -> None:
     """A client wants a call, and those that it has submitted, to end. Actors that it has created live on."""
     found = state.objects.get(event.id)
     pending = [found.task] if found is not None and found.task is not None else []
@@ -49,13 +51,12 @@ def cancel_one(state: State, task: Task, force: bool, now: int) -> None:
         return
     if task.state == STAGING:
         assert executor is not None
-        del executor.in_hand[task.id]
-        executor.load_us -= task.estimate_us
+        executor.drop(task.id)
         task.executor = None
     elif task.state == READY and task.function.spec.kind == TASK:
         withdraw(state, task)
     endings.cancelled(state, task)
     if task.function.spec.kind == METHOD and task.actor is not None:
-        actors.go_past(state, task.actor, task)
+        actor_calls.go_past(state, task.actor, task)
     elif executor is not None:
         settle(state, executor, now)

@@ -3,62 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from mpi_runtime.gpu.ledger import Inventory
+import msgspec
+
 from mpi_runtime.scheduler import (
-    actors,
-    calls,
+    actor_calls,
+    actor_lives,
+    arrivals,
+    backoff,
+    blocking,
     cancel,
-    devices,
+    deadline,
+    deaths,
+    dispatch,
     explain,
     groups,
     health,
+    items,
     names,
+    notes,
     objects,
-    recovery,
-    streams,
-    walltime,
+    refusals,
+    tasks,
 )
+from mpi_runtime.scheduler.dispatch import serve, settle
+from mpi_runtime.scheduler.effects import Effects
 from mpi_runtime.scheduler.events import (
     Blocked,
     Call,
-    Cancelled,
+    CancelRequested,
     ClientEvent,
     Consumed,
     Done,
-    ExecutorDied,
-    ExecutorStarted,
+    ErrorRead,
     Faulted,
-    Fetched,
-    GroupCreated,
-    GroupRemoved,
+    GroupRemovalRequested,
+    GroupRequested,
     Held,
-    Killed,
+    KillRequested,
     Left,
-    Named,
+    NamedActorRequested,
     Put,
     Query,
-    RankEvent,
-    RankJoined,
+    RefusedError,
     Released,
     Returned,
     Spec,
-    Subscribed,
-    TakenBack,
+    SubscriptionRequested,
     Titled,
     Unblocked,
     Yielded,
 )
 from mpi_runtime.scheduler.history import note_clock
+from mpi_runtime.scheduler.lifecycle import STARTED, advance
 from mpi_runtime.scheduler.limits import LONG_US, UNIT
-from mpi_runtime.scheduler.nodes import RUNNING, STARTING, Bundle, Executor, Node, Rank
-from mpi_runtime.scheduler.placement import look_for_stuck, serve, settle
-from mpi_runtime.scheduler.queues import Queue, mark_dirty, purge
+from mpi_runtime.scheduler.nodes import begin, join
+from mpi_runtime.scheduler.queues import mark_dirty, purge
+from mpi_runtime.scheduler.rank_events import (
+    ExecutorDied,
+    ExecutorStarted,
+    Fetched,
+    FrameRefused,
+    JobBegan,
+    RankEvent,
+    RankJoined,
+    TakenBack,
+)
+from mpi_runtime.scheduler.records import Bundle, Function, Node, Queue, Task
 from mpi_runtime.scheduler.reservations import look_after_node, look_after_reservation
-from mpi_runtime.scheduler.resources import Pool
-from mpi_runtime.scheduler.state import DRIVER, Client, Effects, State
-from mpi_runtime.scheduler.strategies import HOSTNAME, NODE_ID
-from mpi_runtime.scheduler.tasks import Function
+from mpi_runtime.scheduler.state import Client, State
+from mpi_runtime.scheduler.stealing import look_for_stuck
+
+
+class Described(NamedTuple):
+    """An executor as people know it; by default one that is gone."""
+
+    pid: int = 0
+    rank: int = -1
+    hostname: str = ""
+    title: str = ""
+    """What its actor calls itself, if its class says how."""
 
 
 class Scheduler:
@@ -74,75 +99,110 @@ class Scheduler:
             Spec: self._spec,
             Returned: self._returned,
             Put: self._put,
-            Subscribed: self._subscribed,
+            SubscriptionRequested: self._subscription_requested,
             Held: self._held,
             Blocked: self._blocked,
             Unblocked: self._unblocked,
-            Killed: self._killed,
+            KillRequested: self._kill_requested,
             Left: self._left,
             Titled: self._titled,
+            ErrorRead: self._error_read,
             Faulted: self._faulted,
             Yielded: self._yielded,
             Consumed: self._consumed,
-            Cancelled: self._cancelled,
-            Named: self._named,
+            CancelRequested: self._cancel_requested,
+            NamedActorRequested: self._named_actor_requested,
             Query: self._query,
-            GroupCreated: self._group_created,
-            GroupRemoved: self._group_removed,
+            GroupRequested: self._group_requested,
+            GroupRemovalRequested: self._group_removal_requested,
         }
 
-    def handle(self, client_number: int, events: Sequence[ClientEvent], now: int) -> None:
-        """A client said these, in this order. What a client says after its death is known is dropped."""
+    def handle(
+        self, client_number: int, events: Sequence[ClientEvent], now: int, ended_in_frame: int | None = None
+    ) -> None:
+        """A client said these, in this order. What a client says after its death is known is dropped.
+
+        An executor that says what it may not is killed. `ended_in_frame` is how many calls end in these events by the
+        books of its agent; None: nobody has counted.
+
+        Raises:
+            RefusedError: the driver says what it may not: what it says from then on cannot be believed.
+        """
         state = self.state
+        state.stories.now = now
         client = state.clients.get(client_number)
         if client is None:
             return
         executor = client.executor
+        if executor is not None and executor.refusal:
+            executor.refused_ends += ended_in_frame or 0
+            return
         ended: Done | Returned | None = None
-        for event in events:
-            kind = type(event)
-            if kind is Call:
-                calls.submit(state, client, event, now)  # type: ignore[arg-type]
-            elif kind is Done:
-                assert executor is not None
-                calls.done(state, executor, event)  # type: ignore[arg-type]
-                ended = event  # type: ignore[assignment]
-            elif kind is Released:
-                objects.on_released(state, client, event.ids)  # type: ignore[union-attr]
-            else:
-                if kind is Returned:
+        ends = 0
+        try:
+            for event in events:
+                kind = type(event)
+                if kind is Call:
+                    tasks.submit(state, client, event, now)  # type: ignore[arg-type]
+                elif kind is Done:
+                    tasks.done(state, executor, event)  # type: ignore[arg-type]
                     ended = event  # type: ignore[assignment]
-                self._handlers[kind](client, event, now)  # type: ignore[operator]
+                    ends += 1
+                elif kind is Released:
+                    objects.on_released(state, client, event.ids)  # type: ignore[union-attr]
+                else:
+                    refusals.check(state, client, event)
+                    self._handlers[kind](client, event, now)  # type: ignore[operator]
+                    if kind is Returned:
+                        ended = event  # type: ignore[assignment]
+                        ends += 1
+            if ended_in_frame is not None and ends != ended_in_frame:
+                raise RefusedError(f"{ends} call(s) end in it, and its header says {ended_in_frame}")
+        except RefusedError as error:
+            if executor is None:
+                raise
+            refusals.refuse(state, executor, str(error), max(0, (ended_in_frame or 0) - ends), now)
         if ended is not None:
             assert executor is not None
             note_clock(executor.rank.node, ended.start_us + ended.duration_us, now)
             if ended.duration_us > LONG_US and state.end_us is not None:
-                walltime.look_for_long(state)
+                deadline.look_for_long(state)
             settle(state, executor, now)
 
-    def handle_rank(self, event: RankEvent, now: int) -> None:
-        """A rank said this."""
+    def handle_rank(self, event: RankEvent | JobBegan, now: int) -> None:
+        """A rank said this, or the head that all ranks have joined.
+
+        Raises:
+            RefusedError: it cannot be, and nothing has come of it.
+        """
         state = self.state
+        refusals.check_rank(state, event)
+        state.stories.now = now
         if isinstance(event, RankJoined):
             join(state, event)
         elif isinstance(event, TakenBack):
-            recovery.taken_back(state, event, now)
+            blocking.taken_back(state, event, now)
+            dispatch.taken_back(state, event, now)
         elif isinstance(event, ExecutorDied):
-            recovery.executor_died(state, event, now)
+            deaths.executor_died(state, event, now)
         elif isinstance(event, ExecutorStarted):
             executor = state.executors.get(event.executor)
             if executor is not None:
                 executor.process.pid = event.pid
-                if executor.state == STARTING:
-                    executor.state = RUNNING
+                advance(state.stories, executor, STARTED)
         elif isinstance(event, Fetched):
-            recovery.fetched(state, event, now)
-        else:
-            raise NotImplementedError(f"{event}: the loss of a rank ends the job")
+            arrivals.fetched(state, event, now)
+        elif isinstance(event, JobBegan):
+            begin(state, event)
+        elif isinstance(event, FrameRefused):
+            refused = state.executors.get(event.executor)
+            if refused is not None:
+                refusals.refuse(state, refused, event.problem, event.ended, now)
 
     def decide(self, now: int) -> Effects:
         """Place what can be placed now, and return all effects since the last decision."""
         state = self.state
+        state.stories.now = now
         for subject in state.alarms.due(now):
             if isinstance(subject, Queue):
                 if subject.timed is not None:
@@ -152,22 +212,24 @@ class Scheduler:
                 look_after_node(state, subject, now)
             elif isinstance(subject, Bundle):
                 look_after_reservation(state, subject, now)
+            elif isinstance(subject, Task):
+                backoff.queue(state, subject)
             elif isinstance(subject, Function):
-                walltime.look_at_actors(state)
+                deadline.look_at_actors(state)
         while True:
             if state.withdrawn:
                 purge(state)
             elif state.woken:
                 woken, state.woken = state.woken, []
                 for task in woken:
-                    calls.arguments_ready(state, task)
+                    tasks.arguments_ready(state, task)
             elif state.unreferenced_actors:
                 unreferenced, state.unreferenced_actors = state.unreferenced_actors, []
                 for actor in unreferenced:
-                    actors.unreferenced(state, actor)
+                    actor_lives.unreferenced(state, actor)
             elif state.called:
                 while state.called:
-                    actors.pump(state, state.called.popitem()[0], now)
+                    actor_calls.pump(state, state.called.popitem()[0], now)
             elif state.dirty or (state.freed and (state.waiting or state.waiting_groups)):
                 self._serve(now)
             else:
@@ -186,24 +248,55 @@ class Scheduler:
         for queue in queues:
             if queue.ready and queue.ready[0].function.infeasible:  # as all are, or have been till now
                 health.fail_all(state, queue)
-            if queue.timed is None or not walltime.holds_back(state, queue, now):
+            if queue.timed is None or not deadline.holds_back(state, queue, now):
                 serve(state, queue, now)
+
+    def start_line(self) -> str:
+        """What the job has, in words."""
+        return notes.start(self.state)
+
+    def totals_line(self, took_us: int) -> str:
+        """What the job has done in this time, in words."""
+        return notes.totals(self.state, took_us)
 
     def deadline(self) -> int | None:
         """When `decide` wants to be called even if nothing has happened."""
         return self.state.alarms.next_us()
 
+    # Answers: what the caller needs for performing effects. They change nothing.
+
+    def rank_of(self, executor: int) -> int:
+        """The rank on which an executor is; -1: it is gone."""
+        found = self.state.executors.get(executor)
+        return found.rank.number if found is not None else -1
+
+    def describe_executor(self, executor: int) -> Described:
+        """An executor in words."""
+        found = self.state.executors.get(executor)
+        if found is None:
+            return Described()
+        title = found.actor.title if found.actor is not None else ""
+        return Described(found.pid, found.rank.number, found.rank.node.hostname, title)
+
+    def name_of(self, spec: int) -> str:
+        """The name of the function whose calls have this spec."""
+        return self.state.functions[spec].spec.name
+
+    def has_free_cpu(self, rank: int) -> bool:
+        """Whether a processor of the rank's node is free: no call uses it, or none ever will."""
+        found = self.state.ranks.get(rank)
+        return found is None or found.node.free.cpu >= UNIT or not found.node.hosts_executors
+
     def _spec(self, client: Client, event: Spec, now: int) -> None:
-        calls.register(self.state, event)
+        tasks.register(self.state, event)
 
     def _returned(self, client: Client, event: Returned, now: int) -> None:
-        assert client.executor is not None
-        calls.returned(self.state, client.executor, event)
+        tasks.returned(self.state, client.executor, event)
 
     def _put(self, client: Client, event: Put, now: int) -> None:
         objects.on_put(self.state, client, event)
 
-    def _subscribed(self, client: Client, event: Subscribed, now: int) -> None:
+    def _subscription_requested(self, client: Client, event: SubscriptionRequested, now: int) -> None:
         objects.on_subscribed(self.state, client, event.ids, event.fetch)
 
     def _held(self, client: Client, event: Held, now: int) -> None:
@@ -211,94 +304,61 @@ class Scheduler:
 
     def _blocked(self, client: Client, event: Blocked, now: int) -> None:
         if client.executor is not None:
-            client.executor.waits_for = event.ids
-            recovery.blocked(self.state, client.executor)
+            blocking.blocked(self.state, client.executor, event.ids)
 
     def _unblocked(self, client: Client, event: Unblocked, now: int) -> None:
         if client.executor is not None:
             client.executor.waits_for = []
-            recovery.unblocked(self.state, client.executor, now)
+            blocking.unblocked(self.state, client.executor, now)
 
-    def _killed(self, client: Client, event: Killed, now: int) -> None:
+    def _kill_requested(self, client: Client, event: KillRequested, now: int) -> None:
         actor = self.state.actors.get(event.actor)
         if actor is not None:
-            actors.kill(self.state, actor, event.no_restart)
+            actor_lives.kill(self.state, actor, event.no_restart)
 
-    def _cancelled(self, client: Client, event: Cancelled, now: int) -> None:
+    def _cancel_requested(self, client: Client, event: CancelRequested, now: int) -> None:
         cancel.cancel(self.state, event, now)
 
     def _yielded(self, client: Client, event: Yielded, now: int) -> None:
         assert client.executor is not None
         client.executor.progress_us = now
-        streams.yielded(self.state, client.executor, event)
+        items.yielded(self.state, client.executor, event)
 
     def _consumed(self, client: Client, event: Consumed, now: int) -> None:
-        streams.consumed(self.state, event)
+        items.consumed(self.state, event)
 
     def _left(self, client: Client, event: Left, now: int) -> None:
         actor = self.state.actors.get(event.actor)
         if actor is not None:
-            actors.end(self.state, actor, "ended itself with exit_actor() or sys.exit()", force=False)
+            actor_lives.end(self.state, actor, "ended itself with exit_actor() or sys.exit()", force=False)
 
     def _titled(self, client: Client, event: Titled, now: int) -> None:
         assert client.executor is not None
         if client.executor.actor is not None:
             client.executor.actor.title = client.executor.process.name = event.title
 
+    def _error_read(self, client: Client, event: ErrorRead, now: int) -> None:
+        objects.on_error_read(self.state, event.ids)
+
     def _faulted(self, client: Client, event: Faulted, now: int) -> None:
         assert client.executor is not None
         client.executor.fault = event
 
-    def _named(self, client: Client, event: Named, now: int) -> None:
+    def _named_actor_requested(self, client: Client, event: NamedActorRequested, now: int) -> None:
         if (event.namespace, event.name) not in self.state.names:
-            calls.submit(self.state, client, event.creation, now)
+            tasks.submit(self.state, client, event.creation, now)
             names.give(self.state, event)
         names.answer(self.state, client, event)
 
-    def _group_created(self, client: Client, event: GroupCreated, now: int) -> None:
+    def _group_requested(self, client: Client, event: GroupRequested, now: int) -> None:
         groups.create(self.state, client, event)
 
-    def _group_removed(self, client: Client, event: GroupRemoved, now: int) -> None:
+    def _group_removal_requested(self, client: Client, event: GroupRemovalRequested, now: int) -> None:
         groups.remove(self.state, event.id)
 
     def _query(self, client: Client, event: Query, now: int) -> None:
-        self.state.to_client(client.id, explain.answer(self.state, event, now))
-
-
-def join(state: State, event: RankJoined) -> None:
-    """A rank is ready: its resources go into the pool of its node. The driver belongs to the node of rank 0."""
-    node = state.nodes.get(event.host)
-    if node is None:
-        gpus = Inventory()
-        total, free = Pool(0, 0, {}, [], [], gpus), Pool(0, 0, {}, [], [], gpus)
-        node = Node(host=event.host, hostname=event.hostname, total=total, free=free)
-        node.labels = {NODE_ID: node.id, HOSTNAME: event.hostname}
-        state.nodes[event.host] = node
-    node.labels.update(event.labels)
-    rank = Rank(event.rank, node, bool(event.cpus or event.cpu > 0), cpus=event.cpus)
-    state.ranks[event.rank] = rank
-    node.ranks.append(rank)
-    node.arena = max(node.arena, event.arena)
-    before = node.total.cpu
-    node.cpus = sorted({*node.cpus, *event.cpus})
-    if event.cpu >= 0:
-        node.explicit_cpu = max(node.explicit_cpu, 0) + event.cpu
-    node.total.cpu = node.explicit_cpu if node.explicit_cpu >= 0 else len(node.cpus) * UNIT
-    node.free.cpu += node.total.cpu - before
-    for pool in (node.total, node.free):
-        pool.memory += event.memory
-        for name, units in event.custom.items():
-            pool.custom[name] = pool.custom.get(name, 0) + units
-    devices.join(state, node, rank, event)
-    if node.hosts_executors:
-        state.index.update(node)
-    if event.rank == 0:
-        state.wall_us = event.wall_us
-        state.end_us = event.end_us or None
-        state.add_client(DRIVER, node, None)
-    for group in state.waiting_groups.values():
-        groups.look_at_nodes(state, group)
-    state.freed = True
-
-
-__all__ = ["Client", "Executor", "Scheduler"]
+        try:
+            answer = explain.answer(self.state, event, now)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # what the question is about is itself msgpack
+            raise RefusedError(f"a question {event.what!r} about what cannot be read") from error
+        self.state.to_client(client.id, answer)

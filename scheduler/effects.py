@@ -4,7 +4,13 @@ Like events they are what goes over the wire. `Call` and `Spec` (in `events.py`)
 spec tells it a function, and a call tells it to run; what the call's arguments stand for has been sent before it.
 """
 
-from msgspec import Struct
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from mpi_runtime.scheduler.events import Id, Number
 
 
 class Ready(Struct, array_like=True, tag=60, gc=False):
@@ -66,6 +72,24 @@ class Demand(Struct, array_like=True, tag=67, gc=False):
     count: int
 
 
+CRASH, RESTARTED, REFUSED, UNHANDLED = "crash", "restart", "refused", "unhandled"
+GPU, QUARANTINE, LATE = "gpu", "quarantine", "late"
+"""What notes are about."""
+
+
+class Note(Struct, array_like=True, gc=False):
+    """The user is to be told this, in one line."""
+
+    level: int
+    """As in `logging`."""
+    event: str
+    """What it is about: CRASH or another of these."""
+    text: str
+    rank: int = 0
+    host: str = ""
+    """Of which rank it tells, and its host; empty: of the whole job."""
+
+
 ClientEffect = Ready | ReadyStored | ReadyError | ReadyFailed | ReadyElsewhere | Answer | Item | Demand
 
 
@@ -81,7 +105,6 @@ class StartExecutor(Struct, array_like=True, tag=80, gc=False):
     """How many threads numerical libraries should use."""
     cpus: list[int]
     """Processor numbers to run on; empty: those of the rank."""
-    rlimits: dict[str, int] = {}
     devices: list[str] = []
     """UUIDs of the devices, in the order of `gpus`."""
 
@@ -97,14 +120,14 @@ class TakeBack(Struct, array_like=True, tag=82, gc=False):
     """To a rank: take up to `count` unstarted calls back from an executor, the last sent first."""
 
     executor: int
-    count: int
+    count: Number
 
 
 class Cancel(Struct, array_like=True, tag=85, gc=False):
     """To a rank: have an executor give up a call that it was sent; `force`: kill it if it runs the call."""
 
     executor: int
-    id: bytes
+    id: Id
     force: bool
 
 
@@ -123,9 +146,21 @@ class Fetch(Struct, array_like=True, tag=84, gc=False):
     """To a rank: bring a copy of an object from another rank's arena into your own part."""
 
     id: bytes
-    rank: int
-    offset: int
-    size: int
+    rank: Number
+    offset: Number
+    size: Annotated[int, Meta(ge=1)]
 
 
 RankEffect = StartExecutor | StopExecutor | TakeBack | Cancel | Free | Fetch
+
+
+class Effects(Struct, gc=False):
+    """What is to be done. Effects for ranks come before messages for clients."""
+
+    ranks: dict[int, list[RankEffect]] = {}
+    clients: dict[int, list[object]] = {}
+    """For executors also the calls to run and the specs that they need."""
+    refusal: str = ""
+    """Why the job cannot begin, in words."""
+    notes: list[Note] = []
+    """What the user is to be told."""

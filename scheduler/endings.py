@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from mpi_runtime.gpu.device import NODE
+from mpi_runtime.scheduler import notes, objects
+from mpi_runtime.scheduler.events import CANCELLED_TEXT, Faulted, Value
+from mpi_runtime.scheduler.lifecycle import CANCEL, FAIL, FINISHED, Move, advance
+from mpi_runtime.scheduler.records import Task
+from mpi_runtime.scheduler.state import Failure, State
 
-from mpi_runtime.scheduler import objects
-from mpi_runtime.scheduler.events import CANCELLED_TEXT, Value
-from mpi_runtime.scheduler.tasks import CANCEL, FAIL, FINISHED, RETRY, Task, advance, return_ids
+REPORTED = {
+    *("WorkerCrashedError", "GpuExecutorDiedError", "OutOfMemoryError"),
+    *("InfeasibleResourceError", "ObjectLostError", "ObjectStoreFullError"),
+}
+"""Errors of the runtime that the user is told of if nobody reads them: nobody has asked for them, nor been told of
+their cause."""
 
-if TYPE_CHECKING:
-    from mpi_runtime.scheduler.state import State
 
-
-def fail(state: State, task: Task, code: str, message: str, table: dict[int, int] = FAIL) -> None:
+def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -> None:
     """The runtime gives the call an error; `code` names the class."""
-    advance(task, table)
+    advance(state.stories, task, move, code)
     data = message.encode()
-    for id in return_ids(task):
+    if code in REPORTED:
+        rank = task.executor.rank if task.executor is not None else None
+        failure = Failure(task.function.spec.name, f"{code}: {notes.first_line(message)}", rank)
+        objects.mark(state, task.return_ids(), failure)
+    for id in task.return_ids():
         found = state.objects[id]
         found.task = None
         if found.references > 1:
@@ -27,13 +36,10 @@ def fail(state: State, task: Task, code: str, message: str, table: dict[int, int
     state.failed += 1
 
 
-def again(state: State, task: Task, had_ended: bool = False) -> None:
-    """A call that was lost will be run once more, and is ready. It has one retry less, unless it `had_ended`."""
-    advance(task, RETRY)
+def spend_retry(state: State, task: Task, had_ended: bool = False) -> None:
+    """A call that was lost will be run once more. It has one retry less, unless it `had_ended`."""
     if not had_ended and task.retries > 0:
         task.retries -= 1
-    task.executor = None
-    task.call.attempt += 1
     state.retried += 1
 
 
@@ -43,6 +49,11 @@ def had_ended(task: Task, running: bytes) -> bool:
     It had ended, and its result was lost with the process. With `max_retries=0` it may not be run twice.
     """
     return task.id != running and task.function.spec.max_retries != 0
+
+
+def is_of_node(fault: Faulted | None) -> bool:
+    """Whether what ended an executor has nothing to do with its calls: CUDA does not start on its node."""
+    return fault is not None and fault.blame == NODE
 
 
 def cancelled(state: State, task: Task) -> None:
@@ -58,12 +69,14 @@ def forget_child(state: State, task: Task) -> None:
             parent.children.pop(task.id, None)
 
 
-def conclude(state: State, task: Task, values: list[Value], table: dict[int, int]) -> None:
-    """The call ends with these values: one for each return id, or one error for all."""
-    advance(task, table)
-    ids = return_ids(task)
+def conclude(state: State, task: Task, values: list[Value], move: Move, failure: Failure | None = None) -> None:
+    """The call ends with these values: one for each return id, or one error for all; then `failure` is what it is."""
+    advance(state.stories, task, move)
+    ids = task.return_ids()
     if len(values) != len(ids):
         values = shared(state, ids, values[0])
+    if failure is not None:
+        objects.mark(state, ids, failure)
     for id, value in zip(ids, values, strict=True):
         found = state.objects[id]
         found.task = None

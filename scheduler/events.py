@@ -1,15 +1,30 @@
-"""What the scheduler is told: records made by clients and rank processes, in the past tense.
+"""What clients tell the scheduler, and what calls are made of.
 
-They are also what goes over the wire (`mpi_runtime.transport.messages` adds what the scheduler does not see), so a
-frame is decoded straight into events. Ids of tasks and objects are 16 opaque bytes; a task's id is the id of its first
-return value. Clients are integers: 0 is the driver, an executor's client number is its executor number. Times are
-integer microseconds. Amounts of CPU and GPU are integers, 10 000 to one; memory is in bytes; custom resources
-are 10 000 to one. Payloads are opaque: nothing here looks inside them.
+Facts are named in the past tense (`Done`, `Released`), wishes as requests (`KillRequested`). They are also what goes
+over the wire (`mpi_runtime.transport.messages` adds what the scheduler does not see), so a frame is decoded straight
+into events. Ids of tasks and objects are 16 opaque bytes; a task's id is the id of its first return value. Clients are
+integers: 0 is the driver, an executor's client number is its executor number. Times are integer microseconds. Amounts
+of CPU and GPU are integers, 10 000 to one; memory is in bytes; custom resources are 10 000 to one. Payloads are opaque:
+nothing here looks inside them. What ranks tell is in `rank_events.py`.
+
+Bounds of numbers and lengths are part of the types: what does not keep them is not decoded. What else a frame may not
+say is in `refusals.py`.
 """
 
-from msgspec import Struct
+from __future__ import annotations
 
-from mpi_runtime.gpu.device import Device, Link
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
+Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Limit = Annotated[int, Meta(ge=-1, le=(1 << 63) - 1)]
+"""-1: there is none."""
+RETURNS_MAX = 1 << 20
+"""How many values a call may have."""
+
+DRIVER = 0
 
 TASK, ACTOR, METHOD = 0, 1, 2
 STREAMING, DYNAMIC = -1, -2
@@ -23,7 +38,7 @@ class Label(Struct, array_like=True, frozen=True, gc=False):
     """What one label of a node must be."""
 
     key: str
-    operator: int
+    operator: Annotated[int, Meta(ge=IN, le=ABSENT)]
     """IN, NOT_IN (a node without the label will do), EXISTS or ABSENT."""
     values: tuple[str, ...] = ()
 
@@ -39,7 +54,7 @@ class Where(Struct, array_like=True, frozen=True, gc=False):
     """With `node`: anywhere, if there is no such node or it is too small."""
     group: bytes = b""
     """In this placement group."""
-    bundle: int = -1
+    bundle: Limit = -1
     """With `group`: in this one of its bundles; -1: in any."""
     captures: bool = False
     """With `group`: calls that these calls make run in it too, unless they say where."""
@@ -52,87 +67,87 @@ class Where(Struct, array_like=True, frozen=True, gc=False):
 class Spec(Struct, array_like=True, tag=1, gc=False):
     """What all calls of one function or class with the same options have in common; sent once by each client."""
 
-    id: int
+    id: Number
     """Hash of the content, 63 bits."""
-    kind: int
+    kind: Annotated[int, Meta(ge=TASK, le=METHOD)]
     """TASK, ACTOR (creation) or METHOD."""
     name: str
     function: bytes
     """The pickled function or class; empty for METHOD, whose name says which."""
-    cpu: int = 0
-    gpu: int = 0
-    memory: int = 0
-    custom: dict[str, int] = {}
-    num_returns: int = 1
+    cpu: Number = 0
+    gpu: Number = 0
+    memory: Number = 0
+    custom: dict[str, Number] = {}
+    num_returns: Annotated[int, Meta(ge=DYNAMIC, le=RETURNS_MAX)] = 1
     """How many values; or STREAMING, or DYNAMIC."""
-    max_retries: int = 0
+    max_retries: Limit = 0
     """How often a call may be run again after its executor died; -1: without limit."""
     retry_exceptions: bool = False
     """Whether it may be run again too when it raised what it may be run again for."""
-    held_cpu: int = 0
+    held_cpu: Number = 0
     """For ACTOR: how much of `cpu` it keeps once it has been placed."""
     environment: dict[str, str] = {}
     """Variables set before the first user instruction."""
-    max_restarts: int = 0
+    max_restarts: Limit = 0
     """For ACTOR: how often it may be created again after its process died; -1: without limit."""
     retry_only: bytes = b""
     """For executors: the pickled classes of exceptions that it may be run again for; empty: all."""
-    concurrency: dict[str, int] = {}
+    concurrency: dict[str, Number] = {}
     """For ACTOR: how many calls of each concurrency group it takes at a time, "" being the default group. Empty: one
     call after the other."""
     is_async: bool = False
     """For ACTOR: whether its calls run in an asyncio loop, not in threads."""
     group: str = ""
     """For METHOD: its concurrency group."""
-    backpressure: int = 0
+    backpressure: Number = 0
     """With STREAMING: how many items may be yielded and not taken; 0: any number."""
     priority: int = 0
     """Calls with a higher one are started first."""
-    max_calls: int = 0
+    max_calls: Number = 0
     """For TASK: after so many calls of it the executor ends, and with it what they have left behind; 0: never."""
     out_of_order: bool = False
     """For ACTOR: a call whose arguments are there need not wait for earlier ones of the same caller."""
     where: Where | None = None
     """None: on any node."""
-    gpu_memory: int = 0
+    gpu_memory: Number = 0
     """Bytes of each of its GPUs, or without `gpu` of one."""
-    time_limit_us: int = 0
+    time_limit_us: Number = 0
     """For TASK and METHOD: not started if the job's time ends sooner than so long after; 0: nothing is said."""
 
 
 class Call(Struct, array_like=True, tag=2, gc=False):
     """One call was submitted. The same record starts it on its executor."""
 
-    id: bytes
-    spec: int
+    id: Id
+    spec: Number
     payload: bytes
     """Pickled arguments; empty when there are none."""
-    arguments: list[bytes] = []
+    arguments: list[Id] = []
     """Objects whose values stand in for slots of the arguments."""
-    holds: list[bytes] = []
+    holds: list[Id] = []
     """References inside the arguments: kept alive until the call ends."""
-    actor: bytes = b""
+    actor: Annotated[bytes, Meta(max_length=16)] = b""
     """For METHOD: the id of the actor's creation call."""
-    attempt: int = 0
+    attempt: Annotated[int, Meta(ge=0, lt=1 << 32)] = 0
     """How many times it was run before. A client says so of a call that another task has tried to make."""
 
 
 class Done(Struct, array_like=True, tag=3, gc=False):
     """A call ended with one small value that holds no references: the frequent case."""
 
-    id: bytes
+    id: Id
     data: bytes
-    duration_us: int
-    start_us: int = 0
+    duration_us: Number
+    start_us: Number = 0
     """When it began, by the monotonic clock of its host."""
 
 
 class Stored(Struct, array_like=True, gc=False):
     """Where a large value lies: an extent of the arena of a rank's host."""
 
-    rank: int
-    offset: int
-    size: int
+    rank: Number
+    offset: Number
+    size: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
 
 
 class Value(Struct, array_like=True, gc=False):
@@ -140,7 +155,7 @@ class Value(Struct, array_like=True, gc=False):
 
     data: bytes
     stored: Stored | None = None
-    holds: list[bytes] = []
+    holds: list[Id] = []
     is_error: bool = False
     """Whether the data is a pickled exception."""
 
@@ -148,58 +163,70 @@ class Value(Struct, array_like=True, gc=False):
 class Returned(Struct, array_like=True, tag=4, gc=False):
     """A call ended with its values, one for each of `num_returns`, or with the same error for each."""
 
-    id: bytes
-    values: list[Value]
-    duration_us: int
+    id: Id
+    values: Annotated[list[Value], Meta(min_length=1)]
+    duration_us: Number
     raised: bool = False
     """Whether user code raised."""
     may_retry: bool = True
     """Whether it raised what it may be run again for."""
-    start_us: int = 0
+    start_us: Number = 0
     """As of `Done`."""
+    said: str = ""
+    """The error in one line, where the user is to be told if nobody reads it."""
+
+
+class ErrorRead(Struct, array_like=True, tag=27, gc=False):
+    """A client has raised these errors where somebody had asked for the values, or passes them on as its own."""
+
+    ids: list[bytes]
 
 
 class Put(Struct, array_like=True, tag=5, gc=False):
     """A client made an object of its own."""
 
-    id: bytes
+    id: Id
     value: Value
 
 
-class Subscribed(Struct, array_like=True, tag=6, gc=False):
+class SubscriptionRequested(Struct, array_like=True, tag=6, gc=False):
     """A client wants to be told when objects are ready, and, with `fetch`, to have them within its reach."""
 
-    ids: list[bytes]
+    ids: list[Id]
     fetch: bool = True
 
 
 class Released(Struct, array_like=True, tag=7, gc=False):
     """The last reference to each of these is gone from the client's process."""
 
-    ids: list[bytes]
+    ids: list[Id]
 
 
 class Held(Struct, array_like=True, tag=8, gc=False):
     """The client's process now has references that it did not make itself."""
 
-    ids: list[bytes]
+    ids: list[Id]
+
+
+BLOCKED_IDS_MAX = 20
+"""How many objects a call names that waits for some."""
 
 
 class Blocked(Struct, array_like=True, tag=9, gc=False):
     """The client's task waits for objects and uses no CPU meanwhile."""
 
-    ids: list[bytes]
-    """Some of what it waits for, for explanations."""
+    ids: list[Id]
+    """What it waits for, or the first BLOCKED_IDS_MAX of that; empty: what that is cannot be said."""
 
 
 class Unblocked(Struct, array_like=True, tag=10, gc=False):
     """The client's task goes on."""
 
 
-class Killed(Struct, array_like=True, tag=11, gc=False):
+class KillRequested(Struct, array_like=True, tag=11, gc=False):
     """A client asked that an actor be killed."""
 
-    actor: bytes
+    actor: Id
     no_restart: bool = True
 
 
@@ -207,10 +234,10 @@ CANCELLED_TEXT = "{} was cancelled by cancel()."
 """What is said of a call: by the scheduler if it did not run, else by its executor."""
 
 
-class Cancelled(Struct, array_like=True, tag=15, gc=False):
+class CancelRequested(Struct, array_like=True, tag=15, gc=False):
     """A client wants the call that makes an object not to run, or not to run on."""
 
-    id: bytes
+    id: Id
     force: bool
     """Kill the process of a task that runs."""
     recursive: bool
@@ -220,10 +247,10 @@ class Cancelled(Struct, array_like=True, tag=15, gc=False):
 class Yielded(Struct, array_like=True, tag=16, gc=False):
     """A call with STREAMING has yielded a value."""
 
-    call: bytes
-    index: int
+    call: Id
+    index: Annotated[int, Meta(ge=0, lt=1 << 62)]
     """From 0 on, in each attempt."""
-    id: bytes
+    id: Id
     """The object that it is to be."""
     value: Value
 
@@ -231,14 +258,14 @@ class Yielded(Struct, array_like=True, tag=16, gc=False):
 class Consumed(Struct, array_like=True, tag=17, gc=False):
     """The client of a call with STREAMING and backpressure has taken so many items."""
 
-    call: bytes
-    count: int
+    call: Id
+    count: Annotated[int, Meta(ge=0, le=1 << 62)]
 
 
 class Left(Struct, array_like=True, tag=14, gc=False):
     """An actor ends itself: its process runs no further call."""
 
-    actor: bytes
+    actor: Id
 
 
 class Titled(Struct, array_like=True, tag=24, gc=False):
@@ -254,8 +281,8 @@ class Faulted(Struct, array_like=True, tag=25, gc=False):
     """Of the function that it ran."""
     fault: str
     """As CUDA calls it."""
-    by_program: bool
-    """Whether a mistake in a program does it too."""
+    blame: str
+    """Who may be the cause: see `gpu/device.py`."""
     is_fresh: bool
     """Whether no call had ended well in this process before."""
     text: str
@@ -265,15 +292,15 @@ class Faulted(Struct, array_like=True, tag=25, gc=False):
 class Query(Struct, array_like=True, tag=12, gc=False):
     """A client asks about the state: `what` names one of the functions of `explain.py`."""
 
-    request: int
+    request: Number
     what: str
     id: bytes = b""
 
 
-class Named(Struct, array_like=True, tag=13, gc=False):
+class NamedActorRequested(Struct, array_like=True, tag=13, gc=False):
     """A client wants to create an actor with a name. It is told who has the name then: this one, or the one before."""
 
-    request: int
+    request: Number
     namespace: str
     name: str
     handle: bytes
@@ -286,17 +313,17 @@ class Named(Struct, array_like=True, tag=13, gc=False):
 class BundleSpec(Struct, array_like=True, gc=False):
     """What one bundle of a placement group reserves on one node. The fields mean what they mean in `Spec`."""
 
-    cpu: int = 0
-    gpu: int = 0
-    memory: int = 0
-    custom: dict[str, int] = {}
+    cpu: Number = 0
+    gpu: Number = 0
+    memory: Number = 0
+    custom: dict[str, Number] = {}
 
 
-class GroupCreated(Struct, array_like=True, tag=18, gc=False):
+class GroupRequested(Struct, array_like=True, tag=18, gc=False):
     """A client asks for a placement group: an object of this id gets its value when all bundles are reserved."""
 
-    id: bytes
-    bundles: list[BundleSpec]
+    id: Id
+    bundles: Annotated[list[BundleSpec], Meta(min_length=1)]
     strategy: str
     """One of STRATEGIES."""
     data: bytes
@@ -304,118 +331,41 @@ class GroupCreated(Struct, array_like=True, tag=18, gc=False):
     namespace: str = ""
     name: str = ""
     """Empty: it has none, and nobody waits for an answer."""
-    request: int = 0
+    request: Number = 0
     """With a name: the answer to this says whether the name was free. If it was not, there is no such group."""
 
 
-class GroupRemoved(Struct, array_like=True, tag=19, gc=False):
+class GroupRemovalRequested(Struct, array_like=True, tag=19, gc=False):
     """A client asks that a placement group, and all that runs in it, be ended."""
 
-    id: bytes
+    id: Id
 
 
 ClientEvent = (
-    GroupCreated
-    | GroupRemoved
-    | Named
+    GroupRequested
+    | GroupRemovalRequested
+    | NamedActorRequested
     | Yielded
     | Consumed
-    | Cancelled
+    | CancelRequested
     | Left
     | Titled
+    | ErrorRead
     | Faulted
     | Spec
     | Call
     | Done
     | Returned
     | Put
-    | Subscribed
+    | SubscriptionRequested
     | Released
     | Held
     | Blocked
     | Unblocked
-    | Killed
+    | KillRequested
     | Query
 )
 
 
-class RankJoined(Struct, array_like=True, tag=40, gc=False):
-    """A rank is ready and says what it may use."""
-
-    rank: int
-    host: int
-    """The lowest rank of the same host."""
-    hostname: str
-    cpus: list[int]
-    """Processor numbers that it may use."""
-    cpu: int
-    """CPU units that it adds to the node: ranks of one host that may use the same processors add them once."""
-    gpu: int
-    """GPU units that it was told to believe in: nothing was found. Together with `devices` for one host it is void."""
-    memory: int
-    custom: dict[str, int]
-    arena: int
-    """Capacity of the host's arena in bytes."""
-    pid: int = 0
-    labels: dict[str, str] = {}
-    """Of its node."""
-    wall_us: int = 0
-    """The time since 1970 less the monotonic clock of its host."""
-    devices: list[Device] = []
-    """GPUs that it can use. Ranks of one host may name the same."""
-    links: list[Link] = []
-    """How they are connected."""
-    gpu_problems: list[str] = []
-    """What is wrong with GPUs of this host, in words."""
-    gpu_error: str = ""
-    """Why it could not find out whether there are GPUs, in words."""
-    gpu_limit: str = ""
-    """What leaves it fewer than were stated and are there, in words."""
-    end_us: int = 0
-    """Of rank 0: when the job's time ends, by its monotonic clock; 0: nobody says."""
-
-
-class TakenBack(Struct, array_like=True, tag=41, gc=False):
-    """Calls that an executor had not started are in the scheduler's hands again."""
-
-    executor: int
-    ids: list[bytes]
-
-
-class ExecutorDied(Struct, array_like=True, tag=42, gc=False):
-    """An executor's process is known to be gone."""
-
-    executor: int
-    running: bytes
-    """The call that it was running, or empty."""
-    unstarted: list[bytes]
-    cause: str
-    """In words: which signal or exit code."""
-    out_of_memory: bool = False
-    extents: list[int] = []
-    """Arena offsets that were given to it and not yet freed: those that no object has are freed."""
-
-
-class Fetched(Struct, array_like=True, tag=43, gc=False):
-    """A copy of an object has arrived in the arena of a rank; offset -1: it could not be had."""
-
-    rank: int
-    id: bytes
-    offset: int
-    reason: str = ""
-
-
-class ExecutorStarted(Struct, array_like=True, tag=44, gc=False):
-    """An executor has been forked."""
-
-    executor: int
-    pid: int
-
-
-class RankLost(Struct, array_like=True, tag=45, gc=False):
-    """A rank is known to be gone, and all that ran on it."""
-
-    rank: int
-
-
-RankEvent = RankJoined | TakenBack | ExecutorDied | Fetched | ExecutorStarted | RankLost
+class RefusedError(Exception):
+    """An event that its sender may not send. It has changed nothing; what came before it in its frame has."""

@@ -7,15 +7,14 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.scheduler import actors, devices, history, listing, objects, strategies, tasks, walltime
+from mpi_runtime.scheduler import actor_calls, backoff, constraints, deadline, gpu_pool, history, lifecycle, listing
 from mpi_runtime.scheduler.effects import Answer
 from mpi_runtime.scheduler.events import Query, Where
-from mpi_runtime.scheduler.groups import Group
 from mpi_runtime.scheduler.limits import EXPLAINED_MAX, UNIT
-from mpi_runtime.scheduler.nodes import Bundle, Source, node_of
+from mpi_runtime.scheduler.records import Bundle, Task, node_of
 from mpi_runtime.scheduler.resources import Pool, amount
-from mpi_runtime.scheduler.state import State
-from mpi_runtime.scheduler.tasks import Task
+from mpi_runtime.scheduler.sources import Source
+from mpi_runtime.scheduler.state import Group, State
 
 
 def answer(state: State, query: Query, now: int) -> Answer:
@@ -32,12 +31,12 @@ def answer(state: State, query: Query, now: int) -> Answer:
 def _resources(pools: list[Pool]) -> dict[str, float]:
     total: dict[str, float] = {}
     for pool in pools:
-        named = {"CPU": pool.cpu, "GPU": devices.in_use(pool, pool.devices), **pool.custom}
+        named = {"CPU": pool.cpu, "GPU": gpu_pool.in_use(pool, pool.devices), **pool.custom}
         for name, units in named.items():
             total[name] = total.get(name, 0) + units
-        for name, units in devices.types_out(pool).items():
+        for name, units in gpu_pool.types_out(pool).items():
             total[name] -= units
-        gpu_memory = devices.in_use(pool, pool.device_memory)
+        gpu_memory = gpu_pool.in_use(pool, pool.device_memory)
         for name, amount_of in (("memory", pool.memory), ("gpu_memory", gpu_memory)):
             total[name] = total.get(name, 0) + amount_of * UNIT
     return {name: units / UNIT for name, units in total.items() if units > 0}
@@ -68,12 +67,17 @@ def nodes(state: State, id: bytes) -> list[dict[str, Any]]:
             "Labels": node.labels,
             "ranks": [rank.number for rank in node.ranks],
             "cpus": node.cpus,
-            "gpus": devices.table(node),
+            "gpus": gpu_pool.table(node),
             "gpu_problems": node.gpu_problems,
             "executors": sum(len(rank.executors) for rank in node.ranks),
         }
         for node in listing.chosen(state.nodes, listing.number(id))
     ]
+
+
+def node_of_rank(state: State, id: bytes) -> str:
+    """The id of the node on which the rank with this number is."""
+    return state.ranks[int.from_bytes(id, "big")].node.id
 
 
 def named_actor(state: State, key: bytes) -> list[bytes] | None:
@@ -142,6 +146,7 @@ def statistics(state: State, _: bytes) -> dict[str, int]:
         "failed": state.failed,
         "retried": state.retried,
         "restarted": state.restarted,
+        "abandoned": state.totals.abandoned,
         "objects": len(state.objects),
         "actors": len(state.actors),
         "placement_groups": len(state.groups),
@@ -152,7 +157,12 @@ def statistics(state: State, _: bytes) -> dict[str, int]:
 
 
 def explain(state: State, id: bytes, now: int) -> dict[str, str]:
-    """Why the call that makes this object has not ended."""
+    """Why the call that makes this object has not ended, and what has happened to both that does not happen to all."""
+    story = state.stories.of(id)
+    return {**_explain(state, id, now), **({"story": story} if story else {})}
+
+
+def _explain(state: State, id: bytes, now: int) -> dict[str, str]:
     found = state.objects.get(id)
     if found is None:
         return {"state": "unknown", "why": "No such object: it was freed, or never existed."}
@@ -161,14 +171,18 @@ def explain(state: State, id: bytes, now: int) -> dict[str, str]:
         name = f"placement group {id.hex()}"
         return {"state": "pending", "name": name, "why": _why_group(state, state.waiting_groups[id])}
     if task is None:
-        return {"state": objects.STATE_NAMES[found.state], "why": "The value is there."}
-    return {"state": tasks.STATE_NAMES[task.state], "name": task.function.spec.name, "why": _why(state, task, now)}
+        return {"state": lifecycle.OBJECT_STATE_NAMES[found.state], "why": "The value is there."}
+    return {
+        "state": lifecycle.TASK_STATE_NAMES[task.state],
+        "name": task.function.spec.name,
+        "why": _why(state, task, now),
+    }
 
 
 def _why(state: State, task: Task, now: int) -> str:
     executor = task.executor
-    if task.state == tasks.WAITING:
-        missing = [id.hex() for id in task.call.arguments if state.objects[id].state == objects.PENDING]
+    if task.state == lifecycle.WAITING:
+        missing = [id.hex() for id in task.call.arguments if state.objects[id].state in lifecycle.UNSEALED]
         more = f" and {len(missing) - EXPLAINED_MAX} more" if len(missing) > EXPLAINED_MAX else ""
         group = state.waiting_groups.get(task.function.where.group) if task.function.where is not None else None
         if group is not None:
@@ -177,9 +191,9 @@ def _why(state: State, task: Task, now: int) -> str:
     if executor is not None:
         rank = executor.rank
         where = f"executor {executor.id} (pid {executor.pid}) on rank {rank.number} of {rank.node.hostname}"
-        if task.state == tasks.BLOCKED:
+        if task.state == lifecycle.BLOCKED:
             return f"It runs in {where} and waits for {', '.join(id.hex() for id in executor.waits_for)}."
-        if task.state == tasks.STAGING:
+        if task.state == lifecycle.STAGING:
             return f"{task.missing} argument(s) are on their way to {where}."
         running = executor.running()
         if running is task:
@@ -188,14 +202,15 @@ def _why(state: State, task: Task, now: int) -> str:
     if task.function.is_method:
         assert task.actor is not None
         if task.actor.executor is None:
-            return "Its actor is being created."
-        first = task.actor.callers[actors.line_of(task.actor, task)][0]
-        is_timed = first.state == tasks.READY and actors.is_timed(task.actor, first.function)
-        late = walltime.why_not(state, first.function, now) if is_timed else ""
+            later = backoff.why(state, task.actor.creation, now)
+            return f"Its actor is being created.{later and ' '}{later}"
+        first = task.actor.callers[actor_calls.line_of(task.actor, task)][0]
+        is_timed = first.state == lifecycle.READY and actor_calls.is_timed(task.actor, first.function)
+        late = deadline.why_not(state, first.function, now) if is_timed else ""
         if late and first is not task:
             return f"It comes after a call of {first.function.spec.name} by the same caller. Of that: {late}"
         return late or "Its actor is busy with earlier calls."
-    late = walltime.why_not(state, task.function, now)
+    late = backoff.why(state, task, now) or deadline.why_not(state, task.function, now)
     if late:
         return late
     return f"It needs {task.function.request}{_place(task.function.where)}. {_free(state, task.function.where)}."
@@ -207,13 +222,13 @@ def _place(where: Where | None) -> str:
     if where.group:
         which = "any bundle" if where.bundle < 0 else f"bundle {where.bundle}"
         return f" in {which} of placement group {where.group.hex()}"
-    wanted = " and ".join(strategies.words(label) for label in where.labels)
+    wanted = " and ".join(constraints.words(label) for label in where.labels)
     return f" on a node with {wanted}" if wanted else ""
 
 
 def _free(state: State, where: Where | None = None) -> str:
     """What is free of the nodes or bundles that count."""
-    found = list(strategies.sources(state, where)) if where is not None else list(state.nodes.values())
+    found = list(constraints.sources(state, where)) if where is not None else list(state.nodes.values())
     free = [
         f"{_source_name(source)}: {amount(source.free.cpu)} CPU, {_free_gpus(source)}"
         + (" (kept for a larger request)" if source.reserved_for is not None else "")
@@ -225,7 +240,7 @@ def _free(state: State, where: Where | None = None) -> str:
 
 def _free_gpus(source: Source) -> str:
     out = len(source.total.inventory.out) if source.total.inventory is not None else 0
-    units = devices.in_use(source.free, source.free.devices)
+    units = gpu_pool.in_use(source.free, source.free.devices)
     return f"{amount(units)} GPU free" + f" ({out} quarantined)" * bool(out)
 
 
@@ -238,6 +253,7 @@ QUERIES: dict[str, Callable[[State, bytes], Any]] = {
     "cluster_resources": cluster_resources,
     "available_resources": available_resources,
     "nodes": nodes,
+    "node_of_rank": node_of_rank,
     "named_actor": named_actor,
     "named_actors": named_actors,
     "group": group,

@@ -14,53 +14,23 @@ The end of a group, in steps:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
-from msgspec import field
 
-from mpi_runtime.scheduler import actors, calls, endings, objects, packing
+from mpi_runtime.scheduler import actor_lives, endings, objects, packing, tasks
+from mpi_runtime.scheduler.constraints import able, reachable, why_removed
 from mpi_runtime.scheduler.effects import Answer, StopExecutor
-from mpi_runtime.scheduler.events import BundleSpec, GroupCreated, Value
-from mpi_runtime.scheduler.nodes import NOTHING, STOPPING, Bundle, Claimant, Executor
-from mpi_runtime.scheduler.placement import leave
+from mpi_runtime.scheduler.events import GroupRequested, Value
+from mpi_runtime.scheduler.lifecycle import ENDED, STOP, UNSEALED, advance
+from mpi_runtime.scheduler.records import Bundle, Executor
 from mpi_runtime.scheduler.reservations import claim, end_reservation
-from mpi_runtime.scheduler.resources import Request, copy_of, give_back, pool_of, request_of, take
-from mpi_runtime.scheduler.strategies import able, reachable, why_removed
-from mpi_runtime.scheduler.tasks import ENDED, Task
-
-if TYPE_CHECKING:
-    from mpi_runtime.scheduler.state import Client, State
+from mpi_runtime.scheduler.resources import copy_of, give_back, pool_of, request_of, take
+from mpi_runtime.scheduler.state import Client, Group, Object, State
 
 REMOVED = "PlacementGroupRemovedError"
 CAUSE = "ended because its placement group was removed"
 
 
-class Group(Claimant, kw_only=True, eq=False, gc=False):
-    """One placement group that has not been removed."""
-
-    id: bytes
-    requests: list[Request]
-    """Of its bundles."""
-    strategy: str
-    data: bytes
-    """The value of its object."""
-    order: int
-    """How many calls had been submitted when it was created."""
-    name: tuple[str, str] | None
-    """Namespace and name, if it has them."""
-    specs: list[BundleSpec]
-    bundles: list[Bundle] = field(default_factory=list)
-    """Empty until it is placed."""
-    is_feasible: bool = True
-    """Whether an arrangement was found for the case that nothing else ran at all. If not it is not tried."""
-
-    def position(self) -> int:
-        """When it was created, while it waits."""
-        return NOTHING if self.bundles else self.order
-
-
-def create(state: State, client: Client, event: GroupCreated) -> None:
+def create(state: State, client: Client, event: GroupRequested) -> None:
     """A client asks for a group. It holds the object, and so does the group."""
     name = (event.namespace, event.name) if event.name else None
     if name is not None:
@@ -81,7 +51,7 @@ def create(state: State, client: Client, event: GroupCreated) -> None:
     )
     look_at_nodes(state, group)
     state.groups[event.id] = state.waiting_groups[event.id] = group
-    state.objects[event.id] = objects.Object(event.id, client.id, 2)
+    state.objects[event.id] = Object(event.id, client.id, 2)
     client.held[event.id] = None
     state.freed = True  # it is tried with the next decision
 
@@ -103,13 +73,13 @@ def find_spots(state: State, group: Group) -> packing.Spots | None:
     """Where the bundles of a group can be reserved now."""
     if not group.is_feasible or any(state.index.find(request, group) is None for request in group.requests):
         return None  # most often so, and cheap to see
-    free = {node.host: node.free for node in able(state) if node.reserved_for in (None, group)}
+    free = {node.number: node.free for node in able(state) if node.reserved_for in (None, group)}
     return packing.arrange(group.requests, group.strategy, free)
 
 
 def look_at_nodes(state: State, group: Group) -> None:
     """Learn whether the nodes that there are could ever hold the group."""
-    owned = {node.host: node.total for node in able(state)}
+    owned = {node.number: node.total for node in able(state)}
     group.is_feasible = packing.arrange(group.requests, group.strategy, owned) is not None
 
 
@@ -117,10 +87,10 @@ def reserve(state: State, group: Group, now: int) -> None:
     """Calls could take for ever what comes free one by one: keep all nodes that the group needs for it, for a time."""
     if group.reserved or now < group.no_reservation_until_us:
         return
-    pools = {node.host: reachable(node) for node in able(state) if node.reserved_for is None}
+    pools = {node.number: reachable(node) for node in able(state) if node.reserved_for is None}
     spots = packing.arrange(group.requests, group.strategy, pools)
     if spots is not None:
-        claim(state, group, [state.nodes[host] for host in dict.fromkeys(host for _, host in spots)], now)
+        claim(state, group, [state.nodes[number] for number in dict.fromkeys(number for _, number in spots)], now)
 
 
 def place(state: State, group: Group, spots: packing.Spots) -> None:
@@ -128,8 +98,8 @@ def place(state: State, group: Group, spots: packing.Spots) -> None:
     del state.waiting_groups[group.id]
     end_reservation(state, group)
     placed: dict[int, Bundle] = {}
-    for index, host in spots:
-        node = state.nodes[host]
+    for index, number in spots:
+        node = state.nodes[number]
         grant = take(group.requests[index], node.free)
         total = pool_of(grant, node.total)
         bundle = Bundle(total=total, free=copy_of(total), group=group.id, index=index, node=node, grant=grant)
@@ -153,7 +123,7 @@ def remove(state: State, id: bytes) -> None:
     if group.name is not None:
         del state.group_names[group.name]
     found = state.objects[id]
-    if found.state == objects.PENDING:
+    if found.state in UNSEALED:
         objects.fail(state, found, REMOVED, f"Placement group {id.hex()} was removed before it was placed.".encode())
     objects.release(state, id)
     fail_all(state, id)
@@ -185,7 +155,7 @@ def fail_all(state: State, id: bytes) -> None:
     ]
     for task in here:
         if task.state not in ENDED and task.executor is None:
-            calls.fail(state, task, REMOVED, why_removed(state, task.function))
+            tasks.fail(state, task, REMOVED, why_removed(state, task.function))
 
 
 def end_actors(state: State, id: bytes) -> None:
@@ -193,19 +163,17 @@ def end_actors(state: State, id: bytes) -> None:
     for actor in list(state.actors.values()):
         where = actor.creation.function.where
         if where is not None and where.group == id:
-            actors.end(state, actor, CAUSE, force=True)
+            actor_lives.end(state, actor, CAUSE, force=True)
 
 
 def stop(state: State, bundle: Bundle, executor: Executor) -> None:
     """Step 3 for tasks."""
-    tasks: list[Task] = list(executor.in_hand.values())
-    executor.in_hand.clear()
-    executor.load_us = 0
+    tasks = executor.drop_all()
     if executor.queue is not None:
-        leave(executor.queue, executor)
+        executor.queue.forget(executor)
         executor.queue = None
-    executor.state = STOPPING
     executor.expected_death = CAUSE
+    advance(state.stories, executor, STOP, CAUSE)
     state.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
     for task in tasks:
         executor.kept += [id for id in (*task.call.arguments, *task.call.holds) if objects.hold(state, id)]

@@ -9,35 +9,41 @@ context as a broken device does, so the two are told apart by what comes next:
    calls clears it.
 3. When the next process on a suspect fails at once too, the device is quarantined: nobody is given it any more. Only if
    a program can cause both errors, and it was the same function both times, is it the function that is blamed.
+
+Two kinds of failure say nothing against a device. One that others use up is given after all others, and never
+quarantined for that. Where the driver of a node does not start, whatever the device and the call, the whole node gives
+its GPUs to nobody any more: each call would fail there at once, and so draw the next. The call is not charged for it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from mpi_runtime.scheduler import calls, devices, groups
-from mpi_runtime.scheduler.queues import Queue, mark_dirty
+from mpi_runtime.gpu.device import BUSY, NOBODY, NODE, PROGRAM
+from mpi_runtime.scheduler import gpu_pool, groups, notes, tasks
+from mpi_runtime.scheduler.effects import QUARANTINE
+from mpi_runtime.scheduler.events import Faulted
+from mpi_runtime.scheduler.queues import mark_dirty
+from mpi_runtime.scheduler.records import Executor, Node, Queue
 from mpi_runtime.scheduler.reservations import stop_idle
+from mpi_runtime.scheduler.state import State
 
-if TYPE_CHECKING:
-    from mpi_runtime.scheduler.events import Faulted
-    from mpi_runtime.scheduler.nodes import Executor, Node
-    from mpi_runtime.scheduler.state import State
+USED_UP = "\0"
+"""Of a suspect, in the place of what it ran: others used it up. No function is called so."""
+_WHY = {BUSY: "others use it up", NODE: "CUDA does not start there"}
 
 
 def cause(executor: Executor, fault: Faulted) -> str:
     """Why an executor has ended, in words: one line, and the traceback."""
     gpus = ", ".join(named(executor.rank.node, id) for id in executor.key.devices)
-    return (
-        f"ended because CUDA answered {fault.fault} in {fault.name} on {gpus}: its context was dead for good"
-        f"\n{fault.text}"
-    )
+    why = _WHY.get(fault.blame, "its context was dead for good")
+    return f"ended because CUDA answered {fault.fault} in {fault.name} on {gpus}: {why}\n{fault.text}"
 
 
 def named(node: Node, id: int) -> str:
     """A device in words."""
-    return f"GPU {id} ({devices.uuids(node, [id])[0]})"
+    return f"GPU {id} ({gpu_pool.uuids(node, [id])[0]})"
 
 
 def blame(state: State, executor: Executor, fault: Faulted) -> None:
@@ -45,30 +51,49 @@ def blame(state: State, executor: Executor, fault: Faulted) -> None:
     node = executor.rank.node
     inventory = node.total.inventory
     assert inventory is not None
-    reason = fault.name if fault.by_program else ""
+    if fault.blame == NODE:
+        lose_all(state, node, fault)
+    if fault.blame in (NODE, NOBODY):
+        return
+    reason = fault.name if fault.blame == PROGRAM else ""
     for id in executor.key.devices:
         if id in inventory.out:
+            continue
+        if fault.blame == BUSY:
+            inventory.suspects.setdefault(id, USED_UP)
             continue
         known = inventory.suspects.pop(id, None)
         if not fault.is_fresh:
             continue
-        if known is None or known == reason != "":
+        if known in (None, USED_UP) or known == reason != "":
             inventory.suspects[id] = reason
         else:
-            quarantine(state, node, id, f"{fault.fault} in {fault.name}")
+            why = f"two fresh executors failed, the last with {fault.fault} in {fault.name}"
+            count = len(inventory.devices)
+            rest = f"{count - len(inventory.out) - 1} of {count} remain"
+            quarantine(state, node, [id], why, f"{named(node, id)} quarantined: {why}; {rest}")
 
 
-def quarantine(state: State, node: Node, id: int, last: str) -> None:
-    """Give a device to nobody any more."""
+def lose_all(state: State, node: Node, fault: Faulted) -> None:
+    """CUDA does not start on a node: none of its devices is given to anybody, which is said once."""
     inventory = node.total.inventory
     assert inventory is not None
-    inventory.out[id] = f"two fresh executors failed, the last with {last}"
-    count = len(inventory.devices)
-    text = f"{named(node, id)} quarantined: {inventory.out[id]}; {count - len(inventory.out)} of {count} remain"
+    left = [id for id in range(len(inventory.devices)) if id not in inventory.out]
+    why = f"CUDA does not start on this node: {fault.fault}"
+    if left:
+        node.gpu_error = f"CUDA does not start: {fault.fault}"
+        quarantine(state, node, left, why, f"{why}. None of its {len(left)} GPU(s) is used any more")
+
+
+def quarantine(state: State, node: Node, ids: Sequence[int], why: str, text: str) -> None:
+    """Give devices to nobody any more, and say so."""
+    inventory = node.total.inventory
+    assert inventory is not None
+    inventory.out.update(dict.fromkeys(ids, why))
     node.gpu_problems.append(text)
-    state.effects.notes.append(f"host {node.hostname}: {text}.")
-    for executor in [one for group in node.idle.values() for one in group.values()]:
-        if id in executor.key.devices:
+    notes.tell(state, notes.WARNING, QUARANTINE, f"host {node.hostname}: {text}.", node.ranks[0])
+    for executor in node.all_idle():
+        if set(ids).intersection(executor.key.devices):
             stop_idle(state, executor)
     for group in state.waiting_groups.values():
         groups.look_at_nodes(state, group)
@@ -79,7 +104,7 @@ def find_hopeless(state: State) -> None:
     """Learn which functions need more GPUs than there are now: their calls fail as they come to be served."""
     for function in state.functions.values():
         if function.request.needs_device and not function.infeasible and not function.is_method:
-            function.infeasible = calls.why_infeasible(state, function)
+            function.infeasible = tasks.why_infeasible(state, function)
     for queue in state.queues.values():
         if queue.ready and queue.ready[0].function.infeasible:
             mark_dirty(state, queue)
@@ -87,6 +112,6 @@ def find_hopeless(state: State) -> None:
 
 def fail_all(state: State, queue: Queue) -> None:
     """No node can serve the calls of a queue any more: what was queued before fails as if it were made now."""
-    tasks, queue.ready = queue.ready, deque()
-    for task in tasks:
-        calls.fail(state, task, "InfeasibleResourceError", task.function.infeasible)
+    hopeless, queue.ready = queue.ready, deque()
+    for task in hopeless:
+        tasks.fail(state, task, "InfeasibleResourceError", task.function.infeasible)

@@ -10,41 +10,20 @@ call ended. The least that was ever seen is off by no more than the fastest of t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from msgspec import Struct
+from typing import Any
 
 from mpi_runtime.scheduler.listing import KINDS
-from mpi_runtime.scheduler.nodes import Node, Process
-from mpi_runtime.scheduler.tasks import Function
-
-if TYPE_CHECKING:
-    from mpi_runtime.scheduler.nodes import Executor
-    from mpi_runtime.scheduler.state import State
-    from mpi_runtime.scheduler.tasks import Task
+from mpi_runtime.scheduler.records import Executor, Node, Task
+from mpi_runtime.scheduler.state import Run, State
 
 RETURNED, RAISED, DIED = range(3)
 OUTCOMES = ("", "raised", "its process died")
 
 
-class Run(Struct, eq=False, gc=False):
-    """One attempt of one call, which has ended."""
-
-    id: bytes
-    function: Function
-    process: Process
-    attempt: int
-    submitted_us: int
-    """By the head's clock."""
-    start_us: int
-    """By the clock of its host; of DIED by the head's, and not exactly."""
-    duration_us: int
-    outcome: int
-
-
 def record(state: State, executor: Executor, task: Task, start_us: int, duration_us: int, outcome: int) -> None:
     """An attempt of a call has ended."""
     state.ran += 1
+    state.totals.busy_us += duration_us
     state.history.append(
         Run(
             task.call.id,
@@ -95,7 +74,7 @@ def _entry(run: Run, head: Node | None) -> tuple[Any, ...]:
         run.attempt,
         process.actor.hex() or None,
         (process.executor, process.pid, process.name, process.rank),
-        (node.host, node.hostname),
+        (node.number, node.hostname),
         (run.submitted_us, start_us, run.duration_us),
         OUTCOMES[run.outcome],
     )

@@ -3,6 +3,8 @@
 Not by `hashlib`, which loads OpenSSL: a tenth of the time that a process takes to start.
 """
 
+from __future__ import annotations
+
 from _blake2 import blake2b
 
 ID_BYTES = 16

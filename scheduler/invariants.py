@@ -7,31 +7,39 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mpi_runtime.scheduler import devices
-from mpi_runtime.scheduler.actors import (
-    ALIVE,
-    CREATING,
-    DEAD,
-    RESTARTING,
-    begins_at_once,
-    is_timed,
-    out_of_order,
-    room_for,
-)
+from mpi_runtime.scheduler import gpu_pool
+from mpi_runtime.scheduler.actor_calls import begins_at_once, is_timed, out_of_order, room_for
+from mpi_runtime.scheduler.constraints import allows, has_room, sources
 from mpi_runtime.scheduler.events import STRICT_PACK, STRICT_SPREAD
 from mpi_runtime.scheduler.groups import find_spots
+from mpi_runtime.scheduler.invariants_objects import (
+    check_extents,
+    check_fetches,
+    check_object,
+    check_references,
+    check_task,
+    tasks_under_way,
+)
+from mpi_runtime.scheduler.lifecycle import (
+    ALIVE,
+    BLOCKED,
+    CREATING,
+    DEAD,
+    LOST,
+    PENDING,
+    READY,
+    RESTARTING,
+    SENT,
+    STAGING,
+    STOPPING,
+    WAITING,
+)
 from mpi_runtime.scheduler.limits import DEPTH_MAX
-from mpi_runtime.scheduler.nodes import NOTHING, STOPPING, Bundle, Executor, Node, Source, node_of
-from mpi_runtime.scheduler.objects import ERROR, INLINE, PENDING, RUNTIME_ERROR, STORED, Object
-from mpi_runtime.scheduler.queues import Queue
+from mpi_runtime.scheduler.records import Bundle, Executor, Node, Queue, Task, node_of
+from mpi_runtime.scheduler.require import holds
 from mpi_runtime.scheduler.resources import Grant, Pool, pool_of, request_of
+from mpi_runtime.scheduler.sources import NOTHING, Source
 from mpi_runtime.scheduler.state import State
-from mpi_runtime.scheduler.strategies import allows, has_room, sources
-from mpi_runtime.scheduler.tasks import BLOCKED, READY, SENT, STAGING, WAITING, Task
-
-
-class BrokenInvariantError(AssertionError):
-    """The state contradicts itself: a bug of the runtime. Please report it with the text."""
 
 
 def check(state: State) -> None:
@@ -56,6 +64,7 @@ def check(state: State) -> None:
         check_object(state, found)
     for task in live.values():
         check_task(state, task)
+        holds(task.state != LOST or task in state.alarms, f"call {task.id.hex()} is lost, and nobody runs it again")
         in_queues = int(task.state == READY and not task.function.is_method)
         holds(queued[task.id] == in_queues, f"call {task.id.hex()} is queued {queued[task.id]} times")
     holds(queued.keys() <= live.keys(), "a call that has ended is queued")
@@ -65,12 +74,6 @@ def check(state: State) -> None:
     check_groups(state)
     check_actors(state, live)
     check_fetches(state)
-
-
-def holds(condition: object, message: str) -> None:
-    """Raise unless the condition is true."""
-    if not condition:
-        raise BrokenInvariantError(message)
 
 
 def check_names(state: State) -> None:
@@ -85,31 +88,22 @@ def check_names(state: State) -> None:
             holds(known is not None and known.actor == actor.id, f"actor {actor.id.hex()} has a name of another")
 
 
-def tasks_under_way(state: State) -> dict[bytes, Task]:
-    """Every call that has not ended: exactly those that will give objects their values."""
-    live: dict[bytes, Task] = {}
-    for found in state.objects.values():
-        if found.task is not None:
-            known = live.setdefault(found.task.id, found.task)
-            holds(known is found.task, f"two calls are named {found.task.id.hex()}")
-    return live
-
-
 def check_node(state: State, node: Node) -> None:
     """Its grants and bundles add up; what is said about it in other places is true."""
-    name = f"node {node.host}"
-    bundles = [(bundle.grant, False) for bundle in node.bundles]
+    name = f"node {node.number}"
+    bundles = [(bundle.grant, 0) for bundle in node.bundles]
     check_source(node, name, bundles + grants_of(node, node))
     for bundle in node.bundles:
         check_bundle(state, bundle)
     for key, group in node.idle.items():
+        holds(group, f"{name} remembers a kind of executors of which none idles")
         for executor in group.values():
             holds(executor.key == key and executor.rank.node is node, f"executor {executor.id} idles elsewhere")
-            is_out = devices.is_out(node, key.devices)
+            is_out = gpu_pool.is_out(node, key.devices)
             holds(not is_out, f"executor {executor.id} idles with a GPU that is quarantined")
             holds(executor.grant is None, f"executor {executor.id} idles with a grant")
     free = node.free
-    places = state.index._places.get(node.host)
+    places = state.index._places.get(node.number)
     if places is not None:
         expected = {"CPU": free.cpu, **free.custom, **({"GPU": sum(free.devices)} if free.devices else {})}
         holds(places == expected, f"{name}: the index says {places}, free is {expected}")
@@ -133,21 +127,21 @@ def check_bundle(state: State, bundle: Bundle) -> None:
         )
 
 
-def grants_of(source: Source, node: Node) -> list[tuple[Grant, bool]]:
-    """The grants that executors have of a source, and whether their CPU is lent. What actors hold is right, too."""
+def grants_of(source: Source, node: Node) -> list[tuple[Grant, int]]:
+    """The grants that executors have of a source, and how much CPU is lent. What actors hold is right, too."""
     executors = [one for rank in node.ranks for one in rank.executors.values() if one.source is source]
     actors = [one for one in executors if one.grant is not None and one.is_reduced]
     actor_cpu = sum(one.grant.cpu for one in actors if one.grant is not None)
-    holds(source.actor_cpu == actor_cpu, f"actors hold {actor_cpu} CPU units of {node.host}, not {source.actor_cpu}")
-    return [(one.grant, one.blocked) for one in executors if one.grant is not None]
+    holds(source.actor_cpu == actor_cpu, f"actors hold {actor_cpu} CPU units of {node.number}, not {source.actor_cpu}")
+    return [(one.grant, one.lendable_cpu() * one.blocked) for one in executors if one.grant is not None]
 
 
-def check_source(source: Source, name: str, grants: list[tuple[Grant, bool]]) -> None:
+def check_source(source: Source, name: str, grants: list[tuple[Grant, int]]) -> None:
     """Free and granted add up to the total, for every resource; blocked calls have lent their CPU."""
     free, total = source.free, source.total
     granted = Pool(0, 0, dict.fromkeys(total.custom, 0), [0] * len(total.devices), [0] * len(total.devices))
-    for grant, is_lent in grants:
-        granted.cpu += 0 if is_lent else grant.cpu
+    for grant, lent in grants:
+        granted.cpu += grant.cpu - lent
         granted.memory += grant.memory
         for resource, units in grant.custom:
             granted.custom[resource] += units
@@ -183,9 +177,9 @@ def check_groups(state: State) -> None:
         holds(len(group.bundles) == (len(group.requests) if is_placed else 0), f"{name}: some bundles are placed")
         for bundle in group.bundles:
             holds(any(one is bundle for one in bundle.node.bundles), f"{name}: a bundle lies on no node")
-        hosts = {bundle.node.host for bundle in group.bundles}
-        holds(group.strategy != STRICT_PACK or len(hosts) <= 1, f"{name} lies on nodes {hosts}")
-        holds(group.strategy != STRICT_SPREAD or len(hosts) == len(group.bundles), f"{name} lies on nodes {hosts}")
+        numbers = {bundle.node.number for bundle in group.bundles}
+        holds(group.strategy != STRICT_PACK or len(numbers) <= 1, f"{name} lies on nodes {numbers}")
+        holds(group.strategy != STRICT_SPREAD or len(numbers) == len(group.bundles), f"{name} lies on nodes {numbers}")
         holds(all(one.reserved_for is group for one in group.reserved), f"{name} has a reservation that no node knows")
         holds(is_placed or find_spots(state, group) is None, f"{name} waits although there is room")
         holds(group.name is None or state.group_names.get(group.name) == id, f"{name} has a name of another")
@@ -263,92 +257,9 @@ def check_queue(state: State, queue: Queue) -> None:
         holds(not queue.is_late or not queue.reserved, "something is kept for calls that are not started any more")
         is_seen = queue in state.alarms or queue.is_late or not queue.ready
         holds(is_seen, "nobody will see that calls cannot finish in time any more")
-    if queue.ready and not queue.is_late and not queue.executors and not devices.still_awaited(state, queue):
+    if queue.ready and not queue.is_late and not queue.executors and not gpu_pool.still_awaited(state, queue):
         waits = any(has_room(source, queue) for source in sources(state, queue.where))
         holds(not waits, f"{len(queue.ready)} call(s) wait for {queue.request} although a node or bundle has room")
-
-
-def check_object(state: State, found: Object) -> None:
-    """A pending object has a call that makes it; a sealed one has what its state says, and nobody waits for it."""
-    name = f"object {found.id.hex()}"
-    holds(found.references > 0, f"{name} has no references")
-    if found.state == PENDING:
-        maker = found.task is not None or found.actor is not None or found.id in state.waiting_groups
-        holds(maker, f"{name} is pending and nothing will make it")
-        return
-    holds(found.task is None, f"{name} has a value, and still a call")
-    holds(not found.subscribers and not found.waiters, f"{name} has a value, and somebody waits for it")
-    holds((found.copies is not None) == (found.state == STORED), f"{name} is stored nowhere, or somewhere for nothing")
-    if found.state == RUNTIME_ERROR:
-        holds(found.code, f"{name} failed without a code")
-    elif found.state in (INLINE, ERROR):
-        holds(not found.code, f"{name} has a value and a code")
-
-
-def check_task(state: State, task: Task) -> None:
-    """A call is where its state says, and waits for as many arguments as it thinks."""
-    name = f"call {task.id.hex()}"
-    holds((task.executor is not None) == (task.state in (STAGING, SENT, BLOCKED)), f"{name}: state and executor differ")
-    if task.executor is not None:
-        holds(task.executor.in_hand.get(task.id) is task, f"{name} is not in the hand of its executor")
-    if task.state == WAITING:
-        missing = [id for id in task.call.arguments if state.objects[id].state == PENDING]
-        if task.function.where is not None and task.function.where.group in state.waiting_groups:
-            missing.append(task.function.where.group)
-        holds(task.missing == len(missing) > 0, f"{name} waits for {task.missing} arguments of {len(missing)} pending")
-        for id in missing:
-            waiters = state.objects[id].waiters or []
-            holds(any(waiter is task for waiter in waiters), f"{name} waits for an object that does not know")
-    if task.state == STAGING:
-        assert task.executor is not None
-        host = task.executor.rank.node.host
-        for id in task.call.arguments:
-            copies = state.objects[id].copies
-            if copies is not None and host not in copies:
-                waiting = state.fetching.get((id, host), [])
-                known = any(not isinstance(one, int) and one[0] is task for one in waiting)
-                holds(known, f"{name} waits for a copy that nobody fetches")
-
-
-def check_references(state: State, live: dict[bytes, Task]) -> None:
-    """Every count is the number of holders: processes, calls that make or need it, values around it, fetches."""
-    counts: Counter[bytes] = Counter()
-    for client in state.clients.values():
-        counts.update(client.held.keys())
-    for found in state.objects.values():
-        counts.update(found.holds or ())
-        if found.task is not None:
-            counts[found.id] += 1
-    for task in live.values():
-        counts.update(task.call.arguments)
-        counts.update(task.call.holds)
-        if task.call.actor:
-            counts[task.call.actor] += 1
-    for id, _ in state.fetching:
-        counts[id] += 1
-    for executor in state.executors.values():
-        counts.update(executor.kept)
-    for actor in state.actors.values():
-        counts.update(actor.kept)
-        if actor.name and state.names[actor.name].detached:
-            counts[actor.id] += 1
-    counts.update(state.groups.keys())
-    for found in state.objects.values():
-        expected = counts[found.id]
-        holds(found.references == expected, f"object {found.id.hex()} counts {found.references}, {expected} hold it")
-
-
-def check_extents(state: State) -> None:
-    """Extents and the copies of objects are the same; nothing of them is about to be freed."""
-    places = {(copy.rank, copy.offset) for found in state.objects.values() for copy in (found.copies or {}).values()}
-    holds(places == state.extents.keys(), "extents and copies differ")
-    for (rank, offset), id in state.extents.items():
-        copies = state.objects[id].copies or {}
-        holds(any((one.rank, one.offset) == (rank, offset) for one in copies.values()), "an extent of another object")
-    holds(not state.frees, "extents are to be freed after a decision")
-    for found in state.objects.values():
-        for host, copy in (found.copies or {}).items():
-            holds(state.ranks[copy.rank].node.host == host, f"object {found.id.hex()} is on another host than said")
 
 
 def check_actors(state: State, live: dict[bytes, Task]) -> None:
@@ -385,17 +296,3 @@ def check_actors(state: State, live: dict[bytes, Task]) -> None:
                 first = queue[0].function
                 is_late = is_timed(actor, first) and first.spec.name in state.told
                 holds(not may_send or is_late or group in waited_for, f"{name}: a call that could be sent is not")
-
-
-def check_fetches(state: State) -> None:
-    """What is fetched exists, is stored, and is not there yet."""
-    for (id, host), waiting in state.fetching.items():
-        found = state.objects.get(id)
-        holds(found is not None and found.copies, f"object {id.hex()} is fetched and stored nowhere")
-        assert found is not None
-        assert found.copies is not None
-        holds(host not in found.copies, f"object {id.hex()} is fetched to host {host}, where it is")
-        holds(waiting, f"object {id.hex()} is fetched for nobody")
-
-
-__all__ = ["BrokenInvariantError", "check"]

@@ -1,5 +1,7 @@
 """Every limit and threshold of the scheduler, with its unit and the reason for its value."""
 
+from __future__ import annotations
+
 from typing import Final
 
 from mpi_runtime.gpu import ledger
@@ -43,6 +45,16 @@ RESERVATION_US_MAX: Final = 10_000_000
 DEPTH_MAX: Final = 255
 """Nesting of calls that is told apart: deeper calls are served first; beyond this all count alike."""
 
+AT_ONCE_US: Final = 1_000_000
+"""A process that dies so soon after it was given what it runs did not get to work: a start takes some 10 ms, and its
+imports a part of a second."""
+
+BACKOFF_US: Final = 100_000
+"""How long a call waits whose process has died at once twice in a row; then twice as long each time."""
+
+BACKOFF_US_MAX: Final = 5_000_000
+"""The longest such wait: what has been mended meanwhile is noticed soon, and a fork in so long costs nothing."""
+
 LONG_US: Final = 10_000_000
 """Calls of functions that take longer are not started when the job's time ends before they can: of shorter ones little
 is lost, and they are stopped at the end at worst."""
@@ -50,8 +62,22 @@ is lost, and they are stopped at the end at worst."""
 HISTORY_CALLS_MAX: Final = 100_000
 """Calls that have ended and are remembered for `timeline()`: as many as Ray remembers; about 30 MB in the head."""
 
+TOLD_SINGLY_MAX: Final = 5
+"""How often the user is told singly that calls of one function have crashed, and the like."""
+
+STORIES_MAX: Final = 10_000
+"""Things whose unusual moves are remembered for explanations and errors; some 5 MB in the head at most."""
+
+STORY_MOVES_MAX: Final = 8
+"""Moves of one thing that are remembered; the same move in a row counts once."""
+
+STORY_CAUSE_CHARS_MAX: Final = 300
+"""Of the first line of a cause."""
+
 EXPLAINED_MAX: Final = 20
 """Entries of a list in an explanation."""
 
 assert 0 < STEAL_WORTH_US <= LOCAL_QUEUE_US <= FORK_WORTH_US, "a fork must be worth more than a move between executors"
 assert LOCAL_QUEUE_CALLS_MAX < 2**16 - 2, "the count in a channel's header has 16 bits"
+REFUSALS_TELL_US = 1_000_000
+"""How often the user is told of executors that have sent what they may not."""

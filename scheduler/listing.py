@@ -6,21 +6,15 @@ Each takes an id: empty for all, or that of the one to be told of, which costs n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from mpi_runtime.scheduler import actors as actor_states
-from mpi_runtime.scheduler import objects as object_states
+from mpi_runtime.scheduler import lifecycle
 from mpi_runtime.scheduler.events import ACTOR, METHOD, TASK
+from mpi_runtime.scheduler.lifecycle import BLOCKED, EXECUTOR_STATE_NAMES, LOST, READY, SENT, STAGING, WAITING
 from mpi_runtime.scheduler.limits import UNIT
-from mpi_runtime.scheduler.nodes import EXECUTOR_STATE_NAMES
-from mpi_runtime.scheduler.resources import Request
-from mpi_runtime.scheduler.tasks import BLOCKED, LOST, READY, SENT, STAGING, WAITING
-
-if TYPE_CHECKING:
-    from mpi_runtime.scheduler.nodes import Executor
-    from mpi_runtime.scheduler.resources import Grant
-    from mpi_runtime.scheduler.state import State
-    from mpi_runtime.scheduler.tasks import Task
+from mpi_runtime.scheduler.records import Executor, Task
+from mpi_runtime.scheduler.resources import Grant, Request
+from mpi_runtime.scheduler.state import State
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -31,8 +25,8 @@ WAITS = {
 }  # fmt: skip
 """Ray's words for the states of calls that do not run."""
 LIVES = {
-    actor_states.CREATING: "PENDING_CREATION", actor_states.ALIVE: "ALIVE", actor_states.RESTARTING: "RESTARTING",
-    actor_states.ENDING: "DEAD", actor_states.DEAD: "DEAD",
+    lifecycle.CREATING: "PENDING_CREATION", lifecycle.ALIVE: "ALIVE", lifecycle.RESTARTING: "RESTARTING",
+    lifecycle.ENDING: "DEAD", lifecycle.DEAD: "DEAD",
 }  # fmt: skip
 
 
@@ -68,7 +62,7 @@ def _task(task: Task) -> dict[str, Any]:
         "actor_id": task.actor.id.hex() if task.actor is not None else None,
         "node_id": executor.rank.node.id if executor is not None else None,
         "worker_id": f"{executor.id:032x}" if executor is not None else None,
-        "worker_pid": executor.pid if executor is not None else None,
+        "worker_pid": (executor.pid or None) if executor is not None else None,
         "required_resources": required(task.function.request),
     }
 
@@ -111,7 +105,7 @@ def actors(state: State, id: bytes) -> list[dict[str, Any]]:
             "repr_name": actor.title,
             "ray_namespace": actor.name[0] if actor.name is not None else "",
             "node_id": actor.executor.rank.node.id if actor.executor is not None else None,
-            "pid": actor.executor.pid if actor.executor is not None else None,
+            "pid": (actor.executor.pid or None) if actor.executor is not None else None,
             "num_restarts": actor.restarts,
             "death_cause": actor.cause or None,
             "pending_calls": sum(len(queue) for queue in actor.callers.values()),
@@ -125,9 +119,9 @@ def objects(state: State, id: bytes) -> list[dict[str, Any]]:
     return [
         {
             "object_id": found.id.hex(),
-            "state": object_states.STATE_NAMES[found.state],
+            "state": lifecycle.OBJECT_STATE_NAMES[found.state],
             "object_size": next((place.size for place in (found.copies or {}).values()), len(found.data)),
-            "node_ids": [state.nodes[host].id for host in found.copies or ()],
+            "node_ids": [state.nodes[number].id for number in found.copies or ()],
             "reference_count": found.references,
         }
         for found in chosen(state.objects, id)
@@ -144,7 +138,7 @@ def _worker(executor: Executor) -> dict[str, Any]:
     running = executor.running()
     return {
         "worker_id": f"{executor.id:032x}",
-        "pid": executor.pid,
+        "pid": executor.pid or None,
         "state": EXECUTOR_STATE_NAMES[executor.state],
         "rank": executor.rank.number,
         "node_id": executor.rank.node.id,

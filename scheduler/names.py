@@ -6,32 +6,17 @@ creates its actor. The other hears of that one, and what it calls comes after th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
-from msgspec import Struct
 
 from mpi_runtime.scheduler import objects
 from mpi_runtime.scheduler.effects import Answer
-from mpi_runtime.scheduler.tasks import ENDED
-
-if TYPE_CHECKING:
-    from mpi_runtime.scheduler.actors import Actor
-    from mpi_runtime.scheduler.events import Named
-    from mpi_runtime.scheduler.state import Client, State
+from mpi_runtime.scheduler.events import NamedActorRequested
+from mpi_runtime.scheduler.lifecycle import ENDED
+from mpi_runtime.scheduler.records import Actor
+from mpi_runtime.scheduler.state import Client, Name, State
 
 
-class Name(Struct, eq=False, gc=False):
-    """One name that is taken."""
-
-    actor: bytes
-    handle: bytes
-    """What a handle is made of, for those who look the name up; opaque."""
-    detached: bool
-    """Whether the actor lives until it is killed or the job ends, whoever has handles."""
-
-
-def give(state: State, event: Named) -> None:
+def give(state: State, event: NamedActorRequested) -> None:
     """The creation was submitted: the actor has the name, unless it could not be created."""
     actor = state.actors.get(event.creation.id)
     if actor is None or actor.creation.state in ENDED:
@@ -42,7 +27,7 @@ def give(state: State, event: Named) -> None:
         objects.hold(state, actor.id)
 
 
-def answer(state: State, client: Client, event: Named) -> None:
+def answer(state: State, client: Client, event: NamedActorRequested) -> None:
     """Tell a client who has the name that it wanted. An actor that could not be created has none: its calls fail."""
     found = state.names.get((event.namespace, event.name))
     who = (found.actor, found.handle) if found is not None else (event.creation.id, event.handle)

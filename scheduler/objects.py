@@ -7,10 +7,7 @@ produce it, and by an object whose value has it inside. At zero the object goes,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
-
-from msgspec import Struct
-
+from mpi_runtime.scheduler import notes
 from mpi_runtime.scheduler.effects import (
     ClientEffect,
     Fetch,
@@ -20,48 +17,27 @@ from mpi_runtime.scheduler.effects import (
     ReadyFailed,
     ReadyStored,
 )
-from mpi_runtime.scheduler.events import Fetched, Put, Stored, Value
+from mpi_runtime.scheduler.events import Put, Stored, Value
+from mpi_runtime.scheduler.lifecycle import (
+    ERROR,
+    FIND,
+    GONE,
+    INLINE,
+    LOSE_VALUE,
+    RAISE,
+    REFUSE,
+    RUNTIME_ERROR,
+    STORE,
+    STORED,
+    UNSEALED,
+    VALUE,
+    advance,
+    so_far,
+)
 from mpi_runtime.scheduler.limits import PUSH_BYTES_MAX
-
-if TYPE_CHECKING:
-    from mpi_runtime.scheduler.actors import Actor
-    from mpi_runtime.scheduler.nodes import Executor
-    from mpi_runtime.scheduler.state import Client, State
-    from mpi_runtime.scheduler.tasks import Task
-
-Waiter: TypeAlias = "int | tuple[Task, Executor]"
-"""Who waits for a copy: a client, or a call that is to run on an executor there."""
-
-PENDING, INLINE, STORED, ERROR, RUNTIME_ERROR = range(5)
-STATE_NAMES = ("pending", "inline", "stored", "error", "failed")
-
-
-class Object(Struct, eq=False, gc=False):
-    """One object of the global store."""
-
-    id: bytes
-    owner: int
-    """The client that submitted the call or put the value: it is told without asking."""
-    references: int
-    state: int = PENDING
-    data: bytes = b""
-    """INLINE: the value. ERROR: the pickled exception. RUNTIME_ERROR: the message."""
-    code: str = ""
-    """RUNTIME_ERROR: the class of the error."""
-    copies: dict[int, Stored] | None = None
-    """STORED: where on each node; the first is the primary copy."""
-    is_error: bool = False
-    """STORED: whether it is a pickled exception."""
-    holds: list[bytes] | None = None
-    """References inside the value."""
-    subscribers: list[tuple[int, bool]] | None = None
-    """PENDING: clients to be told, and whether they want the value."""
-    waiters: list[Task] | None = None
-    """PENDING: calls that have it as an argument."""
-    task: Task | None = None
-    """The call that produces it, until it ends."""
-    actor: Actor | None = None
-    """The actor whose handle count this is."""
+from mpi_runtime.scheduler.rank_events import Fetched
+from mpi_runtime.scheduler.records import Executor, Task
+from mpi_runtime.scheduler.state import Client, Failure, Object, State, Waiter
 
 
 def hold(state: State, id: bytes) -> bool:
@@ -82,18 +58,53 @@ def release(state: State, id: bytes) -> None:
             continue
         found.references -= 1
         assert found.references >= 0, f"object {found.id.hex()} was released more often than held"
+        if found.actor is not None:
+            if found.references <= 1:  # the last may be that of its creation
+                state.unreferenced_actors.append(found.actor)
+            continue
         if found.references:
             continue
-        if found.actor is not None:
-            state.unreferenced_actors.append(found.actor)
-            continue
         del state.objects[found.id]
+        if found.failure is not None:
+            forget_failure(state, found)
         if found.copies is not None:
             for copy in found.copies.values():
                 if state.extents[copy.rank, copy.offset] == found.id:
                     free_extent(state, copy)
         if found.holds:
             pending.extend(found.holds)
+
+
+def mark(state: State, ids: list[bytes], failure: Failure) -> None:
+    """These objects are about to get the error of a failure."""
+    failure.objects = len(ids)
+    for id in ids:
+        state.objects[id].failure = failure
+
+
+def pass_on(found: Object) -> Failure | None:
+    """An error becomes that of a further call: it counts as read, and what is returned stands for it there."""
+    if found.failure is None:
+        return None
+    found.failure.is_read = True
+    return Failure(found.failure.name, found.failure.text, found.failure.rank)
+
+
+def forget_failure(state: State, found: Object) -> None:
+    """An object is gone. If it was the last of an error that nobody has read, the user is told."""
+    failure, found.failure = found.failure, None
+    if failure is not None:
+        failure.objects -= 1
+        if not failure.objects and not failure.is_read:
+            notes.unhandled(state, failure)
+
+
+def on_error_read(state: State, ids: list[bytes]) -> None:
+    """A process has raised these errors where somebody had asked for the values."""
+    for id in ids:
+        found = state.objects.get(id)
+        if found is not None and found.failure is not None:
+            found.failure.is_read = True
 
 
 def free_extent(state: State, place: Stored) -> None:
@@ -104,15 +115,14 @@ def free_extent(state: State, place: Stored) -> None:
 
 def set_value(state: State, found: Object, value: Value) -> None:
     """A pending object gets its value or the error of user code, and those who wait are told."""
-    assert found.state == PENDING, f"object {found.id.hex()} is sealed twice"
     if value.stored is not None:
         place = value.stored
-        found.state = STORED
+        advance(state.stories, found, STORE)
         found.is_error = value.is_error
-        found.copies = {state.ranks[place.rank].node.host: place}
+        found.copies = {state.ranks[place.rank].node.number: place}
         state.extents.setdefault((place.rank, place.offset), found.id)
     else:
-        found.state = ERROR if value.is_error else INLINE
+        advance(state.stories, found, RAISE if value.is_error else VALUE)
         found.data = value.data
     if value.holds:
         found.holds = [id for id in value.holds if hold(state, id)]
@@ -121,8 +131,7 @@ def set_value(state: State, found: Object, value: Value) -> None:
 
 def fail(state: State, found: Object, code: str, message: bytes) -> None:
     """A pending object gets an error of the runtime instead of a value."""
-    assert found.state == PENDING, f"object {found.id.hex()} is sealed twice"
-    found.state = RUNTIME_ERROR
+    advance(state.stories, found, REFUSE)
     found.code = code
     found.data = message
     announce(state, found)
@@ -149,30 +158,31 @@ def announce(state: State, found: Object) -> None:
 
 def push(state: State, found: Object, client: Client) -> None:
     """Tell a client that did not ask: with the value if that is small or on its host."""
-    if found.state == INLINE and len(found.data) > PUSH_BYTES_MAX:
-        state.to_client(client.id, ReadyElsewhere(found.id))
+    if found.state == INLINE:  # the frequent case, without the steps of deliver()
+        is_small = len(found.data) <= PUSH_BYTES_MAX
+        state.to_client(client.id, Ready(found.id, found.data) if is_small else ReadyElsewhere(found.id))
     else:
         deliver(state, found, client, fetch=False)
 
 
 def deliver(state: State, found: Object, client: Client, fetch: bool) -> None:
     """Tell a client about a sealed object; with `fetch` bring it to its host first where needed."""
-    message = value_message(found, client.node.host)
+    message = value_message(found, client.node.number)
     if message is None:
         if fetch:
-            start_fetch(state, found, client.node.host, client.id)
+            start_fetch(state, found, client.node.number, client.id)
             return
         message = ReadyElsewhere(found.id)
     state.to_client(client.id, message)
 
 
-def value_message(found: Object, host: int) -> ClientEffect | None:
+def value_message(found: Object, number: int) -> ClientEffect | None:
     """What tells a client on this host the value; None: no copy is there."""
     if found.state == INLINE:
         return Ready(found.id, found.data)
-    if found.state == STORED:
+    if found.state in (STORED, GONE):
         assert found.copies is not None
-        place = found.copies.get(host)
+        place = found.copies.get(number)
         if place is None:
             return None
         return ReadyStored(found.id, place.rank, place.offset, place.size, found.is_error)
@@ -182,9 +192,9 @@ def value_message(found: Object, host: int) -> ClientEffect | None:
     return ReadyFailed(found.id, found.code, found.data.decode())
 
 
-def start_fetch(state: State, found: Object, host: int, waiter: Waiter) -> None:
+def start_fetch(state: State, found: Object, number: int, waiter: Waiter) -> None:
     """Bring a copy to a node, or join a fetch under way. The fetch holds the object."""
-    key = (found.id, host)
+    key = (found.id, number)
     waiting = state.fetching.get(key)
     if waiting is not None:
         waiting.append(waiter)
@@ -193,33 +203,42 @@ def start_fetch(state: State, found: Object, host: int, waiter: Waiter) -> None:
     found.references += 1
     assert found.copies
     place = next(iter(found.copies.values()))
-    rank = state.nodes[host].ranks[0].number
+    rank = state.nodes[number].ranks[0].number
     state.to_rank(rank, Fetch(found.id, place.rank, place.offset, place.size))
 
 
-def on_fetched(state: State, event: Fetched) -> list[tuple[Task, Executor]]:
-    """A copy arrived or could not be had: tell the clients that waited. Returns the calls that did."""
-    host = state.ranks[event.rank].node.host
-    waiting = state.fetching.pop((event.id, host), [])
+def on_fetched(state: State, event: Fetched) -> tuple[list[tuple[Task, Executor]], ReadyFailed | None]:
+    """A copy arrived or could not be had: tell the clients that waited. Returns the calls that did, and the error."""
+    number = state.ranks[event.rank].node.number
+    waiting = state.fetching.pop((event.id, number), [])
     found = state.objects.get(event.id)
     tasks: list[tuple[Task, Executor]] = []
     if found is None:
-        return tasks
+        return tasks, None
+    error = None
     if event.offset >= 0:
         assert found.copies is not None
         size = next(iter(found.copies.values())).size
-        found.copies[host] = Stored(event.rank, event.offset, size)
+        found.copies[number] = Stored(event.rank, event.offset, size)
         state.extents[event.rank, event.offset] = found.id
+        if found.state == GONE:
+            advance(state.stories, found, FIND, f"rank {event.rank} has got a copy")
+    elif event.is_lost:
+        advance(state.stories, found, LOSE_VALUE, event.reason)
+        before = so_far(state.stories.of(found.id, "object", besides=event.reason))
+        error = ReadyFailed(found.id, "ObjectLostError", f"{found} cannot be had: {event.reason}.{before}")
+    else:
+        error = ReadyFailed(found.id, "ObjectStoreFullError", event.reason)
     for waiter in waiting:
         if not isinstance(waiter, int):
             tasks.append(waiter)
         elif waiter in state.clients:
-            if event.offset >= 0:
+            if error is None:
                 deliver(state, found, state.clients[waiter], fetch=False)
             else:
-                state.to_client(waiter, ReadyFailed(found.id, "ObjectStoreFullError", event.reason))
+                state.to_client(waiter, error)
     release(state, event.id)
-    return tasks
+    return tasks, error
 
 
 def on_put(state: State, client: Client, event: Put) -> None:
@@ -228,6 +247,7 @@ def on_put(state: State, client: Client, event: Put) -> None:
     found = Object(event.id, client.id, 1)
     state.objects[event.id] = found
     client.held[event.id] = None
+    state.totals.put_bytes += event.value.stored.size if event.value.stored is not None else len(event.value.data)
     owner, found.owner = found.owner, -1  # the client knows its own value: do not send it back
     set_value(state, found, event.value)
     found.owner = owner
@@ -238,8 +258,9 @@ def on_subscribed(state: State, client: Client, ids: list[bytes], fetch: bool) -
     for id in ids:
         found = state.objects.get(id)
         if found is None:
-            state.to_client(client.id, ReadyFailed(id, "ObjectLostError", _LOST.format(id.hex())))
-        elif found.state != PENDING:
+            before = so_far(state.stories.of(id))
+            state.to_client(client.id, ReadyFailed(id, "ObjectLostError", _LOST.format(id.hex()) + before))
+        elif found.state not in UNSEALED:
             deliver(state, found, client, fetch)
         elif found.subscribers is None:
             found.subscribers = [(client.id, fetch)]
@@ -264,7 +285,13 @@ def on_released(state: State, client: Client, ids: list[bytes]) -> None:
         found = objects.get(id)
         if found is None:
             continue
-        if found.references == 1 and found.copies is None and not found.holds and found.actor is None:
+        if (
+            found.references == 1
+            and found.copies is None
+            and not found.holds
+            and found.actor is None
+            and found.failure is None
+        ):
             del objects[id]  # the frequent case, without the loop of release()
         else:
             release(state, id)

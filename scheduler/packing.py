@@ -43,8 +43,8 @@ def _size(request: Request) -> tuple[int, int, int, int]:
 
 def _on_one(requests: Sequence[Request], order: list[int], pools: Mapping[int, Pool]) -> Spots | None:
     """All on the node that has least to spare. Here and below, who needs no GPU stays away from them."""
-    for host in sorted(pools, key=lambda host: _room(pools, host)):
-        spots = _fill(requests, order, {host: pools[host]}, lambda _, left: list(left))
+    for number in sorted(pools, key=lambda number: _room(pools, number)):
+        spots = _fill(requests, order, {number: pools[number]}, lambda _, left: list(left))
         if spots is not None:
             return spots
     return None
@@ -52,27 +52,27 @@ def _on_one(requests: Sequence[Request], order: list[int], pools: Mapping[int, P
 
 def _on_few(requests: Sequence[Request], order: list[int], pools: Mapping[int, Pool]) -> Spots | None:
     """On nodes that have one already, else on the largest."""
-    hosts = _roomiest_first(pools)
-    return _fill(requests, order, pools, lambda used, _: sorted(hosts, key=lambda host: host not in used))
+    numbers = _roomiest_first(pools)
+    return _fill(requests, order, pools, lambda used, _: sorted(numbers, key=lambda number: number not in used))
 
 
 def _on_many(requests: Sequence[Request], order: list[int], pools: Mapping[int, Pool]) -> Spots | None:
     """On nodes that have fewest of them so far."""
-    hosts = _roomiest_first(pools)
-    return _fill(requests, order, pools, lambda used, _: sorted(hosts, key=used.count))
+    numbers = _roomiest_first(pools)
+    return _fill(requests, order, pools, lambda used, _: sorted(numbers, key=used.count))
 
 
 def _where_tightest(requests: Sequence[Request], order: list[int], pools: Mapping[int, Pool]) -> Spots | None:
     """Where least is left: in some cases the only way in which all fit."""
-    return _fill(requests, order, pools, lambda _, left: sorted(left, key=lambda host: _room(left, host)))
+    return _fill(requests, order, pools, lambda _, left: sorted(left, key=lambda number: _room(left, number)))
 
 
-def _room(pools: Mapping[int, Pool], host: int) -> tuple[int, int, int]:
-    return sum(pools[host].devices), pools[host].cpu, host
+def _room(pools: Mapping[int, Pool], number: int) -> tuple[int, int, int]:
+    return sum(pools[number].devices), pools[number].cpu, number
 
 
 def _roomiest_first(pools: Mapping[int, Pool]) -> list[int]:
-    return sorted(pools, key=lambda host: (sum(pools[host].devices), -pools[host].cpu, host))
+    return sorted(pools, key=lambda number: (sum(pools[number].devices), -pools[number].cpu, number))
 
 
 def _fill(
@@ -87,14 +87,14 @@ def _fill(
     used: list[int] = []
     for index in order:
         request = requests[index]
-        host = next((host for host in preference(used, left) if fits(request, left[host])), None)
-        if host is None:
+        number = next((number for number in preference(used, left) if fits(request, left[number])), None)
+        if number is None:
             return None
-        if host not in used:
-            left[host] = copy_of(pools[host])
-        take(request, left[host])
-        used.append(host)
-        spots.append((index, host))
+        if number not in used:
+            left[number] = copy_of(pools[number])
+        take(request, left[number])
+        used.append(number)
+        spots.append((index, number))
     return spots
 
 
@@ -102,7 +102,7 @@ def _on_different(requests: Sequence[Request], order: list[int], pools: Mapping[
     """Each on a node of its own: a matching, made by letting those that have a node move on to another."""
     if len(requests) > len(pools):
         return None
-    hosts = _roomiest_first(pools)
+    numbers = _roomiest_first(pools)
     owner: dict[int, int] = {}
     place: dict[int, int] = {}
     for first in order:
@@ -110,13 +110,13 @@ def _on_different(requests: Sequence[Request], order: list[int], pools: Mapping[
         moving = [first]
         free: int | None = None
         for index in moving:  # it grows
-            for host in hosts:
-                if host not in wanted_by and fits(requests[index], pools[host]):
-                    wanted_by[host] = index
-                    if host not in owner:
-                        free = host
+            for number in numbers:
+                if number not in wanted_by and fits(requests[index], pools[number]):
+                    wanted_by[number] = index
+                    if number not in owner:
+                        free = number
                         break
-                    moving.append(owner[host])
+                    moving.append(owner[number])
             if free is not None:
                 break
         while free is not None:

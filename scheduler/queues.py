@@ -1,6 +1,6 @@
 """Ready calls, queued by what they need: never a scan over calls.
 
-One queue for each request, executor key, depth and place; functions that `walltime.py` watches have their own. Deeper
+One queue for each request, executor key, depth and place; functions that `deadline.py` watches have their own. Deeper
 calls are served first: a call that waits for its children gives up its CPU, and if that went to further parents instead
 of the children, every waiting parent would need a process of its own before the first child runs. Among calls of one
 depth those with a higher priority go first.
@@ -8,64 +8,13 @@ depth those with a higher priority go first.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from typing import TYPE_CHECKING
+from collections import deque
 
-from msgspec import field
-
-from mpi_runtime.scheduler.events import ACTOR, Where
+from mpi_runtime.scheduler.events import ACTOR
+from mpi_runtime.scheduler.lifecycle import READY
 from mpi_runtime.scheduler.limits import DEPTH_MAX, UNIT
-from mpi_runtime.scheduler.nodes import NOTHING, Claimant, Executor
-from mpi_runtime.scheduler.resources import Pool, Request, fits, without_devices
-from mpi_runtime.scheduler.tasks import READY, Function, Task
-
-if TYPE_CHECKING:
-    from mpi_runtime.scheduler.state import State
-
-
-class Queue(Claimant, kw_only=True, eq=False, gc=False):
-    """Calls that may run on the same executors, in order of submission."""
-
-    request: Request
-    environment: tuple[tuple[str, str], ...]
-    threads: int
-    depth: int
-    for_actors: bool
-    where: Where | None
-    group: bytes
-    """The placement group in which its calls run, or empty."""
-    near: int
-    """The node that has most of their large arguments; -1: none."""
-    ready: deque[Task]
-    executors: dict[int, Executor] = field(default_factory=dict)
-    """Executors with a grant for this queue."""
-    hungry: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
-    """Those with room for more; those with nothing in hand come first. Not a dict: they get slow at their front."""
-    loaded: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
-    """Those with calls behind the one they run, and not blocked; those without news for longest come first."""
-    dirty: bool = False
-    awaited: list[list[Executor]] = field(default_factory=list)
-    """Executors that were told to end so that calls of the queue can have their devices: for each call some."""
-    timed: Function | None = None
-    """The only function whose calls it has, if they are compared with the end of the job's time."""
-    is_late: bool = False
-    """Whether they cannot finish before it: then none is started."""
-
-    def position(self) -> int:
-        """Of its first call."""
-        return self.ready[0].order if self.ready else NOTHING
-
-    def spares(self, request: Request, free: Pool) -> bool:
-        """Whether others may take this: it waits for GPUs, and of the rest there is enough for both."""
-        return (
-            self.request.needs_device
-            and not request.needs_device
-            and fits(without_devices(self.request, request), free)
-        )
-
-    def precedence(self) -> tuple[int, int, int]:
-        """Lower is served first."""
-        return (-self.depth, -self.priority, self.ready[0].order if self.ready else 0)
+from mpi_runtime.scheduler.records import Function, Queue, Task
+from mpi_runtime.scheduler.state import State
 
 
 def queue_for(state: State, task: Task) -> Queue:
@@ -115,11 +64,11 @@ def nearest(state: State, task: Task) -> int:
     for id in task.call.arguments:
         copies = state.objects[id].copies
         if copies is not None:
-            for host, place in copies.items():
-                if not state.nodes[host].hosts_executors:
+            for number, place in copies.items():
+                if not state.nodes[number].hosts_executors:
                     continue
-                bytes_on[host] = bytes_on.get(host, 0) + place.size
-    best = max(bytes_on, key=lambda host: (bytes_on[host], -host), default=-1)
+                bytes_on[number] = bytes_on.get(number, 0) + place.size
+    best = max(bytes_on, key=lambda number: (bytes_on[number], -number), default=-1)
     return best if best >= 0 and bytes_on[best] >= NEAR_WORTH_BYTES else -1
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from mpi_runtime.scheduler import devices
+from mpi_runtime.scheduler import gpu_pool
+from mpi_runtime.scheduler.constraints import allows, reachable, sources
 from mpi_runtime.scheduler.effects import StopExecutor
+from mpi_runtime.scheduler.lifecycle import STOP, advance
 from mpi_runtime.scheduler.limits import IDLE_US_MAX, RESERVATION_US_MAX, UNIT
-from mpi_runtime.scheduler.nodes import NOTHING, STOPPING, Claimant, Executor, Node, Source
-from mpi_runtime.scheduler.queues import Queue
+from mpi_runtime.scheduler.records import Executor, Node, Queue
 from mpi_runtime.scheduler.resources import TYPE, fits
-from mpi_runtime.scheduler.strategies import allows, reachable, sources
-
-if TYPE_CHECKING:
-    from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler.sources import NOTHING, Claimant, Source
+from mpi_runtime.scheduler.state import State
 
 
 def reserve(state: State, queue: Queue, now: int) -> None:
@@ -26,7 +24,7 @@ def reserve(state: State, queue: Queue, now: int) -> None:
     if queue.reserved or now < queue.no_reservation_until_us or (small and queue.priority <= 0 and not whole):
         return
     for source in sources(state, queue.where):
-        if whole and queue.priority <= 0 and not devices.are_shared(source):
+        if whole and queue.priority <= 0 and not gpu_pool.are_shared(source):
             continue
         other = source.reserved_for
         if (other is None or other.priority < queue.priority) and fits(request, reachable(source)):
@@ -92,7 +90,7 @@ def look_after_reservation(state: State, source: Source, now: int) -> None:
 def look_after_node(state: State, node: Node, now: int) -> None:
     """An alarm of a node: end a reservation that has lapsed, stop executors that have idled for long."""
     look_after_reservation(state, node, now)
-    idle = [executor for group in node.idle.values() for executor in group.values()]
+    idle = node.all_idle()
     idle.sort(key=lambda executor: (executor.idle_since_us, executor.id))
     surplus = len(idle) - max(1, node.total.cpu // UNIT)
     next_us = node.reserved_until_us if node.reserved_for is not None else 0
@@ -107,10 +105,7 @@ def look_after_node(state: State, node: Node, now: int) -> None:
 
 def stop_idle(state: State, executor: Executor) -> None:
     """End an executor that holds nothing."""
-    group = executor.rank.node.idle[executor.key]
-    del group[executor.id]
-    if not group:
-        del executor.rank.node.idle[executor.key]
-    executor.state = STOPPING
+    executor.rank.node.remove_idle(executor)
     executor.expected_death = "it had been idle"
+    advance(state.stories, executor, STOP, executor.expected_death)
     state.to_rank(executor.rank.number, StopExecutor(executor.id, force=False))

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from mpi_runtime.gpu import ledger
 from mpi_runtime.gpu.device import Device
-from mpi_runtime.gpu.ledger import ALL_RANKS, Granted, Inventory
+from mpi_runtime.gpu.ledger import Granted, Inventory
 from mpi_runtime.scheduler.events import BundleSpec, Spec
 from mpi_runtime.scheduler.limits import UNIT
 
@@ -110,7 +110,7 @@ def pool_for(request: Request) -> Pool:
     whole, share = divmod(request.gpu, UNIT)
     units = [UNIT] * whole + [share] * bool(share)
     inventory = Inventory()
-    inventory.add([Device(f"{id:04}", "", request.types, ANY_MEMORY) for id in range(len(units))], (), ALL_RANKS)
+    inventory.add([Device(f"{id:04}", "", request.types, ANY_MEMORY) for id in range(len(units))], (), None)
     return Pool(request.cpu, request.memory, dict(request.custom), units, [ANY_MEMORY] * len(units), inventory)
 
 
@@ -144,7 +144,7 @@ def choose_devices(request: Request, pool: Pool) -> Granted | None:
 def unknown(count: int) -> Inventory:
     """So many devices of which nothing is known."""
     inventory = Inventory()
-    inventory.add([Device(f"{id:04}") for id in range(count)], (), ALL_RANKS)
+    inventory.add([Device(f"{id:04}") for id in range(count)], (), None)
     return inventory
 
 

@@ -3,26 +3,116 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from mpi_runtime.scheduler.actors import Actor
-from mpi_runtime.scheduler.effects import Free, RankEffect
-from mpi_runtime.scheduler.history import Run
-from mpi_runtime.scheduler.limits import HISTORY_CALLS_MAX
-from mpi_runtime.scheduler.names import Name
-from mpi_runtime.scheduler.nodes import Executor, Index, Node, Rank
-from mpi_runtime.scheduler.objects import Object, Waiter
-from mpi_runtime.scheduler.queues import Queue
+from mpi_runtime.scheduler.effects import Effects, Free, RankEffect
+from mpi_runtime.scheduler.events import BundleSpec, Stored
+from mpi_runtime.scheduler.index import Index
+from mpi_runtime.scheduler.lifecycle import PENDING, Stories
+from mpi_runtime.scheduler.limits import HISTORY_CALLS_MAX, REFUSALS_TELL_US
+from mpi_runtime.scheduler.records import Actor, Bundle, Executor, Function, Node, Process, Queue, Rank, Task
 from mpi_runtime.scheduler.resources import Request
-from mpi_runtime.scheduler.tasks import Function, Task
+from mpi_runtime.scheduler.sources import NOTHING, Claimant
 from mpi_runtime.scheduler.timers import Alarms
 
-if TYPE_CHECKING:
-    from mpi_runtime.scheduler.groups import Group
+Waiter: TypeAlias = "int | tuple[Task, Executor]"
+"""Who waits for a copy: a client, or a call that is to run on an executor there."""
 
-DRIVER = 0
+
+class Failure(Struct, eq=False, gc=False):
+    """The error of a call, as long as somebody may read it."""
+
+    name: str
+    """The function."""
+    text: str
+    rank: Rank | None
+    is_read: bool = False
+    objects: int = 0
+    """How many objects there are of it: one for each return value."""
+
+
+class Object(Struct, eq=False, gc=False):
+    """One object of the global store."""
+
+    id: bytes
+    owner: int
+    """The client that submitted the call or put the value: it is told without asking."""
+    references: int
+    state: int = PENDING
+    data: bytes = b""
+    """INLINE: the value. ERROR: the pickled exception. RUNTIME_ERROR: the message."""
+    code: str = ""
+    """RUNTIME_ERROR: the class of the error."""
+    copies: dict[int, Stored] | None = None
+    """STORED: where on each node; the first is the primary copy."""
+    is_error: bool = False
+    """STORED: whether it is a pickled exception."""
+    holds: list[bytes] | None = None
+    """References inside the value."""
+    subscribers: list[tuple[int, bool]] | None = None
+    """PENDING: clients to be told, and whether they want the value."""
+    waiters: list[Task] | None = None
+    """PENDING: calls that have it as an argument."""
+    task: Task | None = None
+    """The call that produces it, until it ends."""
+    actor: Actor | None = None
+    """The actor whose handle count this is."""
+    failure: Failure | None = None
+    """If it is an error that the user is told of in case nobody reads it."""
+
+    def __str__(self) -> str:
+        return f"object {self.id.hex()}"
+
+
+class Name(Struct, eq=False, gc=False):
+    """One name that is taken."""
+
+    actor: bytes
+    handle: bytes
+    """What a handle is made of, for those who look the name up; opaque."""
+    detached: bool
+    """Whether the actor lives until it is killed or the job ends, whoever has handles."""
+
+
+class Group(Claimant, kw_only=True, eq=False, gc=False):
+    """One placement group that has not been removed."""
+
+    id: bytes
+    requests: list[Request]
+    """Of its bundles."""
+    strategy: str
+    data: bytes
+    """The value of its object."""
+    order: int
+    """How many calls had been submitted when it was created."""
+    name: tuple[str, str] | None
+    """Namespace and name, if it has them."""
+    specs: list[BundleSpec]
+    bundles: list[Bundle] = field(default_factory=list)
+    """Empty until it is placed."""
+    is_feasible: bool = True
+    """Whether an arrangement was found for the case that nothing else ran at all. If not it is not tried."""
+
+    def position(self) -> int:
+        """When it was created, while it waits."""
+        return NOTHING if self.bundles else self.order
+
+
+class Run(Struct, eq=False, gc=False):
+    """One attempt of one call, which has ended."""
+
+    id: bytes
+    function: Function
+    process: Process
+    attempt: int
+    submitted_us: int
+    """By the head's clock."""
+    start_us: int
+    """By the clock of its host; of DIED by the head's, and not exactly."""
+    duration_us: int
+    outcome: int
 
 
 class Client(Struct, eq=False, gc=False):
@@ -35,14 +125,28 @@ class Client(Struct, eq=False, gc=False):
     """Objects to which its process has references."""
 
 
-class Effects(Struct, gc=False):
-    """What is to be done. Effects for ranks come before messages for clients."""
+class Refused(Struct):
+    """Executors that have sent what they may not, or what cannot be read."""
 
-    ranks: dict[int, list[RankEffect]] = {}
-    clients: dict[int, list[object]] = {}
-    """For executors also the calls to run and the specs that they need."""
-    notes: list[str] = []
-    """What the user is to be told, each in one line."""
+    count: int = 0
+    told: int = 0
+    """Of how many of them the user has been told, and when."""
+    told_us: int = -REFUSALS_TELL_US
+
+
+class Totals(Struct, eq=False, gc=False):
+    """What the user is told at the end, besides what `statistics` has."""
+
+    abandoned: int = 0
+    """Calls that were cancelled because the attempt of a call died that had submitted them."""
+    actors: int = 0
+    """How many were created."""
+    raised: int = 0
+    """How many calls have ended with an error of user code."""
+    put_bytes: int = 0
+    """How large all values were that clients have put, together."""
+    busy_us: int = 0
+    """How long calls have run, together."""
 
 
 class State:
@@ -62,6 +166,9 @@ class State:
         """Those that are not placed, in order of creation."""
         self.clients: dict[int, Client] = {}
         self.nodes: dict[int, Node] = {}
+        """By their numbers."""
+        self.hosts: dict[int, Node] = {}
+        """The same, by what their ranks call them: the lowest rank of each."""
         self.ranks: dict[int, Rank] = {}
         self.executors: dict[int, Executor] = {}
         self.index = Index()
@@ -87,9 +194,9 @@ class State:
         self.frees: dict[int, list[int]] = {}
         """Extents to be freed, by rank."""
         self.alarms = Alarms()
-        """Queues with calls behind busy executors, or such that may become too late, as functions of methods may;
-        nodes with a reservation or with too many idle executors."""
+        """Queues with calls behind busy executors or that may be too late, as methods may; nodes; bundles; calls."""
         self.effects = Effects()
+        self.stories = Stories()
         self.submitted = 0
         self.next_executor = 1
         self.last_spread = -1
@@ -110,6 +217,10 @@ class State:
         self.failed = 0
         self.retried = 0
         self.restarted = 0
+        self.refused = Refused()
+        self.totals = Totals()
+        self.times_told: dict[tuple[str, str], int] = {}
+        """How often what may happen often has happened, by event and name."""
 
     def add_client(self, number: int, node: Node, executor: Executor | None) -> None:
         """A process will submit calls and hold references."""

@@ -1,152 +1,277 @@
-"""Calls and their life.
-
-The life cycle is a table: for each event the states in which it may happen and the state that follows. Cancelled and
-lost are states like any other. `advance` is the only way to change a state; what is not in the table is a bug of ours
-and raises with the call's story.
-"""
+"""Calls from submission to their end: what they wait for, when they are run again."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from msgspec import Struct
-
-from mpi_runtime.scheduler.events import ACTOR, METHOD, Call, Spec, Where
-from mpi_runtime.scheduler.resources import Request
-
-if TYPE_CHECKING:
-    from mpi_runtime.scheduler.actors import Actor
-    from mpi_runtime.scheduler.nodes import Executor
-    from mpi_runtime.scheduler.queues import Queue
-
-WAITING, READY, STAGING, SENT, BLOCKED, LOST, FINISHED, FAILED, CANCELLED = range(9)
-STATE_NAMES = ("waiting", "ready", "staging", "sent", "blocked", "lost", "finished", "failed", "cancelled")
-ENDED = frozenset((FINISHED, FAILED, CANCELLED))
-
-ARGUMENTS_READY = {WAITING: READY}
-"""All arguments have values."""
-STAGED = {READY: STAGING}
-"""An executor was chosen; arguments are on their way to its host."""
-SEND = {READY: SENT, STAGING: SENT}
-"""Given to an executor, which may have others before it."""
-TAKE_BACK = {SENT: READY, STAGING: READY}
-"""Not started, and in the scheduler's hands again."""
-BLOCK = {SENT: BLOCKED}
-"""Runs and waits for objects."""
-UNBLOCK = {BLOCKED: SENT}
-FINISH = {SENT: FINISHED, BLOCKED: FINISHED}
-"""Its value or its own error has arrived."""
-LOSE = {SENT: LOST, BLOCKED: LOST}
-"""Its executor died while it ran, or it raised and is to be run again."""
-RETRY = {LOST: READY}
-CREATE_AGAIN = {FINISHED: READY}
-"""The creation of an actor whose process died."""
-FAIL = {WAITING: FAILED, READY: FAILED, STAGING: FAILED, SENT: FAILED, BLOCKED: FAILED, LOST: FAILED}
-"""The runtime gives it an error."""
-CANCEL = dict.fromkeys((WAITING, READY, STAGING, SENT, BLOCKED, LOST), CANCELLED)
-
-TABLES = {
-    "arguments ready": ARGUMENTS_READY,
-    "staged": STAGED,
-    "sent": SEND,
-    "taken back": TAKE_BACK,
-    "blocked": BLOCK,
-    "unblocked": UNBLOCK,
-    "finished": FINISH,
-    "lost": LOSE,
-    "retried": RETRY,
-    "created again": CREATE_AGAIN,
-    "failed": FAIL,
-    "cancelled": CANCEL,
-}
-"""For diagrams and tests."""
+from mpi_runtime.scheduler import actor_calls, actor_lives, backoff, constraints, endings, gpu_pool, history, objects
+from mpi_runtime.scheduler.events import METHOD, TASK, Call, Done, RefusedError, Returned, Spec, Value
+from mpi_runtime.scheduler.lifecycle import (
+    ARGUMENTS_READY,
+    ERROR,
+    FAIL,
+    FINISH,
+    LOSE,
+    READY,
+    RUNTIME_ERROR,
+    SENT,
+    UNSEALED,
+    VALUE,
+    WAITING,
+    advance,
+    so_far,
+)
+from mpi_runtime.scheduler.queues import enqueue
+from mpi_runtime.scheduler.records import Executor, Function, Node, Task
+from mpi_runtime.scheduler.refusals import check_ids, check_unknown_end, check_values
+from mpi_runtime.scheduler.resources import TYPE, amount, fits, request_of
+from mpi_runtime.scheduler.state import Client, Failure, Object, State
 
 
-class Function(Struct, eq=False, gc=False):
-    """A spec and what has been learnt about its calls."""
-
-    spec: Spec
-    request: Request
-    queues: list[Queue | None]
-    """By depth of the call, as far as used."""
-    where: Where | None = None
-    """Where its calls run, in terms of this cluster."""
-    infeasible: str = ""
-    """Why no node can ever run it; empty: some node can."""
-    duration_us: int = -1
-    """Moving mean of the measured duration; -1: not known yet."""
-    is_timed: bool = False
-    """Whether the end of the job's time may come before that of its calls: each is looked at when it could begin. Tasks
-    have queues of their own for that; methods are not sent ahead, also as long as nobody knows how long they take."""
-
-    @property
-    def is_actor(self) -> bool:
-        """Whether its calls create actors."""
-        return self.spec.kind == ACTOR
-
-    @property
-    def is_method(self) -> bool:
-        """Whether its calls run inside an actor."""
-        return self.spec.kind == METHOD
+def register(state: State, spec: Spec) -> None:
+    """A client will make calls of this spec. Whether any node can run them is decided here, once."""
+    if spec.id in state.functions:
+        return
+    function = Function(spec, request_of(spec), [])
+    if spec.where is not None:
+        function.where = constraints.resolve(state, spec.where, function.request)
+    # A method of which nothing is known yet may turn out to take long, when many of its calls had been sent ahead.
+    function.is_timed = state.end_us is not None and (spec.time_limit_us > 0 or spec.kind == METHOD)
+    function.infeasible = "" if spec.kind == METHOD else why_infeasible(state, function)
+    state.functions[spec.id] = function
 
 
-class Task(Struct, eq=False, gc=False):
-    """One call under way."""
-
-    call: Call
-    function: Function
-    client: int
-    """Who submitted it."""
-    depth: int
-    """0 for calls of the driver, one more for each level of nesting."""
-    order: int
-    """Position among all calls ever submitted."""
-    retries: int
-    """How often it may still be run again; -1: without limit."""
-    submitted_us: int
-    """When the head heard of it."""
-    state: int = WAITING
-    missing: int = 0
-    """WAITING: arguments without a value. STAGING: arguments not yet on the executor's host."""
-    executor: Executor | None = None
-    """STAGING, SENT and BLOCKED: where."""
-    estimate_us: int = 0
-    """SENT: what was added to the executor's load for it."""
-    actor: Actor | None = None
-    """For creations and methods."""
-    yielded: int = 0
-    """With STREAMING: how many values."""
-    consumed: int = 0
-    """With STREAMING: how many of them its client has taken, or need not be waited for because nobody will."""
-    is_cancelled: bool = False
-    """It is to end as soon as its executor lets it."""
-
-    @property
-    def id(self) -> bytes:
-        """The id of the call and of its first return value."""
-        return self.call.id
+def why_infeasible(state: State, function: Function) -> str:
+    """Why no node can ever serve the function's request; empty if one can."""
+    if function.where is not None:
+        return constraints.why_nowhere(state, function, function.where)
+    if any(fits(function.request, node.total) and node.hosts_executors for node in state.nodes.values()):
+        return ""
+    nodes = [node for node in state.nodes.values() if node.hosts_executors]
+    return (
+        f"{function.spec.name} asks for {function.request} on one node, and no node owns that much. "
+        f"Largest of {len(nodes)} node(s): {largest(nodes)}.{gpu_pool.why_not(nodes, function.request)} "
+        "Ask for less, start the job with more, "
+        "or state what nodes have with init(num_cpus=..., num_gpus=..., resources=...)."
+    )
 
 
-class IllegalTransitionError(AssertionError):
-    """A bug of the runtime: an event came in a state in which it cannot happen. Please report it with the text."""
+def largest(nodes: list[Node]) -> str:
+    """The node that owns most CPUs, in words, and who owns most of everything else."""
+    if not nodes:
+        return "none that runs calls"
+    best = max(nodes, key=lambda node: (node.total.cpu, len(node.total.devices), -node.number))
+    custom = [
+        f"{amount(units)} of {name!r}"
+        for name, units in best.total.custom.items()
+        if not name.startswith(("node:", TYPE))  # what types of GPUs there are is said with them
+    ]
+    owned = [f"{amount(best.total.cpu)} CPU", gpu_pool.owned(best), f"{best.total.memory} bytes of memory"]
+    return f"{best.hostname} with {', '.join(owned + custom)}"
 
 
-def advance(task: Task, table: dict[int, int]) -> None:
-    """Change the state of a task as the table says."""
-    state = table.get(task.state)
-    if state is None:
-        name = next((name for name, known in TABLES.items() if known is table), "?")
-        raise IllegalTransitionError(
-            f"call {task.id.hex()} of {task.function.spec.name} cannot be {name!r} while it is "
-            f"{STATE_NAMES[task.state]!r} (attempt {task.call.attempt}, order {task.order})"
-        )
-    task.state = state
+def submit(state: State, client: Client, call: Call, now: int) -> None:
+    """A client submitted a call. It holds the return values; so does the call until it has ended."""
+    try:
+        function = state.functions[call.spec]
+    except KeyError:
+        raise RefusedError(f"a call of function {call.spec}, which nobody has sent") from None
+    count = function.spec.num_returns
+    objects_by_id = state.objects
+    if count > 1 or call.id in objects_by_id:
+        check_ids(state, call.id, count)
+    executor = client.executor
+    depth = 0
+    if executor is not None:
+        running = executor.running()
+        depth = running.depth + 1 if running is not None else 1
+    state.submitted = order = state.submitted + 1
+    retries = function.spec.max_retries
+    if call.attempt and retries > 0:
+        retries = max(0, retries - call.attempt)
+    begins = WAITING if call.arguments or function.where is not None else READY
+    task = Task(call, function, client.id, depth, order, retries, now, begins)
+    if executor is not None:
+        executor.children[call.id] = task
+    held = client.held
+    if count == 1:
+        objects_by_id[call.id] = Object(call.id, client.id, 2, task=task)
+        held[call.id] = None
+    else:
+        for id in task.return_ids():
+            objects_by_id[id] = Object(id, client.id, 2, task=task)
+            held[id] = None
+    if function.spec.kind != TASK:
+        actor_lives.submit(state, task)
+    lost = hold_arguments(state, task) if call.arguments or call.holds or call.actor else None
+    if lost is not None:
+        fail(state, task, "ObjectLostError", gone(state, function, lost))
+    elif function.infeasible:
+        fail(state, task, "InfeasibleResourceError", function.infeasible)
+    elif function.where is not None and (removed := constraints.why_removed(state, function)):
+        fail(state, task, "PlacementGroupRemovedError", removed)
+    else:
+        if function.where is not None:
+            constraints.await_group(state, task)
+        if begins == READY:
+            ready(state, task)
+        elif not task.missing:
+            arguments_ready(state, task)
 
 
-def return_ids(task: Task) -> list[bytes]:
-    """The ids of all return values: consecutive, starting with the id of the call itself."""
-    count = task.function.spec.num_returns
-    if count <= 1:
-        return [task.call.id]
-    start = int.from_bytes(task.call.id, "big")
-    return [(start + index).to_bytes(16, "big") for index in range(count)]
+def gone(state: State, function: Function, id: bytes) -> str:
+    """What is told of a call that has an argument which does not exist."""
+    return f"an argument of {function.spec.name}, object {id.hex()}, is gone.{so_far(state.stories.of(id))}"
+
+
+def hold_arguments(state: State, task: Task) -> bytes | None:
+    """Hold all objects that the call needs, count those without a value. Returns one that does not exist, or None."""
+    call = task.call
+    lost = None
+    for id in call.arguments:
+        found = state.objects.get(id)
+        if found is None:
+            lost = id
+            continue
+        found.references += 1
+        if found.state in UNSEALED:
+            task.missing += 1
+            if found.waiters is None:
+                found.waiters = [task]
+            else:
+                found.waiters.append(task)
+    # What is gone is not held, and must not be released if the same id should come to be used.
+    held = [id for id in call.holds if objects.hold(state, id)]
+    if len(held) < len(call.holds):
+        call.holds = held
+    if call.actor and not objects.hold(state, call.actor):
+        call.actor = b""
+    return lost
+
+
+def fail(state: State, task: Task, code: str, message: str) -> None:
+    """The call cannot be run, for a reason of the runtime."""
+    endings.fail(state, task, code, message)
+    not_run(state, task, None, f"could not be created: {message}")
+
+
+def not_run(state: State, task: Task, error: Value | None, cause: str) -> None:
+    """The call has failed. If it was to create an actor, there will be none; if it is an actor's, others follow."""
+    if task.function.is_actor:
+        actor_lives.creation_failed(state, task, error, cause)
+    elif task.actor is not None:
+        actor_calls.go_past(state, task.actor, task)
+
+
+def arguments_ready(state: State, task: Task) -> None:
+    """Nothing is missing any more: on to the queue, unless an argument is an error, which then is the call's result."""
+    if task.state != WAITING:
+        return  # failed meanwhile
+    for id in task.call.arguments:
+        found = state.objects[id]
+        if found.is_error:
+            break  # it is large: the executor reads it and raises it; errors behind it do not count
+        if found.state == RUNTIME_ERROR:
+            objects.pass_on(found)
+            fail(state, task, found.code, found.data.decode())
+            return
+        if found.state == ERROR:
+            error = Value(found.data, holds=found.holds or [], is_error=True)
+            endings.conclude(state, task, [error], FAIL, objects.pass_on(found))
+            not_run(state, task, error, "could not be created")
+            return
+    advance(state.stories, task, ARGUMENTS_READY)
+    ready(state, task)
+
+
+def ready(state: State, task: Task) -> None:
+    """A call can run: it is queued, or lines up for its actor."""
+    if task.function.spec.kind == METHOD:
+        actor_calls.ready(state, task)
+    else:
+        enqueue(state, task)
+
+
+def done(state: State, executor: Executor | None, event: Done) -> None:
+    """A call ended with one small value: the frequent case, kept short."""
+    if executor is None:
+        raise RefusedError("the driver ends a call")
+    task = executor.drop(event.id)
+    if task is None:
+        check_unknown_end(executor)
+        return  # it was given up meanwhile
+    function = task.function
+    if task.state != SENT or function.spec.num_returns > 1:
+        executor.put_back(task)
+        raise RefusedError(f"a call of {function.spec.name} ends as it cannot")
+    known = function.duration_us
+    function.duration_us = event.duration_us if known < 0 else (7 * known + event.duration_us) >> 3
+    history.record(state, executor, task, event.start_us, event.duration_us, history.RETURNED)
+    advance(state.stories, task, FINISH)
+    found = state.objects[event.id]
+    found.task = None
+    if found.references == 1:
+        objects.release(state, event.id)  # nobody wants the value
+    else:
+        found.references -= 1
+        found.data = event.data
+        advance(state.stories, found, VALUE)
+        objects.announce(state, found)
+    call = task.call
+    if call.arguments or call.holds or call.actor:
+        endings.release_arguments(state, task)
+    if function.spec.kind != TASK:
+        actor_lives.ended(state, task)
+    if task.depth:
+        endings.forget_child(state, task)
+    state.finished += 1
+
+
+def returned(state: State, executor: Executor | None, event: Returned) -> None:
+    """A call ended with any values or with an error of user code."""
+    if executor is None:
+        raise RefusedError("the driver ends a call")
+    check_values(state, event.values)
+    task = executor.in_hand.get(event.id)
+    if task is None:
+        check_unknown_end(executor)
+        for value in event.values:
+            if value.stored is not None:
+                objects.free_extent(state, value.stored)
+        return
+    function = task.function
+    is_whole = len(event.values) in (1, max(1, function.spec.num_returns))
+    if task.state != SENT or not is_whole:
+        raise RefusedError(f"a call of {function.spec.name} ends as it cannot")
+    executor.drop(event.id)
+    known = function.duration_us
+    function.duration_us = event.duration_us if known < 0 else (7 * known + event.duration_us) >> 3
+    outcome = history.RAISED if event.raised else history.RETURNED
+    history.record(state, executor, task, event.start_us, event.duration_us, outcome)
+    again = event.raised and event.may_retry and function.spec.retry_exceptions and task.retries
+    # A large error among the arguments is raised by the executor, and would be again.
+    if again and not function.is_actor and not any(state.objects[id].is_error for id in task.call.arguments):
+        for value in event.values:
+            if value.stored is not None:
+                objects.free_extent(state, value.stored)
+        if task.actor is not None:
+            actor_calls.give_again(state, task.actor, task, "it raised what it may be run again for", has_run=True)
+            state.called[task.actor] = None
+            return
+        advance(state.stories, task, LOSE, "it raised what it may be run again for")
+        retry(state, task, now=0, has_crashed=False)
+        return
+    failure = Failure(function.spec.name, event.said, executor.rank) if event.said else None
+    if event.raised:
+        state.totals.raised += 1
+    if event.raised and function.is_actor:
+        if failure is not None:  # calls that wait get it now
+            objects.mark(state, task.return_ids(), failure)
+        actor_lives.creation_failed(state, task, event.values[0], "could not be created")
+    endings.conclude(state, task, event.values, FINISH, failure)
+    if function.spec.kind != TASK:
+        actor_lives.ended(state, task)
+
+
+def retry(state: State, task: Task, now: int, had_ended: bool = False, has_crashed: bool = True) -> None:
+    """Run a lost call again."""
+    endings.spend_retry(state, task, had_ended)
+    backoff.run_again(state, task, now, has_crashed and not had_ended)

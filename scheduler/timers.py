@@ -22,6 +22,10 @@ class Alarms:
         self._count += 1
         heappush(self._heap, (at_us, self._count, subject))
 
+    def at(self, subject: object) -> int | None:
+        """When the subject will be looked at; None: it has no alarm."""
+        return self._at.get(subject)
+
     def __contains__(self, subject: object) -> bool:
         return subject in self._at
 

@@ -1,7 +1,7 @@
 """What a batch system has granted, read from the environment of a process of the job: Slurm, PBS, LSF, Grid Engine.
 
 Only what describes the *job* is believed. Under mpirun the task-level variables of Slurm (`SLURM_PROCID`,
-`SLURM_NTASKS`) describe the launcher's own daemon: rank and size come from the launcher instead (processes/launch.py).
+`SLURM_NTASKS`) describe the launcher's own daemon: rank and size come from the launcher instead (host/launch.py).
 """
 
 from collections.abc import Mapping, Sequence

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from mpi_runtime.slurm import nodelist, profiles, script
+from mpi_runtime.slurm import exit_file, nodelist, profiles, script
 from mpi_runtime.slurm.commands import SlurmError, call
 from mpi_runtime.slurm.environment import environment
 from mpi_runtime.slurm.progress import Progress
@@ -36,7 +36,10 @@ _HINTS = {
     "launch_failed_requeued_held": "it could not be started, and is held: scontrol release JOB",
     "DependencyNeverSatisfied": "the job that it waits for has not ended as it must",
 }
-_SACCT = "JobIDRaw,State,ExitCode,NodeList,Start,End,Elapsed,Timelimit,JobName,WorkDir"
+_AVAILABLE = ("idle", "allocated", "mixed", "completing", "planned", "reserved")
+"""States of nodes that can run jobs, if not now then later."""
+_NEVER = "requested node configuration is not available"
+_SACCT = "JobID,State,ExitCode,NodeList,Start,End,Elapsed,Timelimit,JobName,WorkDir"
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Status:
     """A job as Slurm knows it."""
 
     job: str
+    """Its id; of a task of an array with its number, 12_3, and of tasks that wait together 12_[4-9]."""
     state: str
     """Slurm's word: PENDING, RUNNING, COMPLETED ..."""
     reason: str
@@ -98,17 +102,13 @@ class Granted:
 
 
 def make_request(profile: str | None = None, **options: Any) -> Request:
-    """Return what a profile and these options ask for; options that are None count as not given.
+    """Return what the profiles and these options ask for; options that are None count as not given.
 
     ValueError, TypeError: a profile or an option is not there, or its value not allowed.
     """
     given = {name: value for name, value in options.items() if value is not None}
     profiles.check_names(given, "submit()")
-    base = profiles.read(profiles.path(environment()), profile)
-    merged = {**base, **given}
-    if "environment" in base and "environment" in given:
-        merged["environment"] = {**base["environment"], **given["environment"]}
-    return Request(**merged)
+    return Request(**profiles.merged(profiles.read(profiles.path(environment()), profile), given))
 
 
 def submit(program: str | Sequence[str], *, profile: str | None = None, cwd: str | None = None, **options: Any) -> str:
@@ -126,31 +126,82 @@ def submit(program: str | Sequence[str], *, profile: str | None = None, cwd: str
     """
     words = (program,) if isinstance(program, str) else tuple(program)
     request = make_request(profile, **options)
+    check_program(request, words, cwd)
     return submit_script(script.text(request, words), cwd)
+
+
+def check_program(request: Request, program: tuple[str, ...], cwd: str | None = None) -> None:
+    """ValueError: the program is no file of the directory in which the job begins, as far as can be told here."""
+    word = program[0] if program else ""
+    if not word or word in ("-m", "-c") or Path(cwd or ".", word).exists():
+        return
+    if (parts := word.split())[1:] and Path(cwd or ".", parts[0]).exists():
+        raise ValueError(f"there is no file {word!r}: a program with arguments is a list, {parts}")
+    moves = any(re.search(r"\bcd\b|\bpushd\b", line) for line in request.setup)
+    moves = moves or any(re.match(r"--chdir|-D", option) for option in request.sbatch)
+    if not moves and not (request.array is not None and script.TASK in word):
+        raise ValueError(f"there is no file {word!r} in {Path(cwd or '.').resolve()}, where the job would look for it")
 
 
 def submit_script(text: str, cwd: str | None = None) -> str:
     """Submit a batch script and return the id of its job.
 
-    SlurmError: Slurm refused; says why.
+    SlurmError: Slurm refused, or no nodes of the partition could ever run it; says why.
     """
+    try:
+        call(["sbatch", "--test-only"], cwd, text)
+    except SlurmError as error:
+        # Slurm takes jobs that can never run, unless a site has configured otherwise. It says the same of those that
+        # wait for a node to be mended. Whatever else it has to say it says below.
+        if _NEVER in str(error).lower() and _are_all_nodes_available(text):
+            raise SlurmError(f"it could never start. {error}") from None
     answer = call(["sbatch", "--parsable"], cwd, text)
     return answer.strip().split(";")[0]
 
 
+def _are_all_nodes_available(text: str) -> bool:
+    found = re.search(r"^#SBATCH (?:--partition=|-p *)(\S+)", text, re.MULTILINE)
+    lines = [line.split() for line in call(["sinfo", "-h", "-N", "-o", "%P %T"]).splitlines()]
+    asked = found[1].split(",") if found else []
+    states = [state for name, state in lines if (name.rstrip("*") in asked if asked else name.endswith("*"))]
+    return bool(states) and all(state in _AVAILABLE for state in states)
+
+
 def status(job: str | int) -> Status:
-    """Return how a job stands.
+    """Return how a job stands, or one task of an array ("12_3").
+
+    SlurmError: Slurm does not know it, or does not answer; or it is an array: see `statuses`.
+    """
+    found = statuses(job)
+    if len(found) > 1:
+        raise SlurmError(f"job {job} is an array: ask for one of its tasks, as {found[0].job}, or for statuses({job})")
+    return found[0]
+
+
+def statuses(job: str | int) -> list[Status]:
+    """Return how each task of an array stands, in their order; those that wait are one. Of other jobs the only one.
 
     SlurmError: Slurm does not know it, or does not answer.
     """
     try:
-        facts = facts_of(call(["scontrol", "show", "job", "-o", str(job)]))
+        lines = call(["scontrol", "show", "job", "-o", str(job)]).splitlines()
     except SlurmError as error:
         return _from_accounting(str(job), error)
+    return sorted((_status(facts_of(line)) for line in lines), key=_task_number)
+
+
+def _task_number(status: Status) -> int:
+    return int(found[1]) if (found := re.search(r"_\[?(\d+)", status.job)) else 0
+
+
+def _status(facts: dict[str, str]) -> Status:
+    job = facts["JobId"]
+    if task := facts.get("ArrayTaskId"):
+        job = f"{facts['ArrayJobId']}_{task if task.isdecimal() else f'[{task}]'}"
     code, _, number = facts.get("ExitCode", "0:0").partition(":")
     state = facts["JobState"]
     return Status(
-        job=facts["JobId"],
+        job=job,
         state=state,
         reason="" if facts.get("Reason", "None") == "None" else facts["Reason"],
         exit_code=_exit_code(code, number) if state in ENDED else None,
@@ -161,7 +212,7 @@ def status(job: str | int) -> Status:
         time_used=facts.get("RunTime", ""),
         time_limit=facts.get("TimeLimit", ""),
         output=facts.get("StdOut"),
-        program_exit_code=_left(facts.get("WorkDir", ""), facts.get("JobName", ""), facts["JobId"]),
+        program_exit_code=_left(facts.get("WorkDir", ""), facts.get("JobName", ""), job),
     )
 
 
@@ -187,19 +238,26 @@ def _numbers(text: str) -> tuple[int, ...]:
 def follow(job: str | int, out: IO[str] | None = None, log: IO[str] | None = None) -> int:
     """Copy the output of a job to `out` while it is written, and how it gets on to `log`, until it has ended.
 
-    On a terminal that is one line, which is replaced; elsewhere a line for each state.
+    On a terminal that is one line, which is replaced; elsewhere a line for each state. Of an array `out` gets a table
+    of all tasks at the end.
 
     Returns:
         The exit code of the program. Of one that has not come to its end, whatever Slurm says, never 0: that of the
-        batch script, or 1.
+        batch script, or 1. Of an array that of the first task whose code is not 0.
     """
     progress = Progress(out or sys.stdout, log or sys.stderr)
+    found = _patiently(job)
+    is_array = "_" in found[0].job and "_" not in str(job)
+    return (_follow_array if is_array else _follow_one)(job, progress, found)
+
+
+def _follow_one(job: str | int, progress: Progress, found: list[Status]) -> int:
     known: tuple[object, ...] = ()
     pauses = _pauses()
     with contextlib.ExitStack() as stack:
         file: IO[str] | None = None
         while True:
-            now = _patiently(job)
+            (now,) = found
             if file is None and now.output and Path(now.output).exists():
                 file = stack.enter_context(open(now.output, errors="replace"))
             if file is not None and (written := file.read()):
@@ -211,21 +269,77 @@ def follow(job: str | int, out: IO[str] | None = None, log: IO[str] | None = Non
             if news != known:
                 known, pauses = news, _pauses()
             time.sleep(next(pauses))
+            found = _patiently(job)
+    return _code(_with_late_codes([now])[0])
+
+
+def _follow_array(job: str | int, progress: Progress, found: list[Status]) -> int:
+    tasks: dict[str, Status] = {}
+    known = ""
+    pauses = _pauses()
+    while True:
+        # Slurm may forget a task that has ended before the last has.
+        tasks = {name: one for name, one in tasks.items() if one.has_ended}
+        tasks |= {one.job: one for one in found}
+        counts: dict[str, int] = {}
+        for one in tasks.values():
+            counts[one.state] = counts.get(one.state, 0) + _task_count(one)
+        news = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+        has_ended = all(one.has_ended for one in tasks.values())
+        name = next(iter(tasks.values())).name
+        progress.show(f"mpi-runtime: array {job} {name}: {news}", is_news=news != known, is_last=has_ended)
+        if has_ended:
+            break
+        if news != known:
+            known, pauses = news, _pauses()
+        time.sleep(next(pauses))
+        found = _patiently(job)
+    ended = _with_late_codes(sorted(tasks.values(), key=_task_number))
+    progress.write(table(ended))
+    return next((code for code in map(_code, ended) if code), 0)
+
+
+def table(tasks: Sequence[Status]) -> str:
+    """Return a line for each task of an array, below a line of titles."""
+    rows = [("task", "state", "exit code", "nodes", "time", "output")]
+    for one in tasks:
+        code = "none" if one.has_ended else ""
+        code = code if one.program_exit_code is None else str(one.program_exit_code)
+        output = Path(one.output).name if one.output else ""
+        rows.append((one.job.partition("_")[2], one.state, code, one.nodes, one.time_used, output))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(f"{word:{width}}" for word, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _task_count(status: Status) -> int:
+    found = re.search(r"_\[([\d,-]+)", status.job)
+    return len(_numbers(found[1].rstrip(","))) if found else 1
+
+
+def _code(status: Status) -> int:
+    return status.exit_code or 1 if status.program_exit_code is None else status.program_exit_code
+
+
+def _with_late_codes(ended: list[Status]) -> list[Status]:
+    """The same when a shared file system shows what the programs have left."""
     seen_s = time.monotonic()
-    while now.program_exit_code is None and now.exit_code == 0 and time.monotonic() < seen_s + LATE_S:
+    while time.monotonic() < seen_s + LATE_S:
+        late = [number for number, one in enumerate(ended) if one.program_exit_code is None and one.exit_code == 0]
+        if not late:
+            break
         time.sleep(POLL_S[0])
-        now = status(job)
-    if now.program_exit_code is not None:
-        return now.program_exit_code
-    return now.exit_code or 1
+        for number in late:
+            ended[number] = status(ended[number].job)
+    return ended
 
 
-def _patiently(job: str | int) -> Status:
+def _patiently(job: str | int) -> list[Status]:
     """Return how a job stands, from a controller that may be started anew meanwhile."""
     give_up_s = time.monotonic() + PATIENCE_S
     while True:
         try:
-            return status(job)
+            return statuses(job)
         except SlurmError as error:
             if time.monotonic() > give_up_s or not any(words in str(error).lower() for words in _PASSING):
                 raise
@@ -246,7 +360,7 @@ def facts_of(text: str) -> dict[str, str]:
     return {found[1]: found[2].strip() for found in re.finditer(r"([\w:/]+)=(.*?)(?= [\w:/]+=|$)", line)}
 
 
-def _from_accounting(job: str, error: SlurmError) -> Status:
+def _from_accounting(job: str, error: SlurmError) -> list[Status]:
     """A job that the controller has forgotten, from the accounting, where there is one."""
     try:
         rows = call(["sacct", "-n", "-P", "-X", "-j", job, "-o", _SACCT]).splitlines()
@@ -254,13 +368,17 @@ def _from_accounting(job: str, error: SlurmError) -> Status:
         raise error from None
     if not rows:
         raise error
-    number, state, code, nodes, start, end, used, limit, name, directory = rows[0].split("|")
+    return [_from_row(row) for row in rows]
+
+
+def _from_row(row: str) -> Status:
+    number, state, code, nodes, start, end, used, limit, name, directory = row.split("|")
     first, _, second = code.partition(":")
     state = state.split()[0]  # "CANCELLED by 1000"
     exit_code = _exit_code(first, second) if state in ENDED else None
     left = _left(directory, name, number)
     times = _known(start), _known(end), used, limit
-    return Status(job, state, "", exit_code, _known(nodes), name, *times, None, left)
+    return Status(number, state, "", exit_code, _known(nodes), name, *times, None, left)
 
 
 def _exit_code(code: str, number: str) -> int:
@@ -268,11 +386,7 @@ def _exit_code(code: str, number: str) -> int:
 
 
 def _left(directory: str, name: str, job: str) -> int | None:
-    try:
-        text = Path(directory, f"{name}-{job}.exit").read_text().strip()
-    except OSError:
-        return None
-    return int(text) if text.isdecimal() else None
+    return exit_file.read(Path(directory, f"{name}-{job}.exit"))
 
 
 def _known(text: str | None) -> str:

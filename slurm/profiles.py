@@ -1,6 +1,6 @@
 """Profiles: what a user asks for again and again, in a small TOML file.
 
-    [default]                       # taken when no profile is named
+    [default]                       # what all begin with
     partition = "gpu"
     account = "physics"
     modules = ["gcc/13", "openmpi/5.0"]
@@ -13,7 +13,8 @@
     partition = "long"
     time = "2-00:00:00"
 
-The names are those of `Request`. What is given to `submit` itself wins.
+The names are those of `Request`. A profile adds to `[default]`, and what is given to `submit` itself to both: lists
+grow, variables come together, of everything else the last wins.
 """
 
 import sys
@@ -43,7 +44,7 @@ def path(env: Mapping[str, str]) -> Path:
 
 
 def read(file: Path, name: str | None) -> dict[str, Any]:
-    """Return the fields of `Request` in a profile; None is the profile `default`, which need not be there.
+    """Return the fields of `Request` in `default`, which need not be there, and in the profile of this name.
 
     ValueError: the file or the profile is not there or not right; says what.
     """
@@ -55,15 +56,31 @@ def read(file: Path, name: str | None) -> dict[str, Any]:
         raise ValueError(f"there is no profile {name!r}: the file {file} does not exist") from None
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{file} is not TOML: {error}") from None
-    if name is None and "default" not in profiles:
-        return {}
     if name is not None and name not in profiles:
         raise ValueError(f"there is no profile {name!r} in {file}; there are: {', '.join(profiles) or 'none'}")
-    profile = profiles[name or "default"]
+    found: dict[str, Any] = {}
+    for one in dict.fromkeys(("default", name or "default")):
+        if one in profiles:
+            found = merged(found, _fields(profiles[one], one, file))
+    return found
+
+
+def merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both: lists one after the other, variables together, of everything else the second."""
+    found = {**base, **more}
+    for name in base.keys() & more.keys():
+        if isinstance(base[name], tuple) and isinstance(more[name], (tuple, list)):
+            found[name] = (*base[name], *more[name])
+        elif isinstance(base[name], dict) and isinstance(more[name], Mapping):
+            found[name] = {**base[name], **more[name]}
+    return found
+
+
+def _fields(profile: object, name: str, file: Path) -> dict[str, Any]:
     if not isinstance(profile, dict):
-        raise ValueError(f"{file}: {name or 'default'} must be a table, [{name or 'default'}], not {profile!r}")
+        raise ValueError(f"{file}: {name} must be a table, [{name}], not {profile!r}")
     given = cast(dict[str, str | list[str]], profile)  # for the most part; `Request` looks at each
-    check_names(given, f"{file}: [{name or 'default'}]")
+    check_names(given, f"{file}: [{name}]")
     return {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
 
 

@@ -6,6 +6,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
+from typing import cast
+
+WARN_S = "MPI_RUNTIME_WARN_S"
+"""The variable that tells the program how many seconds before the end SIGUSR1 was asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,9 +18,9 @@ class Request:
 
     nodes: int = 1
     ranks_per_node: int | None = None
-    """None: one worker on each node that uses all that the job has there, and the head besides on the first."""
+    """None: one on each node, which gives all that the job has there to tasks."""
     cpus_per_node: int | None = None
-    """None: whole nodes, for this job alone."""
+    """None: whole nodes, for this job alone, with all their CPUs. A multiple of `ranks_per_node`."""
     gpus_per_node: int | str | None = None
     """A number, or type and number: 4, "a100:4"."""
     memory: str | None = None
@@ -33,19 +37,19 @@ class Request:
     warn_s: int | None = None
     """Send the program SIGUSR1 about so many seconds before the time ends (see `before_walltime`)."""
     requeue: bool = False
-    """Let Slurm start the job again after a preemption or the failure of a node."""
+    """Start the job again after a preemption or the failure of a node. Without it only `slurm.requeue()` does."""
     modules: tuple[str, ...] = ()
     """Environment modules to load."""
     setup: tuple[str, ...] = ()
-    """Lines of shell to run before the program."""
+    """Commands of the shell to run before the program, each complete in itself. If one fails, the job does."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Variables to set."""
+    """Variables to set. $NAME, ${NAME} and ~ at the begin are what they are on the node; \\$ is a dollar."""
     launcher: str = "mpirun"
     """"mpirun": the one that belongs to the MPI of this Python; "srun" with what follows it: "srun --mpi=pmix"."""
     sbatch: tuple[str, ...] = ()
     """Other options of sbatch, each one word: "--constraint=a100"."""
     python: str = sys.executable
-    """The interpreter on the nodes."""
+    """The interpreter on the nodes; $NAME and ~ as in `environment`."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -53,17 +57,87 @@ class Request:
     @property
     def ranks(self) -> int:
         """How many ranks are started: one for a single node, which then needs no MPI."""
-        if self.ranks_per_node is not None:
-            return self.nodes * self.ranks_per_node
-        return 1 if self.nodes == 1 else self.nodes + 1
+        return self.nodes * (self.ranks_per_node or 1)
 
 
-_AFTER_PREEMPTION = (
-    "# A preemption ends the launcher before the job, which would then have failed, and not be queued again.",
-    'if scontrol show job "$SLURM_JOB_ID" 2>/dev/null | grep -q "PreemptTime=[0-9]"; then',
-    '    scontrol requeue "$SLURM_JOB_ID"',
-    "fi",
-)
+TASK = "{task}"
+"""Stands for the number of an array's task in the program's arguments."""
+DOCTOR = ("-m", "mpi_runtime", "doctor")
+"""The program that all ranks run, not the first alone."""
+_TIME = re.compile(r"\d+|\d+:\d+|\d+:\d+:\d+|\d+-\d+(:\d+){0,2}|UNLIMITED|INFINITE", re.IGNORECASE)
+"""Minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]]."""
+
+_BEGIN = """\
+# How the program stands: "running" and where, then its exit code, or "requeue". Nothing else proves that it has come
+# to its end: when a node fails a launcher may end with 0, and then Slurm calls the job COMPLETED.
+left="$PWD/{name}-{job}.exit"
+rm -f "$left"
+told=
+trap 'told=1' USR1 URG  # the end is near: the program is told by USR1 as soon as it can take it
+trap 'exit 143' TERM
+check() {{
+    local code=$?
+    [ $code = 0 ] && return
+    echo "mpi-runtime: the program is not started: $1 has ended with $code" >&2
+    exit $code
+}}
+"""
+_GPUS = """\
+# Of a whole node this shell is shown all GPUs, and steps on the other nodes as many as were asked for.
+if [ -n "$CUDA_VISIBLE_DEVICES" ]; then
+    export CUDA_VISIBLE_DEVICES=$(cut -d, -f-{number} <<<"$CUDA_VISIBLE_DEVICES") SLURM_GPUS_ON_NODE={number}
+fi"""
+_RUN = """\
+{launch} &
+launcher=$!
+ended=
+trap 'ended=1; kill -TERM $launcher' TERM
+hand_on() {{  # to the program itself where it is on this node: a launcher would hand it on to all ranks
+    local state process host
+    read -r state process host <"$left"
+    [ "$state" = running ] || return
+    if [ "$host" = "$HOSTNAME" ] && grep -qaF -e "$left" "/proc/$process/cmdline" 2>/dev/null; then
+        kill -USR1 "$process"
+    else
+        kill -USR1 $launcher
+    fi
+}}
+until [ -s "$left" ] || ! kill -0 $launcher 2>/dev/null; do sleep 0.1; done
+trap hand_on USR1 URG
+[ -z "$told" ] || hand_on
+while wait $launcher; kill -0 $launcher 2>/dev/null; do :; done  # a signal ends a `wait` early
+wait $launcher
+code=$?
+state=
+[ -s "$left" ] && read -r state _ <"$left"
+requeue() {{  # Slurm then ends this shell, and writes the line that tells of it
+    trap - TERM
+    (trap '' TERM; exec scontrol requeue "$SLURM_JOB_ID") && sleep 60
+}}
+case $state in
+    requeue) requeue; exit 1 ;;
+    [0-9]*) exit "$state" ;;
+esac
+"""
+_AGAIN = """\
+if scontrol show job "$SLURM_JOB_ID" 2>/dev/null | grep -q "PreemptTime=[0-9]"; then
+    requeue  # a preemption ends the launcher before the job, which would then have failed
+fi
+"""
+_LOST = """\
+# A launcher may notice that a node has failed long before Slurm does.
+probe="srun --overlap --mpi=none --nodes=$SLURM_JOB_NUM_NODES --ntasks=$SLURM_JOB_NUM_NODES --ntasks-per-node=1"
+if [ -z "$ended" ] && ! said=$(timeout {limit} $probe true 2>&1); then
+    echo "mpi-runtime: a node of the job does not answer, so it is queued again. $(head -n 1 <<<"$said")" >&2
+    requeue
+fi
+"""
+_NO_END = """\
+echo "mpi-runtime: the program has not come to its end (the launcher has ended with $code)" >&2
+exit $((code ? code : 1))
+"""
+PROBE_LIMIT_S = 60
+"""How long nodes may take to run a command that does nothing."""
 
 
 def text(request: Request, program: tuple[str, ...]) -> str:
@@ -73,40 +147,29 @@ def text(request: Request, program: tuple[str, ...]) -> str:
     """
     if not program:
         raise ValueError("name a program to run: app.py, -m package.module, or -c CODE")
+    job = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if request.array else "$SLURM_JOB_ID"
     lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in _options(request, program)), ""]
-    lines += [f"module load {shlex.quote(module)}" for module in request.modules]
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in request.environment.items()]
-    lines += request.setup
-    if request.ranks > 1 and request.launcher != "mpirun":
-        lines.append("unset SLURM_NTASKS_PER_NODE  # these are places; srun would take them for an order")
-    lines.append("")
-    lines += [
-        "# The program leaves its exit code here when it has come to its end. Nothing else proves that it has: when a",
-        "# node fails a launcher may end with 0, and then Slurm calls the job COMPLETED.",
-        f'left="$PWD/{job_name(request, program)}-$SLURM_JOB_ID.exit"',
-        'rm -f "$left"',
-        "",
-        f'{_launch(request)} --exit-file "$left" {shlex.join(program)} &',
-        "launcher=$!",
-        "# Slurm signals this shell; the launcher hands it on to the program. Each signal ends a `wait` early.",
-        "trap 'kill -USR1 $launcher' USR1",
-        "trap 'kill -TERM $launcher' TERM",
-        "while wait $launcher; kill -0 $launcher 2>/dev/null; do :; done",
-        "wait $launcher",
-        "code=$?",
-        'if [ -s "$left" ]; then exit "$(cat "$left")"; fi',
-        *(_AFTER_PREEMPTION if request.requeue else ()),
-        'echo "mpi-runtime: the program has not come to its end (the launcher has ended with $code)" >&2',
-        "exit $((code ? code : 1))",
-    ]
-    return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
+    lines += [_BEGIN.format(name=job_name(request, program), job=job)]
+    for module in request.modules:
+        lines += [f"module load {shlex.quote(module)}", f"check {shlex.quote(f'module load {module}')}"]
+    lines += [f"export {name}={_expanded(value)}" for name, value in request.environment.items()]
+    if request.warn_s is not None:
+        lines.append(f"export {WARN_S}={request.warn_s}")
+    for command in request.setup:
+        lines += [command, f"check {shlex.quote(command)}"]
+    if number := request.cpus_per_node is None and re.search(r"\d+$", str(request.gpus_per_node)):
+        lines.append(_GPUS.format(number=number[0]))
+    lines += ["", _RUN.format(launch=_launch(request, program))]
+    if request.requeue:
+        lines += [_AGAIN, *([_LOST.format(limit=PROBE_LIMIT_S)] if request.nodes > 1 else [])]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join([*lines, _NO_END]))
 
 
 def job_name(request: Request, program: tuple[str, ...]) -> str:
     """Return the name of the job, in which nothing has to be quoted."""
     name = request.name
     if name is None:
-        word = program[1] if program[0] == "-m" and program[1:] else program[0]
+        word = "doctor" if program == DOCTOR else program[1] if program[0] == "-m" and program[1:] else program[0]
         name = PurePath(word).name.removesuffix(".py")
     return re.sub(r"[^\w.+-]", "_", name).lstrip("-") or "program"
 
@@ -117,18 +180,18 @@ def output(request: Request, program: tuple[str, ...]) -> str:
 
 
 def _options(request: Request, program: tuple[str, ...]) -> list[str]:
-    # Without a number of tasks a whole node counts as one task for each CPU. The head has a place of its own.
-    tasks = request.ranks_per_node or (2 if request.nodes > 1 else 1)
+    tasks = request.ranks_per_node or 1  # without a number a whole node counts as one task for each CPU
     options = [
         f"--job-name={job_name(request, program)}",
         f"--output={output(request, program)}",
+        "--open-mode=append",
         f"--nodes={request.nodes}",
         f"--ntasks-per-node={tasks}",
     ]
     if request.cpus_per_node is None:
         options.append("--exclusive")
     else:
-        options.append(f"--cpus-per-task={-(-request.cpus_per_node // tasks)}")
+        options.append(f"--cpus-per-task={request.cpus_per_node // tasks}")
     for name, value in (
         ("gpus-per-node", request.gpus_per_node), ("mem", request.memory), ("time", request.time),
         ("partition", request.partition), ("account", request.account), ("qos", request.qos), ("array", request.array),
@@ -136,20 +199,38 @@ def _options(request: Request, program: tuple[str, ...]) -> list[str]:
         if value is not None:
             options.append(f"--{name}={value}")
     if request.warn_s is not None:
-        options.append(f"--signal=B:USR1@{request.warn_s}")  # without B: Open MPI's daemons would die of it
-    if request.requeue:
-        options += ["--requeue", "--open-mode=append"]
+        # To the script alone (B:), and what nobody dies of: it may come before the script's first line is run.
+        options.append(f"--signal=B:URG@{request.warn_s}")
+    options.append("--requeue" if request.requeue else "--no-requeue")
     return [*options, *request.sbatch]
 
 
-def _launch(request: Request) -> str:
-    """The words before the program: rank 0 runs it, by `-m mpi_runtime`, which leaves the exit code."""
-    python = shlex.quote(request.python)
+def _launch(request: Request, program: tuple[str, ...]) -> str:
+    """The command: rank 0 runs the program, by `-m mpi_runtime`, which leaves how it stands."""
+    python = _expanded(request.python)
+    words = f'--exit-file "$left" {" ".join(_argument(word, request) for word in program)}'
     if request.ranks == 1:
-        return f"{python} -m mpi_runtime"
+        return f"{python} -m mpi_runtime {words}"
     if request.launcher == "mpirun":
-        return f"{python} -m mpi_runtime run -n {request.ranks} -m mpi_runtime"
-    return f"{request.launcher} -n {request.ranks} {python} -m mpi_runtime"
+        return f"{python} -m mpi_runtime run -n {request.ranks} -m mpi_runtime {words}"
+    return f"{request.launcher} -n {request.ranks} {python} -m mpi_runtime {words}"
+
+
+def _argument(word: str, request: Request) -> str:
+    if request.array is None or TASK not in word:
+        return shlex.quote(word)
+    return '"$SLURM_ARRAY_TASK_ID"'.join(shlex.quote(part) if part else "" for part in word.split(TASK))
+
+
+def _expanded(value: str) -> str:
+    """A word of the shell in which variables and a `~` at the begin are replaced, and nothing else."""
+    if re.fullmatch(r"[A-Za-z0-9_@%+=:,./-]+", value):
+        return value
+    if value == "~" or value.startswith("~/"):
+        value = f"$HOME{value[1:]}"
+    quoted = re.sub(r'["`]', r"\\\g<0>", value)
+    quoted = re.sub(r"\\(?![$\"`])", r"\\\\", quoted)
+    return '"' + re.sub(r"(?<!\\)\$(?![A-Za-z_]|\{[A-Za-z_]\w*\})", r"\\$", quoted) + '"'
 
 
 def _check(request: Request) -> None:
@@ -163,8 +244,35 @@ def _check(request: Request) -> None:
         value = getattr(request, name)
         if isinstance(value, str) or not all(isinstance(one, str) for one in value):
             raise TypeError(f"{name} must be a list of strings, not {value!r}")
-    for name in request.environment:
-        if not re.fullmatch(r"[A-Za-z_]\w*", name):
-            raise ValueError(f"environment: {name!r} cannot be the name of a variable")
+    variables = cast(Mapping[object, object], request.environment)  # whatever a file has said
+    for variable, stated in variables.items():
+        if not isinstance(variable, str) or not re.fullmatch(r"[A-Za-z_]\w*", variable):
+            raise ValueError(f"environment: {variable!r} cannot be the name of a variable")
+        if not isinstance(stated, str):
+            raise TypeError(f"environment: {variable} must be a string, as {str(stated)!r}, not {stated!r}")
     if request.launcher != "mpirun" and request.launcher.split()[:1] != ["srun"]:
         raise ValueError(f"launcher must be 'mpirun' or 'srun ...', not {request.launcher!r}")
+    _check_time(request.time)
+    ranks, cpus = request.ranks_per_node or 1, request.cpus_per_node
+    if cpus is not None and cpus % ranks:
+        raise ValueError(
+            f"cpus_per_node must be a multiple of ranks_per_node ({ranks}), not {cpus}: Slurm counts CPUs by rank. "
+            f"Take {-(-cpus // ranks) * ranks}, or one rank for each node, which uses all CPUs there"
+        )
+
+
+def _check_time(time: object) -> None:
+    if time is None:
+        return
+    if not isinstance(time, str):
+        raise TypeError(
+            f"time must be a string, as Slurm writes it, not {time!r}: a bare number is minutes to Slurm. "
+            f"{time} minutes are '{time}', {time} seconds are '0:{time}'"
+        )
+    if not _TIME.fullmatch(time):
+        near = re.fullmatch(r"(\d+)\s*([smhd])\w*", time.strip(), re.IGNORECASE)
+        form = {"s": "0:{}", "m": "{}", "h": "{}:00:00", "d": "{}-0"}
+        hint = f"; {time} is {form[near[2].lower()].format(near[1])!r}" if near else ""
+        raise ValueError(
+            f"time must be minutes, minutes:seconds, hours:minutes:seconds or days-hours, not {time!r}{hint}"
+        )

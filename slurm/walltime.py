@@ -20,13 +20,16 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from mpi_runtime.slurm import ends
+from mpi_runtime.slurm import ends, exit_file
 from mpi_runtime.slurm.allocation import Allocation
 from mpi_runtime.slurm.commands import LIMIT_S, SlurmError, call
-from mpi_runtime.slurm.environment import allocation
+from mpi_runtime.slurm.environment import allocation, environment
 from mpi_runtime.slurm.jobs import facts_of
+from mpi_runtime.slurm.script import WARN_S
 
 _SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
+EARLY_S = 65.0
+"""How much earlier than it was asked to Slurm may announce the end: it looks at times every 30 s."""
 _START_LIMIT_S = 10.0
 """How long a start waits for an answer at most; without one no end is known."""
 
@@ -65,7 +68,8 @@ def before_walltime(seconds: float, callback: Callable[[], object]) -> None:
 
     It is called `seconds` before the known end, or when SIGUSR1 announces the end, or at SIGTERM, whatever comes
     first; in a thread of its own, beside the program, which goes on. It may use the runtime (`get`, `remote`). What it
-    raises is printed. Outside of a batch job only the signals call it.
+    raises is printed. Outside of a batch job only the signals call it. Slurm announces the end up to a minute early:
+    where the end is known, the callback is called as long before it as was asked for, not earlier.
 
     Args:
         seconds: how long before the end.
@@ -85,8 +89,9 @@ def before_walltime(seconds: float, callback: Callable[[], object]) -> None:
 def requeue() -> None:
     """Have Slurm start this job again, from its beginning and under the same id, as soon as there is room.
 
-    Slurm then ends the running job by SIGTERM and SIGKILL: save first. `allocation().restarts` counts. What Slurm has
-    queued again already, at a preemption, stays as it is.
+    The running program ends: save first. One that `submit` has started is interrupted as by Ctrl-C, ends in order and
+    is queued again then; another is ended by Slurm, by SIGTERM and SIGKILL. `allocation().restarts` counts. What Slurm
+    has queued again already, at a preemption, stays as it is.
 
     SlurmError: this is no job of Slurm, it was cancelled, or Slurm refuses (interactive jobs cannot be requeued).
     """
@@ -100,6 +105,10 @@ def requeue() -> None:
     state, reason = facts.get("JobState"), facts.get("Reason")
     if state == "CANCELLED" or (state == "COMPLETING" and reason == "None"):
         raise SlurmError(f"job {own.job} was cancelled: it is not queued once more against the will of its owner")
+    if facts.get("Requeue") == "0":  # not by itself; but we were asked to
+        call(["scontrol", "update", f"JobId={own.job}", "Requeue=1"])
+    if exit_file.current is not None:
+        exit_file.current.requeue()  # returns if the program does not end
     call(["scontrol", "requeue", own.job], ends_us=True)
 
 
@@ -114,12 +123,17 @@ class _Watch:
         self._thread: threading.Thread | None = None
         self._previous: dict[int, Any] = {}
         """The handlers that were there before ours."""
+        self._announced_s = 0.0
+        """How long before the end SIGUSR1 was asked for, once it has come too early."""
 
     def add(self, seconds: float, callback: Callable[[], object]) -> None:
         self._callbacks.append((seconds, callback))
         for number in _SIGNALS:
             if signal.getsignal(number) != self._on_signal:
                 self._previous[number] = signal.signal(number, self._on_signal)
+        if exit_file.current is not None and exit_file.current.was_told:
+            exit_file.current.was_told = False
+            self._news.put(signal.SIGUSR1)
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._work, name="mpi_runtime walltime", daemon=True)
             self._thread.start()
@@ -133,7 +147,7 @@ class _Watch:
             signal.raise_signal(number)
             return
         self._news.put(number)
-        if number == signal.SIGUSR1 and callable(previous):
+        if number == signal.SIGUSR1 and callable(previous) and exit_file.current is None:
             previous(number, frame)
 
     def _work(self) -> None:
@@ -146,24 +160,38 @@ class _Watch:
                 number = self._news.get(timeout=self._pause(end))
             if signal.getsignal(signal.SIGUSR1) != self._on_signal:
                 return  # the process has become something else: a worker
-            if number:
-                self._call(math.inf)
+            if number == signal.SIGUSR1:
+                end = end_time()  # a preemption has brought it forward
+                self._announce(end)
+            elif number:
+                self._call(self._callbacks)
             elif end is not None and self._pause(end) == 0:
                 end = end_time()  # it may have been put off
-                self._call(end - time.time() if end is not None else -1.0)
+                left_s = end - time.time() if end is not None else -1.0
+                self._call([one for one in self._callbacks if self._lead_s(one) >= left_s])
             if number == signal.SIGTERM:
                 signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+    def _lead_s(self, callback: tuple[float, Callable[[], object]]) -> float:
+        """How long before the end it is due."""
+        return max(callback[0], self._announced_s)
+
+    def _announce(self, end: float | None) -> None:
+        """SIGUSR1 has come: call what need not wait for the known end."""
+        asked = environment().get(WARN_S, "")
+        self._announced_s = float(asked) if asked.isdecimal() else 0.0
+        left_s = end - time.time() if end is not None else 0.0
+        self._call([one for one in self._callbacks if not 0 < self._lead_s(one) < left_s < self._lead_s(one) + EARLY_S])
 
     def _pause(self, end: float | None) -> float | None:
         """Seconds until the next callback is due; None: for ever."""
         if end is None or not self._callbacks:
             return None
-        first = max(seconds for seconds, _ in self._callbacks)
+        first = max(map(self._lead_s, self._callbacks))
         return min(max(0.0, end - first - time.time()), threading.TIMEOUT_MAX)
 
-    def _call(self, left_s: float) -> None:
-        """Call what is due when so much time is left; infinity: all, the earliest first."""
-        due = [one for one in self._callbacks if left_s == math.inf or one[0] >= left_s]
+    def _call(self, due: list[tuple[float, Callable[[], object]]]) -> None:
+        """Call these, the earliest first."""
         for one in sorted(due, key=lambda one: -one[0]):
             try:
                 one[1]()

@@ -19,8 +19,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from mpi_runtime.gpu.device import DEVICE
 from mpi_runtime.scheduler import effects, invariants
 from mpi_runtime.scheduler.core import Scheduler
+from mpi_runtime.scheduler.effects import GPU, LATE, QUARANTINE, Note
 from mpi_runtime.scheduler.events import (
     ACTOR,
     METHOD,
@@ -28,24 +30,21 @@ from mpi_runtime.scheduler.events import (
     BundleSpec,
     Call,
     Done,
-    ExecutorDied,
-    ExecutorStarted,
     Faulted,
-    GroupCreated,
-    GroupRemoved,
+    GroupRemovalRequested,
+    GroupRequested,
     Held,
     Put,
     Query,
-    RankJoined,
     Released,
     Returned,
     Spec,
     Stored,
-    Subscribed,
-    TakenBack,
+    SubscriptionRequested,
     Unblocked,
     Value,
 )
+from mpi_runtime.scheduler.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankJoined, TakenBack
 from mpi_runtime.scheduler.state import State
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import ToExecutor
@@ -65,11 +64,16 @@ class Cluster:
         self.now = 1_000_000
         self.recorded: list[tuple[str, int, Any]] = []
         """Effects that nobody has taken: "rank" or "client", its number, the effect."""
-        self.notes: list[str] = []
+        self.said: list[Note] = []
         """What the user was told."""
         self._specs: dict[tuple[object, ...], Spec] = {}
         self._numbers = count(1)
         self._ranks = count()
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user was told of devices and of the end of the job's time."""
+        return [note.text for note in self.said if note.event in (GPU, QUARANTINE, LATE)]
 
     @property
     def state(self) -> State:
@@ -109,6 +113,11 @@ class Cluster:
         self._rank_says(event)
         return self
 
+    def begin(self, num_gpus: float | None = None) -> str:
+        """All ranks have joined; why the job is refused, or nothing."""
+        self.scheduler.handle_rank(JobBegan(num_gpus), self.now)
+        return self.decide().refusal
+
     # Events
 
     def client_says(self, client: int, *events: Any) -> None:
@@ -122,11 +131,11 @@ class Cluster:
             self.scheduler.handle_rank(event, self.now)  # type: ignore[arg-type]
         self.decide()
 
-    def decide(self) -> None:
+    def decide(self) -> effects.Effects:
         """Have a decision made, and record its effects."""
         decided = self.scheduler.decide(self.now)
         invariants.check(self.state)
-        self.notes += decided.notes
+        self.said += decided.notes
         for rank, rank_effects in decided.ranks.items():
             for effect in codec.between_ranks.decode(codec.encode(rank_effects)):
                 self.recorded.append(("rank", rank, effect))
@@ -135,6 +144,7 @@ class Cluster:
             (relayed,) = codec.between_ranks.decode(frame)
             assert isinstance(relayed, ToExecutor)
             self.recorded.extend(("client", client, message) for message in codec.to_client.decode(relayed.frame))
+        return decided
 
     def later(self, us: int) -> None:
         """Time passes; what wants to be looked at meanwhile is looked at when it wants."""
@@ -188,16 +198,16 @@ class Cluster:
         """Ask for a placement group; its id. CPUs and GPUs as people count them."""
         specs = [bundle(**fields) for fields in bundles]
         id = self.id()
-        self.client_says(DRIVER, GroupCreated(id, specs, strategy, b"a group", "", name, request))
+        self.client_says(DRIVER, GroupRequested(id, specs, strategy, b"a group", "", name, request))
         return id
 
     def remove_group(self, id: bytes) -> None:
         """Ask for its end."""
-        self.client_says(DRIVER, GroupRemoved(id))
+        self.client_says(DRIVER, GroupRemovalRequested(id))
 
     def nodes_of(self, id: bytes) -> list[int]:
         """The node of each bundle of a group that has been placed."""
-        return [bundle.node.host for bundle in self.state.groups[id].bundles]
+        return [bundle.node.number for bundle in self.state.groups[id].bundles]
 
     def put(
         self, client: int = DRIVER, size: int = 0, rank: int = 0, offset: int = 0, holds: Sequence[bytes] = ()
@@ -238,7 +248,7 @@ class Cluster:
 
     def subscribed(self, client: int, *ids: bytes, fetch: bool = True) -> None:
         """A client wants to be told."""
-        self.client_says(client, Subscribed(list(ids), fetch))
+        self.client_says(client, SubscriptionRequested(list(ids), fetch))
 
     def started(self, *executors: int) -> None:
         """Executors have been forked."""
@@ -250,7 +260,7 @@ class Cluster:
 
     def died(self, executor: int, running: bytes = b"", cause: str = "was killed by signal 9", **fields: Any) -> None:
         """An executor's process is gone."""
-        self._rank_says(ExecutorDied(executor, running, [], cause, **fields))
+        self._rank_says(ExecutorDied(executor, running, cause, **fields))
 
     def faulted(
         self,
@@ -258,11 +268,11 @@ class Cluster:
         running: bytes,
         name: str = "f",
         fault: str = "cudaErrorECCUncorrectable",
-        by_program: bool = False,
+        blame: str = DEVICE,
         is_fresh: bool = True,
     ) -> None:
         """CUDA answers an executor with an error for good: it says so, and is gone."""
-        self.client_says(executor, Faulted(name, fault, by_program, is_fresh, "the traceback"))
+        self.client_says(executor, Faulted(name, fault, blame, is_fresh, "the traceback"))
         self.died(executor, running, "exited with code 1")
 
     def rank_says(self, *events: Any) -> None:

@@ -47,6 +47,7 @@ _said: set[str] = set()
 def pytest_configure(config: pytest.Config) -> None:
     os.environ[helpers.MARK] = f"{os.getpid()}-{time.time_ns():x}"
     os.environ["MPI_RUNTIME_FIND_GPUS"] = "never"  # but where a test says so: the same tests wherever they run
+    os.environ["MPI_RUNTIME_QUIET"] = "1"  # but where a test says so: standard error has what programs write
     # Standard error before pytest replaces it, for the stacks of a run that is ended.
     config.stash[_stderr] = os.dup(2)
 
@@ -98,6 +99,14 @@ class Belongings:
     descriptors: dict[int, str] = field(default_factory=descriptors)
     sockets: dict[str, str] = field(default_factory=abstract_sockets)
     files: set[str] = field(default_factory=files)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m device` load only what has such tests: a machine with a card may lack what all others need."""
+    if config.getoption("markexpr") != "device" or not collection_path.name.startswith("test_"):
+        return None
+    is_for_devices = collection_path.parent.name == "device" or "mark.device" in collection_path.read_text()
+    return None if is_for_devices else True
 
 
 def leaks(before: Belongings, mark: str) -> list[str]:

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,6 +60,18 @@ def wait_until(condition: Callable[[], Answer], timeout: float = 10.0, what: str
             pytest.fail(f"waited {timeout} s in vain for {what or condition}; the last answer was {answer!r}")
         time.sleep(0.01)
     return answer
+
+
+def wait_until_in_client(thread: threading.Thread) -> None:
+    """Wait until a thread of this process is in a call of the package that waits for the job, such as `get`."""
+
+    def is_inside() -> bool:
+        frame = sys._current_frames().get(thread.ident or 0)
+        while frame is not None and f"{os.sep}mpi_runtime{os.sep}client{os.sep}" not in frame.f_code.co_filename:
+            frame = frame.f_back
+        return frame is not None
+
+    wait_until(is_inside, what=f"{thread.name} to wait")
 
 
 def stable_id(value: object) -> str:

@@ -6,6 +6,7 @@ several hosts it also measures what messages between them cost. Ends with 1 wher
 
 import argparse
 import os
+import resource
 import sys
 import time
 from collections.abc import Sequence
@@ -14,13 +15,15 @@ import msgspec
 
 from mpi_runtime import config
 from mpi_runtime.cli import gpus
-from mpi_runtime.cli.diagnosis import Seen, diagnose
-from mpi_runtime.processes.devices import Finder, Gpus
-from mpi_runtime.processes.launch import Launch, detect
-from mpi_runtime.processes.rank import join
+from mpi_runtime.gpu.device import Report
+from mpi_runtime.host import launchers, limits
+from mpi_runtime.host.launch import Launch, detect
+from mpi_runtime.rank.gpus import Finder, Gpus
+from mpi_runtime.rank.joining import join
 from mpi_runtime.slurm import jobs
 from mpi_runtime.slurm.allocation import Allocation, from_environment
 from mpi_runtime.slurm.commands import SlurmError, call
+from mpi_runtime.slurm.diagnosis import Seen, diagnose, slow_network
 from mpi_runtime.slurm.walltime import end_time
 from mpi_runtime.transport import mpi
 from mpi_runtime.transport.base import Transfer, Transport, TransportError
@@ -41,23 +44,21 @@ def doctor(words: Sequence[str]) -> int:
         description="Started in the place of a program, by the same line: says what each rank sees, what is wrong "
         "with the launch, and what mends it.",
     ).parse_args(words)
+    launch = detect(config.environment())
+    launchers.take_own_gpus(launch.kind)
     env = config.environment()
-    launch = detect(env)
     own = from_environment(env)
     if launch.problem:
         return _refuse(launch, launch.problem)
-    gpu_error = Gpus(Finder(sys.path), gpus.LIMIT_S, None, launch.kind).report.error
+    found = Gpus(Finder(sys.path), gpus.LIMIT_S, None, launch.kind).report
     if launch.size == 1:
-        return _report(launch, [_look(0, own, gpu_error)], own, "no MPI is used", {})
+        return _report(launch, [_look(0, own, found)], own, "no MPI is used", {})
     try:
         library = mpi.library_version().splitlines()[0].split(",")[0]
-        if launch.rank == 0 and launch.kind == "slurm-pmix" and "MPICH" in library:
-            # Some builds of MPICH speak PMIx. The others end the process in MPI_Init.
-            print("srun offers PMIx to MPICH; if that ends in an error below, use: srun --mpi=pmi2", flush=True)
         transport = join(launch)
     except TransportError as error:
         return _refuse(launch, str(error))
-    mine = _look(transport.rank, own, gpu_error)
+    mine = _look(transport.rank, own, found)
     if transport.rank:
         transport.send(0, msgspec.msgpack.encode(mine))
         _serve(transport)
@@ -78,9 +79,21 @@ def _refuse(launch: Launch, problem: str) -> int:
     return 1
 
 
-def _look(rank: int, own: Allocation, gpu_error: str) -> Seen:
-    cpus = tuple(config.cpus_allowed())
-    return Seen(rank, os.uname().nodename, cpus, os.cpu_count() or 1, config.memory_limit(), own.gpus, gpu_error)
+def _look(rank: int, own: Allocation, found: Report) -> Seen:
+    room = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return Seen(
+        rank,
+        os.uname().nodename,
+        tuple(limits.cpus_allowed()),
+        os.cpu_count() or 1,
+        limits.memory_limit(),
+        own.gpus,
+        found.error,
+        len(found.devices),
+        room.f_frsize * room.f_blocks if room else None,
+        None if descriptors == resource.RLIM_INFINITY else descriptors,
+    )
 
 
 # Between the ranks. Rank 0 asks; the others answer until it says that it has done.
@@ -155,21 +168,24 @@ def _report(
     launch: Launch, ranks: Sequence[Seen], own: Allocation, library: str, times: dict[str, tuple[float, float]]
 ) -> int:
     print(f"{_job(own)}; launcher: {launch.kind}; {library}")
-    print("rank  host             CPUs              memory     GPUs")
+    print("rank  host             CPUs              memory     GPUs shown (found)")
     for one in ranks:
         shown = "not said" if one.gpus is None else ",".join(one.gpus) or "none"
+        shown += f" ({one.gpus_found})"
         print(f"{one.rank:4}  {one.host:15}  {_ranges(one.cpus):16}  {one.memory / 2**30:6.1f} GiB  {shown}")
     for host, (latency_s, speed) in times.items():
         print(f"{ranks[0].host} to {host}: {latency_s * 1e6:.0f} us for a small message, {speed / 1e9:.2f} GB/s")
     if times:
         print("(the median of one way, and the best of three times 32 MiB; the launcher's flags change both)")
     found = diagnose(launch.kind, ranks, own, *_granted(own))
+    found += filter(None, (slow_network(ranks[0].host, host, latency_s) for host, (latency_s, _) in times.items()))
     for finding in found:
-        print(f"wrong: {finding.what}\n  mend it: {finding.cure}")
-    if not found:
+        print(f"{'note' if finding.is_note else 'wrong'}: {finding.what}\n  mend it: {finding.cure}")
+    is_wrong = not all(finding.is_note for finding in found)
+    if not is_wrong:
         print("nothing wrong was found")
     sys.stdout.flush()
-    return 1 if found else 0
+    return 1 if is_wrong else 0
 
 
 def _job(own: Allocation) -> str:

@@ -13,8 +13,8 @@ import msgspec
 
 from mpi_runtime.config import environment, find_gpus
 from mpi_runtime.gpu.device import MIB, Device, Report, Use
-from mpi_runtime.processes.devices import Finder, Gpus
-from mpi_runtime.processes.launch import detect
+from mpi_runtime.host.launch import detect
+from mpi_runtime.rank.gpus import Finder, Gpus
 
 LIMIT_S = 20.0
 """How long the driver may take, as long as in a job with the default `start_timeout_s`."""
@@ -80,10 +80,7 @@ def _why_none(report: Report) -> str:
         return f" The driver has {len(report.cards)}; CUDA_VISIBLE_DEVICES shows none of them to this process."
     if find_gpus() == "never":
         return " MPI_RUNTIME_FIND_GPUS=never: nobody has looked."
-    return (
-        " There is no sign of NVIDIA's driver, or the package nvidia-ml-py is missing (pip install nvidia-ml-py). "
-        "MPI_RUNTIME_FIND_GPUS=always looks without a sign."
-    )
+    return " There is no sign of NVIDIA's driver. MPI_RUNTIME_FIND_GPUS=always looks without a sign."
 
 
 def _row(id: int, device: Device, use: Use, token: str) -> tuple[str, ...]:

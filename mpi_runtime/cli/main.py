@@ -11,6 +11,7 @@ VERBS = {
     "run": ("mpi_runtime.cli.run:run", "start a program on N ranks with the MPI that is installed"),
     "gpus": ("mpi_runtime.cli.gpus:gpus", "show the GPUs that tasks on this host would use"),
     "doctor": ("mpi_runtime.cli.doctor:doctor", "say what each rank sees, and what is wrong with the launch"),
+    "replay": ("mpi_runtime.cli.replay:run", "repeat the decisions of a job that was recorded"),
     "submit": ("mpi_runtime.cli.slurm:submit", "submit a program to Slurm"),
     "status": ("mpi_runtime.cli.slurm:status", "say how a job of Slurm stands"),
     "template": ("mpi_runtime.cli.slurm:template", "print a batch script for Slurm to begin with"),
@@ -18,7 +19,8 @@ VERBS = {
 }
 
 _HELP = """usage: mpi-runtime VERB [options]        (or: python -m mpi_runtime VERB [options])
-       python -m mpi_runtime app.py      run app.py on rank 0 alone, workers on all other ranks
+       python -m mpi_runtime [--as-ray] app.py
+                                         run app.py on rank 0 alone, workers on all other ranks
 
 verbs:
 {verbs}

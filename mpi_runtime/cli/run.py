@@ -6,7 +6,8 @@ with mpirun does not:
 - the launcher must belong to the MPI that mpi4py loads: the one beside this Python comes first, then PATH;
 - Open MPI does not forward PATH: the program is this very interpreter, by its full path;
 - Open MPI pins each rank to a core by default, and with it everything that the rank starts;
-- Open MPI refuses more ranks than cores, and root, unless told. Across hosts the permission for more ranks than cores
+- in a batch job launchers fill one node after the other, so that few ranks leave nodes without any: they are spread;
+- Open MPI refuses more ranks than cores, and root, unless told. Across other hosts this permission
   is not given, because it also makes Open MPI put all ranks on the first host;
 - on one host Open MPI's UCX component for one-sided messages is of no use but complains when it finds no network;
 - fault tolerance (ULFM) makes Open MPI give up UCX, and with it fast networks and device memory. It must be asked for.
@@ -24,9 +25,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from mpi_runtime.config import child_environment, environment
+from mpi_runtime.config import environment
 from mpi_runtime.errors import LaunchError
-from mpi_runtime.slurm.allocation import from_environment
+from mpi_runtime.host.launchers import child_environment
+from mpi_runtime.slurm.allocation import Allocation, from_environment
 
 _NAMES = {
     None: ("mpiexec", "mpirun"),
@@ -63,13 +65,14 @@ def run(words: Sequence[str]) -> int:
     if options.ranks < 1:
         raise LaunchError(f"-n must be 1 or more, not {options.ranks}")
     env = environment()
-    arguments = python_command(program)
+    arguments = python_command(program, options.as_ray)
     if options.ranks > 1 or options.hosts:
         launcher = find_launcher(options.mpi)
         if launcher is None:
             raise LaunchError(_missing(options.mpi))
         if program[0] == "-" and not options.dry_run:
-            arguments = python_command(["-m", "mpi_runtime", "-c", read_program(sys.stdin), *program[1:]])
+            flags = ["--as-ray"] if options.as_ray else []
+            arguments = python_command(["-m", "mpi_runtime", *flags, "-c", read_program(sys.stdin), *program[1:]])
         arguments = launch_command(launcher, arguments, options.ranks, options.hosts, options.fault_tolerant, env)
     if not options.dry_run:
         # What is left of a launcher around us would mislead the one that we start.
@@ -105,27 +108,35 @@ def split(words: Sequence[str], with_value: Collection[str] = _WITH_VALUE) -> tu
     return list(words[:index]), list(words[index + (words[index : index + 1] == ["--"]) :])
 
 
-def python_command(program: Sequence[str]) -> list[str]:
+def python_command(program: Sequence[str], as_ray: bool = False) -> list[str]:
     """Return the command of one rank for a script, `-m module`, `-c code` or `-` (standard input).
+
+    `as_ray`: in the program `import ray` is to give this runtime.
 
     LaunchError: there is no program, or its file does not exist.
     """
     program = list(program)
     interpreter = sys.executable
+    flags = ["-m", "mpi_runtime", "--as-ray"] if as_ray else []
     if program and re.fullmatch(r"python(\d(\.\d+)?)?", os.path.basename(program[0])):
         # From the habit of `mpirun -n 8 python app.py`.
         word = program.pop(0)
         interpreter = interpreter if word in ("python", "python3") else (shutil.which(word) or word)
         if program and program[0].startswith("-") and program[0] != "-":
+            if as_ray:
+                raise LaunchError(
+                    f"with --as-ray name the program itself, without {interpreter} and its options: mpi-runtime run "
+                    "--as-ray -n 4 app.py"
+                )
             return [interpreter, *program]
     if not program:
         raise LaunchError("name a program to run: app.py, -m package.module, or -c CODE")
     if program[0] == "-":
         # Only rank 0 has the standard input: the others must not run an empty program.
-        return [interpreter, "-m", "mpi_runtime", *program]
+        return [interpreter, *(flags or ("-m", "mpi_runtime")), *program]
     if program[0] not in ("-m", "-c") and not os.path.exists(program[0]):
         raise LaunchError(f"there is no file {program[0]!r} in {os.getcwd()}")
-    return [interpreter, *program]
+    return [interpreter, *flags, *program]
 
 
 def launch_command(
@@ -140,6 +151,7 @@ def launch_command(
     if fault_tolerant and launcher.kind != "openmpi":
         raise LaunchError(f"--fault-tolerant needs Open MPI; {launcher.path} is {launcher.version}")
     places = _places(hosts, ranks)
+    spread = [] if places else spread_over_job(from_environment(env or {}), ranks)
     flags: list[str] = []
     if launcher.kind == "openmpi":
         flags += ["--bind-to", "none"]
@@ -153,8 +165,11 @@ def launch_command(
             flags += ["--with-ft", "ulfm"]
         if places:
             flags += ["--host", ",".join(places)]
-    elif places:
-        flags += ["-hosts", ",".join(places)]
+        elif spread:
+            # The first is how many ranks each node has, the second that neighbours have numbers in a row.
+            flags += ["--map-by", "node:OVERSUBSCRIBE", "--rank-by", "slot"]
+    elif places or spread:
+        flags += ["-hosts", ",".join(places or spread)]
     return [launcher.path, *flags, "-n", str(ranks), *program]
 
 
@@ -197,6 +212,19 @@ def _places(hosts: str | None, ranks: int) -> list[str]:
     return [name if ":" in name else f"{name}:{share}" for name in names]
 
 
+def spread_over_job(own: Allocation, ranks: int) -> list[str]:
+    """Return the nodes of a batch job with a number of ranks each, evenly; empty where the launcher does right.
+
+    Launchers fill the places (tasks) of a job on one node after the other: fewer ranks than places leave
+    nodes without any, and more are refused.
+    """
+    if len(own.nodes) < 2 or sum(own.tasks) in (0, ranks):
+        return []
+    share, more = divmod(ranks, len(own.nodes))
+    counts = [(node, share + (index < more)) for index, node in enumerate(own.nodes)]
+    return [f"{node}:{count}" for node, count in counts if count]
+
+
 def _host_count(places: Sequence[str], env: Mapping[str, str]) -> int:
     """Return on how many hosts the launcher will start ranks: those named, else those of the batch job."""
     if places:
@@ -229,5 +257,10 @@ def _parser() -> argparse.ArgumentParser:
         help="with Open MPI: start it with ULFM. The job still ends when a rank dies; rules out UCX, so no fast "
         "networks and no messages from device memory",
     )  # fmt: skip
+    parser.add_argument(
+        "--as-ray",
+        action="store_true",
+        help="in the program, and in all that it imports, `import ray` gives this runtime",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the command and do not run it")
     return parser

@@ -1,6 +1,7 @@
 """The verbs `submit`, `status` and `template`: jobs of Slurm from the command line."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import resources
@@ -12,12 +13,12 @@ from mpi_runtime.slurm import jobs, script
 from mpi_runtime.slurm.commands import SlurmError
 
 _INTERRUPTED = 130
-_OWN = ("profile", "dry_run", "wait", "env")
+_OWN = ("profile", "dry_run", "wait", "env", "doctor")
 """What is not a field of `Request`."""
 _NUMBER: dict[str, Any] = {"type": int, "metavar": "N"}
 _WITH_VALUE: dict[tuple[str, ...], dict[str, Any]] = {
     ("-N", "--nodes"): {"help": "how many nodes (1)", **_NUMBER},
-    ("--ranks-per-node",): {"help": "ranks on each node (one worker, and the head on the first)", **_NUMBER},
+    ("--ranks-per-node",): {"help": "ranks on each node (1)", **_NUMBER},
     ("--cpus-per-node",): {"help": "CPUs on each node, which others may then share", **_NUMBER},
     ("--gpus-per-node",): {"metavar": "[TYPE:]N", "help": "GPUs on each node"},
     ("--memory", "--mem"): {"metavar": "64G", "help": "memory of each node"},
@@ -26,11 +27,15 @@ _WITH_VALUE: dict[tuple[str, ...], dict[str, Any]] = {
     ("-p", "--partition"): {},
     ("-A", "--account"): {},
     ("-q", "--qos"): {},
-    ("-a", "--array"): {"metavar": "0-9", "help": "a job for each number, in SLURM_ARRAY_TASK_ID"},
+    ("-a", "--array"): {"metavar": "0-9", "help": "a job for each number, which stands for {task} in arguments"},
     ("--warn-s",): {"help": "send SIGUSR1 N seconds before the end (slurm.before_walltime)", **_NUMBER},
     ("--launcher",): {"help": "'mpirun' (the default) or 'srun --mpi=...'"},
     ("--module",): {"dest": "modules", "action": "append", "metavar": "NAME", "help": "load it; may be repeated"},
-    ("--setup",): {"action": "append", "metavar": "LINE", "help": "shell to run before; may be repeated"},
+    ("--setup",): {
+        "action": "append",
+        "metavar": "LINE",
+        "help": "shell to run before; may be repeated; if it fails, so does the job",
+    },
     ("--env",): {"action": "append", "metavar": "NAME=VALUE", "help": "a variable to set; may be repeated"},
     ("--sbatch",): {"action": "append", "metavar": "OPTION", "help": "for sbatch as it is: --sbatch=-Ca100"},
     ("--python",): {"help": "the interpreter on the nodes (this one)"},
@@ -41,6 +46,8 @@ _WITH_VALUE: dict[tuple[str, ...], dict[str, Any]] = {
 def submit(words: Sequence[str]) -> int:
     """Submit a program; with `--wait` its exit code is returned."""
     own, program = split(words, [flag for flags in _WITH_VALUE for flag in flags])
+    if program and program[0] == "doctor" and not os.path.exists("doctor"):
+        own, program = [*own, "--doctor"], program[1:]
     given = vars(_submit_parser().parse_args(own))
     options: dict[str, Any] = {name: value for name, value in given.items() if name not in _OWN}
     options["requeue"] = options["requeue"] or None  # not asked for is not asked against
@@ -51,12 +58,14 @@ def submit(words: Sequence[str]) -> int:
         options["environment"] = {name: value for name, _, value in pairs}
     try:
         request = jobs.make_request(given["profile"], **options)
+        if given["doctor"] and program:
+            raise ValueError(f"--doctor takes no program, and there is {program[0]!r}")
+        program = list(script.DOCTOR) if given["doctor"] else program
         text = script.text(request, tuple(program))
-        if given["wait"] and request.array is not None:
-            raise ValueError("--wait is for one job, not for an array: squeue shows how that gets on")
         if given["dry_run"]:
             print(text, end="")
             return 0
+        jobs.check_program(request, tuple(program))
         job = jobs.submit_script(text)
         print(job, flush=True)
         return _follow(job) if given["wait"] else 0
@@ -70,7 +79,8 @@ def status(words: Sequence[str]) -> int:
     parser.add_argument("jobs", nargs="+", metavar="JOB")
     try:
         for job in parser.parse_args(words).jobs:
-            print(jobs.status(job))
+            found = jobs.statuses(job)
+            print(found[0] if len(found) == 1 else f"array {job} {found[0].name}\n{jobs.table(found)}".rstrip())
     except SlurmError as error:
         raise LaunchError(str(error)) from None
     return 0
@@ -106,7 +116,7 @@ def _follow(job: str) -> int:
 def _submit_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mpi-runtime submit",
-        usage="mpi-runtime submit [options] (app.py | -m module) [arguments]",
+        usage="mpi-runtime submit [options] (app.py | -m module | --doctor) [arguments]",
         description="Submit a program to Slurm, on whole nodes unless --cpus-per-node is given.",
         epilog="What is the same for all your jobs belongs into a profile: ~/.config/mpi-runtime/slurm.toml, see "
         "docs/slurm.md. The output goes to NAME-JOB.out in this directory.",
@@ -116,5 +126,6 @@ def _submit_parser() -> argparse.ArgumentParser:
         parser.add_argument(*flags, **more)
     parser.add_argument("--requeue", action="store_true", help="begin again after the failure of a node")
     parser.add_argument("--dry-run", action="store_true", help="print the script and do not submit it")
+    parser.add_argument("--doctor", action="store_true", help="run `mpi-runtime doctor` as the program, on all ranks")
     parser.add_argument("--wait", action="store_true", help="show the output, and end with the program's exit code")
     return parser

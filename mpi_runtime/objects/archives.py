@@ -6,16 +6,18 @@ bytes, so that its hash names it. Links are followed, and what is no file or dir
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
-
-from mpi_runtime.objects.ignoring import Patterns
 
 if TYPE_CHECKING:
     import zipfile
+
+    from pathspec import GitIgnoreSpec
 
 CONTENT_BYTES_MAX = 500 << 20
 """What one archive may hold: Ray's limit. It lies in the memory of each host that unpacks it: no place for data."""
@@ -42,7 +44,7 @@ def pack_directory(directory: str, excludes: Sequence[str], inside: str = "") ->
     Raises:
         ValueError: there is no such directory, it cannot be read, or it is larger than CONTENT_BYTES_MAX.
     """
-    patterns = Patterns([f"{name}/" for name in NEVER_PACKED] + list(excludes))
+    patterns = read_patterns([f"{name}/" for name in NEVER_PACKED] + list(excludes))
     prefix = f"{inside}/" if inside else ""
     try:
         top = os.path.realpath(directory)
@@ -110,7 +112,11 @@ def unpack(data: bytes | memoryview, directory: str) -> None:
 
 
 def _walk(
-    directory: str, relative: str, excluded: Patterns, ignored: list[tuple[int, Patterns]], above: tuple[str, ...]
+    directory: str,
+    relative: str,
+    excluded: GitIgnoreSpec,
+    ignored: list[tuple[int, GitIgnoreSpec]],
+    above: tuple[str, ...],
 ) -> Iterator[_File]:
     """The files below a directory, in the order of their names.
 
@@ -124,7 +130,7 @@ def _walk(
     gitignore = os.path.join(directory, ".gitignore")
     if os.path.isfile(gitignore):
         with open(gitignore, errors="replace") as file:
-            ignored = [*ignored, (len(relative), Patterns(file))]
+            ignored = [*ignored, (len(relative), read_patterns(file))]
     with os.scandir(directory) as entries:
         found = sorted(entries, key=lambda entry: entry.name)
     if not found and relative:
@@ -141,11 +147,33 @@ def _walk(
             yield name, entry.path, entry.stat().st_size
 
 
-def _is_left_out(name: str, is_directory: bool, excluded: Patterns, ignored: list[tuple[int, Patterns]]) -> bool:
-    if excluded.decide(name, is_directory):
+def read_patterns(lines: Iterable[str]) -> GitIgnoreSpec:
+    """The patterns of a `.gitignore` file. One that git itself cannot read fits nothing, as with git."""
+    from pathspec import GitIgnoreSpec  # not at the top: nearly no job packs a directory
+
+    kept = []
+    for line in lines:
+        line = line.rstrip("\r\n")
+        if line.endswith("/**"):
+            line += "/*"  # all that is in the directory: for pathspec also the directory itself
+        with contextlib.suppress(ValueError, re.error):
+            GitIgnoreSpec.from_lines([line])
+            kept.append(line)
+    return GitIgnoreSpec.from_lines(kept)
+
+
+def decide(patterns: GitIgnoreSpec, path: str, is_directory: bool) -> bool | None:
+    """Whether the patterns leave a path out; None if none of them fits. `path` is relative to their directory."""
+    return patterns.check_file(f"{path}/" if is_directory else path).include
+
+
+def _is_left_out(
+    name: str, is_directory: bool, excluded: GitIgnoreSpec, ignored: list[tuple[int, GitIgnoreSpec]]
+) -> bool:
+    if decide(excluded, name, is_directory):
         return True
     for start, patterns in reversed(ignored):
-        decided = patterns.decide(name[start:], is_directory)
+        decided = decide(patterns, name[start:], is_directory)
         if decided is not None:
             return decided
     return False

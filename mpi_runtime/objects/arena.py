@@ -243,10 +243,6 @@ class AgentArena:
             self._wanted[region] = 1
         return others
 
-    def host_used(self) -> int:
-        """Allocated bytes of all regions of the host."""
-        return sum(self._used)
-
     def statistics(self) -> Statistics:
         """What the own region holds now."""
         return self.allocator.statistics()

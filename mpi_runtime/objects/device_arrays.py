@@ -8,19 +8,23 @@ from __future__ import annotations
 import io
 import pickle
 import socket
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import cloudpickle
 
-from mpi_runtime import current, errors
-from mpi_runtime.gpu import arrays, staging
+from mpi_runtime import errors
+from mpi_runtime.gpu import arrays, context, staging
+from mpi_runtime.objects import this_process
 
 Reducer = Callable[[Any], Any]
 _COMMON: list[dict[type, Reducer]] = cloudpickle.Pickler.dispatch_table.maps
 """What cloudpickle asks."""
 _OWN = ("__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "__getnewargs_ex__")
 """By these a class says how its instances are pickled."""
+_said: list[str] = []
+"""What has been said to this process's user, which is once."""
 
 
 class OnDevice(bytearray):
@@ -32,6 +36,10 @@ class OnDevice(bytearray):
     def pieces(self) -> Iterator[memoryview]:
         """The bytes. A piece is good until the next is asked for."""
         return staging.to_host(self.way)
+
+    def fill(self, target: memoryview) -> None:
+        """Have them copied there."""
+        staging.fill(self.way, target)
 
 
 class _Reducers:
@@ -87,16 +95,42 @@ def resolve(buffers: Sequence[Any]) -> list[Any] | None:
 
 def _place(ordinal: int) -> str:
     """Host and number of a device of this process, for errors."""
-    client = current.client_or_none()
-    executor = client.executor if client is not None else None
-    if executor is None:
-        return f"{socket.gethostname()}:GPU {ordinal}"
-    number = executor.gpus[ordinal] if ordinal < len(executor.gpus) else ordinal
-    return f"{executor.hostname}:GPU {number}"
+    number = this_process.gpus[ordinal] if ordinal < len(this_process.gpus) else ordinal
+    return f"{this_process.hostname or socket.gethostname()}:GPU {number}"
 
 
 def make(facts: arrays.Facts, place: str, data: memoryview) -> Any:
-    """The array on the current device of this process.
+    """The array on the current device of this process; of numpy in a driver that uses none.
+
+    Raises:
+        DeviceUnavailableError: there is none.
+    """
+    if _is_driver_without_device():
+        _say_how(facts, place)
+        return make_on_host(facts, place, data)
+    return make_on_device(facts, place, data)
+
+
+def _is_driver_without_device() -> bool:
+    """Whether to make an array on a GPU would make a context there of which nobody knows, in a driver."""
+    return not this_process.hostname and not context.has_begun(context.driver())
+
+
+def _say_how(facts: arrays.Facts, place: str) -> None:
+    """Once in a process."""
+    if _said:
+        return
+    _said.append(place)
+    print(
+        f"mpi_runtime: a {facts.library} array on {place} is read in the driver as one of numpy: it uses no GPU, and "
+        'to begin would take memory there that nobody has planned. get(ref, device="gpu") has it on a GPU, '
+        'get(ref, device="cpu") as it is now, without this line.',
+        file=sys.stderr,
+    )
+
+
+def make_on_device(facts: arrays.Facts, place: str, data: memoryview) -> Any:
+    """The array on the current device of this process, whatever that takes.
 
     Raises:
         DeviceUnavailableError: there is none.
@@ -120,12 +154,23 @@ def make_on_host(facts: arrays.Facts, place: str, data: memoryview) -> Any:
 
 
 class _HostUnpickler(pickle.Unpickler):
+    maker = staticmethod(make_on_host)
+
     def find_class(self, module: str, name: str) -> Any:
         if module == __name__ and name == make.__name__:
-            return make_on_host
+            return self.maker
         return super().find_class(module, name)
+
+
+class _DeviceUnpickler(_HostUnpickler):
+    maker = staticmethod(make_on_device)
 
 
 def loads_on_host(data: Any, buffers: Sequence[Any] = ()) -> Any:
     """As `pickle.loads`, with arrays of numpy in the place of those of devices."""
     return _HostUnpickler(io.BytesIO(data), buffers=buffers).load()
+
+
+def loads_on_device(data: Any, buffers: Sequence[Any] = ()) -> Any:
+    """As `pickle.loads`, with arrays on a device also in a driver that has used none."""
+    return _DeviceUnpickler(io.BytesIO(data), buffers=buffers).load()

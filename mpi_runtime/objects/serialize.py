@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from mpi_runtime import errors
-from mpi_runtime.refs import Collecting
+from mpi_runtime.objects.collecting import Collecting
 
 if TYPE_CHECKING:
     from mpi_runtime.objects.device_arrays import OnDevice
@@ -87,6 +87,16 @@ class _PartlyOnDevice(Serialized):
             for piece in cast("OnDevice", part).pieces():
                 yield at, piece
                 at += len(piece)
+
+    def inline(self) -> bytes:
+        whole = bytearray(self.size())
+        view = memoryview(whole)
+        for position, part in super().parts():
+            if isinstance(part, bytearray):
+                cast("OnDevice", part).fill(view[position : position + cast("OnDevice", part).nbytes])
+            else:
+                view[position : position + len(part)] = part
+        return bytes(whole)
 
 
 def _layout(value: Serialized) -> list[int]:
@@ -187,7 +197,7 @@ def loads(data: Buffer, read: Callable[..., Any] = pickle.loads) -> Any:
     try:
         if data[0] != _BUFFERS:
             return read(data)
-        whole = memoryview(data).toreadonly()
+        whole = memoryview(data).toreadonly() if type(data) is not bytes else _aligned(data)
         _, count, pickle_length = _HEAD.unpack_from(whole)
         lengths = struct.unpack_from(f"<{count}Q", whole, _HEAD.size)
         start = _HEAD.size + 8 * count
@@ -208,11 +218,28 @@ def loads(data: Buffer, read: Callable[..., Any] = pickle.loads) -> Any:
         raise
 
 
+def _aligned(data: bytes) -> memoryview:
+    """A copy that begins at a multiple of 64 bytes, as values in the arena do: what came in a message lies anywhere."""
+    import ctypes  # not at the top: whoever has arrays has loaded it
+
+    room = bytearray(len(data) + ALIGNMENT)
+    begin = -ctypes.addressof(ctypes.c_char.from_buffer(room)) % ALIGNMENT
+    room[begin : begin + len(data)] = data
+    return memoryview(room)[begin : begin + len(data)].toreadonly()
+
+
 def loads_on_host(data: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
     """As `pickle.loads`, with arrays of numpy in the place of those of GPUs."""
     from mpi_runtime.objects import device_arrays
 
     return device_arrays.loads_on_host(data, buffers)
+
+
+def loads_on_device(data: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
+    """As `pickle.loads`, with arrays on a GPU also in a driver that has used none."""
+    from mpi_runtime.objects import device_arrays
+
+    return device_arrays.loads_on_device(data, buffers)
 
 
 class Slot(NamedTuple):

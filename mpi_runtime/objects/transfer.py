@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from mpi_runtime.objects.arena import AgentArena
-from mpi_runtime.scheduler.events import Fetched
+from mpi_runtime.scheduler.rank_events import Fetched
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Transfer, Transport, TransportError
 from mpi_runtime.transport.messages import Pull
@@ -70,7 +70,7 @@ class Transfers:
             self._transport.send(rank, codec.encode([Pull(tag, offset, size)]))
         except TransportError as error:
             self._arena.free(target)
-            self._fail(id, f"rank {rank}, which has it, cannot be reached: {error}")
+            self._fail(id, f"rank {rank}, which has it, cannot be reached: {error}", is_lost=True)
             return
         self._receives[tag] = _Receive(transfer, id, target, rank)
 
@@ -102,7 +102,7 @@ class Transfers:
             except TransportError as error:
                 self._arena.free(receive.offset)
                 reason = f"rank {receive.source} was lost while it sent the object: {error}"
-                ended.append(Fetched(self._transport.rank, receive.id, -1, reason))
+                ended.append(Fetched(self._transport.rank, receive.id, -1, reason, is_lost=True))
             del self._receives[tag]
         return ended
 
@@ -121,8 +121,8 @@ class Transfers:
         self._next_tag = (tag + 1) % TAGS
         return tag
 
-    def _fail(self, id: bytes, reason: str) -> None:
-        self._failed.append(Fetched(self._transport.rank, id, -1, reason))
+    def _fail(self, id: bytes, reason: str, is_lost: bool = False) -> None:
+        self._failed.append(Fetched(self._transport.rank, id, -1, reason, is_lost))
 
 
 def _send_ended(send: Transfer) -> bool:

@@ -9,12 +9,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from mpi_runtime.transport.base import TransportError
-
-if TYPE_CHECKING:
-    from mpi_runtime.transport.mpi import MpiTransport
 
 CHUNK_BYTES = 16 << 20
 WINDOW = 2
@@ -28,12 +25,27 @@ class Request(Protocol):
         """Whether it is done; moves it on."""
 
 
+class Owner(Protocol):
+    """What a transfer needs of its transport."""
+
+    transfers_active: int
+    flowed_at: float
+    """When a transfer has moved last."""
+
+    @property
+    def mpi_error(self) -> type[Exception]:
+        """What MPI raises."""
+
+    def translate(self, error: Any, doing: str, peer: int | None) -> TransportError:
+        """What that means to our callers."""
+
+
 class Bulk:
     """A transfer in chunks: a few requests in flight, in order."""
 
     __slots__ = ("_active", "_at", "_buffer", "_owner", "_peer", "_requests", "_start")
 
-    def __init__(self, owner: MpiTransport, peer: int, buffer: memoryview, start: Callable[[memoryview], Request]):
+    def __init__(self, owner: Owner, peer: int, buffer: memoryview, start: Callable[[memoryview], Request]):
         self._owner = owner
         self._peer = peer
         self._buffer = buffer

@@ -1,8 +1,12 @@
 """Frames on a socketpair between a client and its rank process.
 
-Each frame has a header: its length and a count. From an executor the count says how many of the calls it has in hand
-end in this frame, so that its agent can keep the books without decoding; LOCAL means that the frame is for the agent
-itself. Both ends are inherited: there is no name, no port, no listening.
+Each frame has a header: its length, the length once more with all bits turned over, and a count. From an executor the
+count says how many of the calls it has in hand end in this frame, so that its agent can keep the books without
+decoding; LOCAL means that the frame is for the agent itself. Both ends are inherited: there is no name, no port, no
+listening.
+
+User code can write to a descriptor that it inherits. The second length tells at once: without it a reader could take
+three bytes of junk for the beginning of a frame of gigabytes, and wait for its end.
 """
 
 import socket
@@ -11,13 +15,16 @@ from collections import deque
 
 from mpi_runtime.transport.base import Buffer
 
-HEADER = struct.Struct("<IH")
+HEADER = struct.Struct("<IIH")
+FRAME_BYTES_MAX = (1 << 31) - 1
+"""What says that it is longer is no frame."""
 LOCAL = 0xFFFF
 COUNT_MAX = 0xFFFE
 READ_BYTES = 1 << 16
 """Below what malloc takes from the system and gives back each time: that would cost more than the reading."""
 SOCKET_BYTES = 1 << 20
 """Asked of the kernel for each direction; it gives less where `net.core.wmem_max` says so."""
+ALL_BITS = 0xFFFFFFFF
 
 Frame = tuple[int, bytes]
 
@@ -35,6 +42,18 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return ends
 
 
+def packed(frame: Buffer, count: int) -> bytes:
+    """A frame with its header.
+
+    Raises:
+        ValueError: it is too long.
+    """
+    length = len(frame)
+    if length > FRAME_BYTES_MAX:
+        raise ValueError(f"a message of {length} bytes is longer than the longest, {FRAME_BYTES_MAX}: use put()")
+    return HEADER.pack(length, length ^ ALL_BITS, count) + frame
+
+
 class Splitter:
     """Cuts a stream of bytes into frames."""
 
@@ -43,9 +62,13 @@ class Splitter:
         """The beginning of a frame: joined only when it is whole, or a large one would be copied for each part."""
         self._size = 0
         self._wanted = 0
+        self.problem = ""
+        """Why the stream cannot be read any further; empty: it can."""
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that `data` completes."""
+        """The frames that `data` completes; none that come after a `problem`."""
+        if self.problem:
+            return []
         if self._parts:
             self._parts.append(data)
             self._size += len(data)
@@ -57,9 +80,15 @@ class Splitter:
         at, end = 0, len(data)
         wanted = HEADER.size
         while end - at >= HEADER.size:
-            length, count = HEADER.unpack_from(data, at)
+            length, turned, count = HEADER.unpack_from(data, at)
+            if length ^ turned != ALL_BITS:
+                self.problem = f"no frame starts with {data[at : at + 40]!r}"
+                return frames
             stop = at + HEADER.size + length
             if stop > end:
+                if length > FRAME_BYTES_MAX:
+                    self.problem = f"a frame of {length} bytes begins"
+                    return frames
                 wanted = HEADER.size + length
                 break
             frames.append((count, data[at + HEADER.size : stop]))
@@ -76,7 +105,7 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
         self.socket = end
-        self._splitter = Splitter()
+        self.splitter = Splitter()
         self._unsent: deque[memoryview] = deque()
         self.unsent_bytes = 0
         self.closed = False
@@ -89,7 +118,7 @@ class Channel:
         """Send, or keep until the other end takes it. After the other end has gone, does nothing."""
         if self.closed:
             return
-        data = HEADER.pack(len(frame), count) + frame
+        data = packed(frame, count)
         if not self._unsent:
             try:
                 sent = self.socket.send(data)
@@ -148,7 +177,7 @@ class Channel:
             raise ChannelClosedError from error
         if not data:
             raise ChannelClosedError
-        return self._splitter.feed(data)
+        return self.splitter.feed(data)
 
     def receive_rest(self) -> list[Frame]:
         """All frames that the other end sent before it died."""
@@ -160,7 +189,7 @@ class Channel:
                 break
             if not data:
                 break
-            frames += self._splitter.feed(data)
+            frames += self.splitter.feed(data)
         return frames
 
     def close(self) -> None:

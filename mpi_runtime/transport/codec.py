@@ -30,7 +30,7 @@ class Codec(Generic[Message]):
         """
         try:
             return self._decoder.decode(frame)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             start = bytes(frame[:40])
             raise BadFrameError(f"{error}; the frame of {len(frame)} bytes starts with {start!r}") from error
 

@@ -4,10 +4,24 @@ Those that the scheduler takes or gives are declared in `scheduler/events.py` an
 rest, and the unions that the codec decodes. A frame is a list of messages of one of these unions.
 """
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from mpi_runtime.scheduler.effects import ClientEffect, RankEffect
-from mpi_runtime.scheduler.events import Call, ClientEvent, RankEvent, Spec
+from mpi_runtime.scheduler.events import Call, ClientEvent, Id, Number, Spec
+from mpi_runtime.scheduler.rank_events import RankEvent
+
+
+def text_to_bytes(text: str) -> bytes:
+    """A path or an argument as bytes that `bytes_to_text` makes the same text of, also where it is no UTF-8."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def bytes_to_text(data: bytes) -> str:
+    """See `text_to_bytes`."""
+    return data.decode("utf-8", "surrogatepass")
+
 
 # Client to the node agent of its own rank.
 
@@ -15,14 +29,14 @@ from mpi_runtime.scheduler.events import Call, ClientEvent, RankEvent, Spec
 class Allocate(Struct, array_like=True, tag=20, gc=False):
     """Ask for `size` bytes of the arena."""
 
-    request: int
-    size: int
+    request: Number
+    size: Number
 
 
 class Drained(Struct, array_like=True, tag=21, gc=False):
     """The executor could not claim a call, and has dropped all that it had received and not started."""
 
-    received: int
+    received: Number
     """How many calls it has ever received."""
 
 
@@ -33,7 +47,7 @@ class Shutdown(Struct, array_like=True, tag=22, gc=False):
 class Abandon(Struct, array_like=True, tag=23, gc=False):
     """Give back an extent that was allocated and will not become an object."""
 
-    offset: int
+    offset: Number
 
 
 # Node agent to a client of its own rank.
@@ -73,6 +87,8 @@ class FromExecutor(Struct, array_like=True, tag=50, gc=False):
 
     executor: int
     frame: bytes
+    ended: Number = 0
+    """How many calls end in it, as its header says."""
 
 
 class Log(Struct, array_like=True, tag=51, gc=False):
@@ -96,7 +112,7 @@ class ToExecutor(Struct, array_like=True, tag=90, gc=False):
     """A frame of client effects and calls, to be passed on unread; `ids` are the calls in it, in order."""
 
     executor: int
-    ids: list[bytes]
+    ids: list[Id]
     frame: bytes
 
 
@@ -121,11 +137,11 @@ class Job(Struct, array_like=True, tag=93, gc=False):
     """What the driver tells its head, and the head all workers, at each `init()`."""
 
     config: bytes
-    directory: str
-    """Working directory of the driver."""
-    path: list[str]
+    directory: bytes
+    """Working directory of the driver. This, the path and the arguments by `text_to_bytes`."""
+    path: list[bytes]
     """Its module path."""
-    argv: list[str]
+    argv: list[bytes]
     descriptors: int
     """How many descriptors it may have open."""
     preload: list[str]
@@ -140,9 +156,9 @@ class Job(Struct, array_like=True, tag=93, gc=False):
 class Pull(Struct, array_like=True, tag=95, gc=False):
     """Start sending this extent of your part of the arena to me under this tag."""
 
-    tag: int
-    offset: int
-    size: int
+    tag: Number
+    offset: Number
+    size: Annotated[int, Meta(ge=1)]
 
 
 ToAgent = Allocate | Drained | Shutdown | Abandon

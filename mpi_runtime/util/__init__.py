@@ -1,6 +1,7 @@
 """Tools for user programs, on top of the public names.
 
-Here are `ActorPool`, placement groups, `list_named_actors` and `inspect_serializability`. Others are in modules of
+Here are `ActorPool`, placement groups, `as_completed`, `map_unordered`, `list_named_actors`, `get_node_ip_address`,
+`register_serializer` and `inspect_serializability`. Others are in modules of
 their own, so that they cost nothing where they are not used: `queue`, `multiprocessing`, `futures` and `collective`,
 `scheduling_strategies`, `state`, and `joblib`, `dask` and `tqdm`, for which these libraries have to be installed.
 """
@@ -10,9 +11,11 @@ import importlib.util
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from mpi_runtime.actors import list_named_actors
+from mpi_runtime.calls.actor_class import list_named_actors
 from mpi_runtime.util.actor_pool import ActorPool
+from mpi_runtime.util.addresses import get_node_ip_address
 from mpi_runtime.util.check_serialize import Failure, inspect_serializability
+from mpi_runtime.util.helpers import as_completed, map_unordered
 from mpi_runtime.util.placement_group import (
     get_current_placement_group,
     get_placement_group,
@@ -20,16 +23,22 @@ from mpi_runtime.util.placement_group import (
     placement_group_table,
     remove_placement_group,
 )
+from mpi_runtime.util.serialization import deregister_serializer, register_serializer
 
 __all__ = [
     "ActorPool",
     "Failure",
+    "as_completed",
+    "deregister_serializer",
     "get_current_placement_group",
+    "get_node_ip_address",
     "get_placement_group",
     "inspect_serializability",
     "list_named_actors",
+    "map_unordered",
     "placement_group",
     "placement_group_table",
+    "register_serializer",
     "remove_placement_group",
 ]
 

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from mpi_runtime.actors import ActorHandle, get_actor
 from mpi_runtime.api import get, kill, remote
+from mpi_runtime.calls.actor_class import ActorHandle, get_actor
+from mpi_runtime.client.blocking_future import blocked
+from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.errors import ActorDiedError
-from mpi_runtime.processes.blocking_future import blocked
-from mpi_runtime.refs import ObjectRef
 from mpi_runtime.util.queue import pauses
 
 Refs = list[ObjectRef[Any]]

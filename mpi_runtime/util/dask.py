@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from mpi_runtime.api import get, put, remote
+from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.errors import TaskError
-from mpi_runtime.refs import ObjectRef
 from mpi_runtime.util.dispatch import of_user
 
 try:

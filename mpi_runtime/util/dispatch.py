@@ -13,10 +13,11 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from mpi_runtime import current, running
+from mpi_runtime.calls import running
+from mpi_runtime.client import current
+from mpi_runtime.client.blocking_future import blocked
+from mpi_runtime.client.refs import ObjectRef, future_of
 from mpi_runtime.errors import MpiRuntimeError, RuntimeNotInitializedError, TaskError
-from mpi_runtime.processes.blocking_future import blocked
-from mpi_runtime.refs import ObjectRef
 
 S = TypeVar("S")
 
@@ -124,7 +125,7 @@ class Dispatcher(Generic[S]):
                 failed.append((future, error.with_traceback(None)))
             else:
                 # Not by `ref.future()`, which may be done at once, and would then call back in this thread.
-                self._client.futures.add(ref, partial(self._ended, _Call(slot, future)))
+                future_of(ref, partial(self._ended, _Call(slot, future)))
 
     def _ended(self, call: _Call, result: Future[Any]) -> None:
         """A call has ended: its slot serves the next before anybody is told."""

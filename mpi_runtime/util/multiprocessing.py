@@ -21,11 +21,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
-from mpi_runtime.actors import ActorHandle
 from mpi_runtime.api import kill, put, remote
+from mpi_runtime.calls.actor_class import ActorHandle
+from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.context import cluster_resources
 from mpi_runtime.errors import ActorError, MpiRuntimeError, TaskError
-from mpi_runtime.refs import ObjectRef
 from mpi_runtime.util.dispatch import Dispatcher
 from mpi_runtime.util.pool_process import PoolProcess
 from mpi_runtime.util.pool_results import AsyncResult, IMapIterator, TimeoutError, terminated

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
+from mpi_runtime.client.blocking_future import blocked
 from mpi_runtime.errors import ActorError, TaskCancelledError
-from mpi_runtime.processes.blocking_future import blocked
 from mpi_runtime.util.dispatch import guarded
 
 T = TypeVar("T")

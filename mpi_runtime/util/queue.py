@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mpi_runtime import ObjectRef, get, kill, remote, wait
+from mpi_runtime.errors import ActorDiedError
 
 PAUSE_MIN_S = 0.001
 PAUSE_MAX_S = 0.05
@@ -58,14 +59,14 @@ class Queue:
 
     def __init__(self, maxsize: int = 0, actor_options: Mapping[str, Any] | None = None) -> None:
         self.maxsize = maxsize
-        self.actor = remote(_QueueItems).options(**(actor_options or {})).remote(maxsize)
+        self.actor: Any = remote(_QueueItems).options(**(actor_options or {})).remote(maxsize)
 
     def __len__(self) -> int:
         return self.qsize()
 
     def qsize(self) -> int:
         """How many items are in the queue; others may change that at any time."""
-        size: int = get(self.actor.size.remote())
+        size: int = get(self._alive().size.remote())
         return size
 
     def size(self) -> int:
@@ -96,7 +97,7 @@ class Queue:
         for pause in pauses(block, timeout):
             time.sleep(pause)
             # Looks for room before it sends the item again, which may be large.
-            if not (pause and self.full()) and get(self.actor.put.remote(item)):
+            if not (pause and self.full()) and get(self._alive().put.remote(item)):
                 return
         raise self._full()
 
@@ -114,7 +115,7 @@ class Queue:
         """
         for pause in pauses(block, timeout):
             time.sleep(pause)
-            if items := get(self.actor.take.remote(1)):
+            if items := get(self._alive().take.remote(1)):
                 return items[0]
         raise Empty("The queue is empty")
 
@@ -124,7 +125,7 @@ class Queue:
 
         for pause in pauses(block, timeout):
             await asyncio.sleep(pause)
-            if not self._is_full(await _value(self.actor.size.remote())) and get(self.actor.put.remote(item)):
+            if not self._is_full(await _value(self._alive().size.remote())) and get(self._alive().put.remote(item)):
                 return
         raise self._full()
 
@@ -139,7 +140,7 @@ class Queue:
             await asyncio.sleep(pause)
             # The item is not awaited: a coroutine that is cancelled just then would take it with it. Nor need it be:
             # the actor has just answered, so it is there, and has nothing to do that takes long.
-            if await _value(self.actor.size.remote()) and (items := get(self.actor.take.remote(1))):
+            if await _value(self._alive().size.remote()) and (items := get(self._alive().take.remote(1))):
                 return items[0]
         raise Empty("The queue is empty")
 
@@ -171,7 +172,7 @@ class Queue:
         if not isinstance(items, Iterable):
             raise TypeError(f"put_nowait_batch() needs several items, such as a list, not {items!r}")
         items = list(items)
-        if not get(self.actor.put_all.remote(items)):
+        if not get(self._alive().put_all.remote(items)):
             raise Full(f"The queue has no room for {len(items)} more items: its maxsize is {self.maxsize}")
 
     def get_nowait_batch(self, num_items: int) -> list[Any]:
@@ -185,7 +186,7 @@ class Queue:
             raise TypeError(f"get_nowait_batch() needs a whole number, not {num_items!r}")
         if num_items < 0:
             raise ValueError(f"get_nowait_batch() cannot take {num_items} items: the number must be 0 or more")
-        items: list[Any] | None = get(self.actor.take.remote(num_items))
+        items: list[Any] | None = get(self._alive().take.remote(num_items))
         if items is None:
             raise Empty(f"There are fewer than {num_items} items in the queue")
         return items
@@ -197,10 +198,18 @@ class Queue:
             force: at once; calls that have not ended raise `ActorDiedError`.
             grace_period_s: how many seconds, without `force`, the calls that this process has made may take to end.
         """
+        if self.actor is None:
+            return
         if not force:
             # Calls of one process run in order: when this one has ended, so have those before it.
-            wait([self.actor.size.remote()], timeout=grace_period_s)
+            wait([self._alive().size.remote()], timeout=grace_period_s)
         kill(self.actor)
+        self.actor = None
+
+    def _alive(self) -> Any:
+        if self.actor is None:
+            raise ActorDiedError("The queue was shut down by this process: make another.")
+        return self.actor
 
     def _is_full(self, size: int) -> bool:
         return 0 < self.maxsize <= size

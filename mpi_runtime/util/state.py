@@ -1,7 +1,7 @@
 """What there is in the job now: calls, actors, objects, processes, nodes, placement groups.
 
 The names are those of Ray's state API. Calls are listed until they end; `summarize_tasks` has the numbers of those that
-have ended. Each entry is a dictionary whose items can be read as attributes too.
+have ended. Each entry is a dictionary whose items can be read as attributes too. A notebook shows the lists as tables.
 
     from mpi_runtime.util.state import list_tasks
 
@@ -16,7 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mpi_runtime import running
+from mpi_runtime.calls import running
+from mpi_runtime.tables import Table
 
 Filter = tuple[str, str, Any]
 LIMIT = 100
@@ -37,7 +38,7 @@ class Entry(dict[str, Any]):
             raise AttributeError(f"there is no {name!r}; there are: {', '.join(self)}") from None
 
 
-def list_tasks(filters: Sequence[Filter] = (), limit: int = LIMIT) -> list[Entry]:
+def list_tasks(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
     """Calls that have not ended, those submitted first at the front.
 
     Args:
@@ -50,27 +51,27 @@ def list_tasks(filters: Sequence[Filter] = (), limit: int = LIMIT) -> list[Entry
     return _list("tasks", filters, limit)
 
 
-def list_actors(filters: Sequence[Filter] = (), limit: int = LIMIT) -> list[Entry]:
+def list_actors(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
     """Actors that live, or of which somebody has a handle. For the arguments see `list_tasks`."""
     return _list("actors", filters, limit)
 
 
-def list_objects(filters: Sequence[Filter] = (), limit: int = LIMIT) -> list[Entry]:
+def list_objects(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
     """Objects of the store, with their sizes in bytes. For the arguments see `list_tasks`."""
     return _list("objects", filters, limit)
 
 
-def list_workers(filters: Sequence[Filter] = (), limit: int = LIMIT) -> list[Entry]:
+def list_workers(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
     """Processes that run calls. For the arguments see `list_tasks`."""
     return _list("workers", filters, limit)
 
 
-def list_placement_groups(filters: Sequence[Filter] = (), limit: int = LIMIT) -> list[Entry]:
+def list_placement_groups(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
     """Placement groups that have not been removed. For the arguments see `list_tasks`."""
     return _list("group_table", filters, limit)
 
 
-def list_nodes(filters: Sequence[Filter] = (), limit: int = LIMIT) -> list[Entry]:
+def list_nodes(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
     """Nodes of the job. For the arguments see `list_tasks`."""
     return _list("nodes", filters, limit)
 
@@ -137,8 +138,8 @@ def _entries(what: str, id: bytes = b"") -> list[Entry]:
     return [entry(one) for one in running.client().questions.query(what, id)]
 
 
-def _list(what: str, filters: Sequence[Filter], limit: int) -> list[Entry]:
-    return _filtered(_entries(what), filters, limit)
+def _list(what: str, filters: Sequence[Filter], limit: int) -> Table[Entry]:
+    return Table(_filtered(_entries(what), filters, limit))
 
 
 def _one(what: str, id: str) -> Entry | None:

@@ -25,8 +25,8 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from mpi_runtime import current
-from mpi_runtime.processes import status
+from mpi_runtime.client import current
+from mpi_runtime.rank import status
 
 try:
     from tqdm.std import tqdm as plain_tqdm

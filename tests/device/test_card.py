@@ -11,7 +11,7 @@ import pytest
 from tests.helpers import run_program
 
 BEGIN = """
-import os, time
+import ctypes, os, time
 import cupy
 import mpi_runtime as ray
 from mpi_runtime.errors import GpuExecutorDiedError, GpuOutOfMemoryError
@@ -19,9 +19,13 @@ from mpi_runtime.errors import GpuExecutorDiedError, GpuOutOfMemoryError
 ray.init(num_cpus=4)
 
 def uuids():
-    "Of the devices that CUDA shows, in the order of its ordinals."
-    raw = [cupy.cuda.runtime.getDeviceProperties(i)["uuid"] for i in range(cupy.cuda.runtime.getDeviceCount())]
-    texts = [bytes(one)[:16].hex() for one in raw]
+    "Of the devices that CUDA shows, in the order of its ordinals, by the driver: cupy ends one at its first zero byte."
+    cuda, texts = ctypes.CDLL("libcuda.so.1"), []
+    assert cuda.cuInit(0) == 0
+    for ordinal in range(cupy.cuda.runtime.getDeviceCount()):
+        device, raw = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+        assert cuda.cuDeviceGet(ctypes.byref(device), ordinal) == cuda.cuDeviceGetUuid(raw, device) == 0
+        texts.append(bytes(raw).hex())
     return ["GPU-" + "-".join((t[:8], t[8:12], t[12:16], t[16:20], t[20:])) for t in texts]
 
 @ray.remote(num_cpus=0, num_gpus=1)
@@ -126,3 +130,152 @@ after = ray.get(compute.remote())
 print(after[2] < 1e-6, after[3] != before)
 """)
     assert lines == ["True", "True True"]
+
+
+def test_a_dead_context_that_nobody_told_of(card: list[str]) -> None:
+    """The call that kills it catches the error, and the next one has an argument on the device."""
+    lines = said("""
+@ray.remote(num_cpus=0, num_gpus=1, max_retries=0)
+def break_it():
+    try:
+        cupy.RawKernel('extern "C" __global__ void f(int* p) { p[threadIdx.x] = 1; }', "f")((1,), (32,), (8,))
+        cupy.cuda.Device().synchronize()
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return os.getpid()
+
+@ray.remote(num_cpus=0, num_gpus=1)
+def make():
+    return cupy.arange(100_000)
+
+@ray.remote(num_cpus=0, num_gpus=1)
+def total(x):
+    return int(x.sum()), os.getpid()
+
+there = make.remote()
+ray.wait([there])
+for _ in range(3):
+    broken = ray.get(break_it.remote())
+    found, pid = ray.get(total.remote(there))
+    print(found == 99_999 * 50_000, pid != broken)
+""")
+    assert lines == ["True True"] * 3
+
+
+def test_shares_are_held_to_what_they_are_promised(card: list[str]) -> None:
+    lines = said("""
+@ray.remote(num_cpus=0, num_gpus=0.25)
+def take(part):
+    free, total = cupy.cuda.runtime.memGetInfo()
+    try:
+        return cupy.zeros(int(total * part), cupy.uint8).nbytes > 0
+    except cupy.cuda.memory.OutOfMemoryError as error:
+        return "limit set to" in str(error) and "limit"
+
+print(ray.get([take.remote(0.2), take.remote(0.26)]))
+""")
+    assert lines == ["[True, 'limit']"]
+
+
+def test_a_driver_that_uses_no_gpu_makes_no_context(card: list[str]) -> None:
+    """Only the executor's process is on the device after the driver has read an array."""
+    lines = said("""
+import subprocess
+def pids():
+    command = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.split()
+
+@ray.remote(num_cpus=0, num_gpus=1)
+class Model:
+    def make(self):
+        return cupy.arange(100_000)
+
+model = Model.remote()
+found = ray.get(model.make.remote())
+print(type(found).__module__, len(pids()) <= 1)
+""")
+    assert lines == ["numpy True"]
+
+
+TORCH = """
+import torch
+"""
+
+
+@pytest.fixture
+def torch() -> None:
+    """Torch, if it can use the card."""
+    module = pytest.importorskip("torch")
+    if not module.cuda.is_available():
+        pytest.skip("torch finds no GPU that it can use")
+
+
+def test_torch_has_the_device_that_a_task_is_told(card: list[str], torch: None) -> None:
+    lines = said(f"""{TORCH}
+@ray.remote(num_cpus=0, num_gpus=1)
+def compute():
+    a = torch.rand(256, 256, device="cuda", dtype=torch.float64)
+    error = (a @ torch.linalg.inv(a) - torch.eye(256, device="cuda", dtype=torch.float64)).abs().max().item()
+    return torch.cuda.device_count(), error < 1e-6, torch.cuda.get_device_name(0) == ray.get_gpus()[0].name
+
+print(ray.get(compute.remote()))
+""")
+    assert lines == ["(1, True, True)"]
+
+
+def test_tensors_on_a_card(card: list[str], torch: None) -> None:
+    lines = said(f"""{TORCH}
+import numpy as np
+
+@ray.remote(num_cpus=0, num_gpus=1)
+def make(n):
+    return torch.arange(n, device="cuda") * 2 + 1
+
+@ray.remote(num_cpus=0, num_gpus=1)
+def total(x):
+    assert type(x) is torch.Tensor and x.is_cuda
+    return int(x.sum())
+
+for n in (0, 100, 500_000, 5_000_001):
+    ref = make.remote(n)
+    expected = np.arange(n) * 2 + 1
+    assert ray.get(total.remote(ref)) == expected.sum()
+    assert np.array_equal(ray.get(ref, device="cpu"), expected)
+print("done")
+""")
+    assert lines == ["done"]
+
+
+def test_torch_and_what_ends_its_context(card: list[str], torch: None) -> None:
+    lines = said(f"""{TORCH}
+@ray.remote(num_cpus=0, num_gpus=1, max_retries=0)
+def wrong():
+    index = torch.tensor([1 << 40], device="cuda")
+    torch.zeros(3, device="cuda")[index].cpu()
+
+@ray.remote(num_cpus=0, num_gpus=1)
+def right():
+    return torch.zeros(3, device="cuda").sum().item()
+
+try:
+    ray.get(wrong.remote())
+except GpuExecutorDiedError as error:
+    print("GpuExecutorDiedError")
+print(ray.get(right.remote()))
+""")
+    assert lines == ["GpuExecutorDiedError", "0.0"]
+
+
+def test_torch_is_held_to_a_share(card: list[str], torch: None) -> None:
+    lines = said(f"""{TORCH}
+@ray.remote(num_cpus=0, num_gpus=0.25)
+def take(part):
+    free, total = torch.cuda.mem_get_info()
+    return torch.empty(int(total * part), dtype=torch.uint8, device="cuda").numel() > 0
+
+print(ray.get(take.remote(0.2)))
+try:
+    ray.get(take.remote(0.26))
+except GpuOutOfMemoryError as error:
+    print(isinstance(error, torch.OutOfMemoryError))
+""")
+    assert lines == ["True", "True"]

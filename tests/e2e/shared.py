@@ -5,7 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mpi_runtime import get_runtime_context, method, remote
+from mpi_runtime import cancel, get, get_runtime_context, method, remote
+from mpi_runtime.errors import TaskCancelledError
 
 LONG_S = 30.0
 """More than anything takes that waits here, unless it hangs."""
@@ -36,6 +37,25 @@ def is_open(path: str | Path) -> bool:
 def hold(path: str | Path) -> None:
     """Run until the file is there."""
     is_open(path)
+
+
+def until_cancels_have_come(folder: Path) -> None:
+    """Wait until processes of this host know what was cancelled before: they are told one after the other."""
+    begun = folder / "to be cancelled"
+
+    @remote(num_cpus=0)
+    def run() -> None:
+        begun.touch()
+        time.sleep(LONG_S)
+
+    ref = run.remote()
+    is_open(begun)
+    cancel(ref)
+    try:
+        get(ref)
+    except TaskCancelledError:
+        return
+    raise AssertionError("it was not cancelled")
 
 
 @remote

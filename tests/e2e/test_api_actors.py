@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import mpi_runtime
 from mpi_runtime import ActorHandle, get, kill, put, remote, wait
 from mpi_runtime.errors import ActorDiedError, TaskError
+from tests.e2e.shared import hold, is_open
 from tests.helpers import wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -81,6 +83,15 @@ def wait_until_gone(pid: int) -> None:
     wait_until(lambda: not is_alive(pid), what=f"the end of process {pid}")
 
 
+def forget_one() -> None:
+    """An actor has ended with its last handle: so has by now any other that was to end before it."""
+    counter = Counter.remote()
+    pid = get(counter.pid.remote())
+    del counter
+    gc.collect()
+    wait_until_gone(pid)
+
+
 # State and order
 
 
@@ -118,11 +129,15 @@ def test_calls_run_in_order() -> None:
     assert get(log.all.remote()) == list(range(1000))
 
 
-def test_order_holds_though_arguments_are_late() -> None:
+def test_order_holds_though_arguments_are_late(gate: Path) -> None:
     @remote
     def late(value: int) -> int:
-        time.sleep(0.2)
+        is_open(gate)
         return value
+
+    @remote
+    def look(log: ActorHandle) -> Any:
+        return get(log.look.remote())
 
     @remote
     class Log:
@@ -133,16 +148,22 @@ def test_order_holds_though_arguments_are_late() -> None:
             self.seen.append(n)
             return list(self.seen)
 
+        def look(self) -> list[int]:
+            return self.seen
+
     log = Log.remote()
     log.note.remote(late.remote(1))
-    assert get(log.note.remote(2)) == [1, 2]
+    second = log.note.remote(2)
+    assert get(look.remote(log)) == [], "the actor is there, and answers others"
+    gate.touch()
+    assert get(second) == [1, 2]
+    assert get(look.remote(log)) == [1, 2]
 
 
-def test_callers_do_not_hold_up_each_other() -> None:
+def test_callers_do_not_hold_up_each_other(gate: Path) -> None:
     @remote
     def late() -> int:
-        time.sleep(1.0)
-        return 100
+        return 99 + is_open(gate)
 
     @remote
     def call(counter: ActorHandle) -> Any:
@@ -151,6 +172,7 @@ def test_callers_do_not_hold_up_each_other() -> None:
     counter = Counter.remote()
     mine = counter.add.remote(late.remote())
     assert get(call.remote(counter)) == 1
+    gate.touch()
     assert get(mine) == 101
 
 
@@ -229,7 +251,7 @@ def test_no_returns() -> None:
 def test_a_method_held_on_to_keeps_the_actor() -> None:
     add = Counter.remote(1).add
     gc.collect()
-    time.sleep(0.1)
+    forget_one()
     assert get(add.remote()) == 2
     for _ in range(20):
         assert get(Counter.remote(1).add.remote()) == 2
@@ -317,7 +339,7 @@ def test_a_handle_only_in_the_store_keeps_the_actor() -> None:
     ref = put([counter])
     del counter
     gc.collect()
-    time.sleep(0.2)
+    forget_one()
     assert get(get(ref)[0].add.remote()) == 2
 
 
@@ -393,7 +415,6 @@ def test_it_ends_with_its_last_handle() -> None:
 def test_it_ends_though_its_driver_says_nothing_more() -> None:
     counter = Counter.remote()
     pid = get(counter.pid.remote())
-    time.sleep(0.1)
     get(same.remote(1))  # by now the driver has heard that it was created
     del counter
     wait_until_gone(pid)
@@ -433,34 +454,31 @@ def test_kill() -> None:
     kill(counter)
 
 
-def test_kill_before_it_could_be_placed() -> None:
-    @remote(num_cpus=4)
-    def occupy() -> None:
-        time.sleep(0.5)
-
-    busy = occupy.remote()
-    time.sleep(0.05)
+def test_kill_before_it_could_be_placed(gate: Path) -> None:
+    busy = hold.options(num_cpus=4).remote(gate)
     counter = Counter.remote()
     ref = counter.add.remote()
     kill(counter)
     with pytest.raises(ActorDiedError, match="killed"):
         get(ref, timeout=20)
+    gate.touch()
     get(busy)
     assert get(Counter.remote().add.remote()) == 1
 
 
-def test_kill_while_it_is_made() -> None:
+def test_kill_while_it_is_made(tmp_path: Path, gate: Path) -> None:
     @remote
     class Slow:
         def __init__(self) -> None:
-            time.sleep(30)
+            (tmp_path / "begun").touch()
+            is_open(gate)
 
         def work(self) -> None:
             pass
 
     slow = Slow.remote()
     ref = slow.work.remote()
-    time.sleep(0.2)
+    wait_until((tmp_path / "begun").exists)
     kill(slow)
     with pytest.raises(ActorDiedError, match="killed"):
         get(ref, timeout=20)
@@ -495,7 +513,6 @@ def test_a_constructor_that_raises_tells_every_call() -> None:
     for ref in early:
         with pytest.raises(ActorDiedError, match="no way"):
             get(ref, timeout=20)
-    time.sleep(0.1)
     with pytest.raises(ActorDiedError, match="RuntimeError: no way"):
         get(broken.work.remote(), timeout=20)
 
@@ -558,15 +575,16 @@ def test_an_actor_that_is_killed_by_a_signal() -> None:
         get([counter.add.remote() for _ in range(3)][-1], timeout=20)
 
 
-def test_calls_with_late_arguments_on_a_dead_actor() -> None:
+def test_calls_with_late_arguments_on_a_dead_actor(gate: Path) -> None:
     @remote
     def late() -> int:
-        time.sleep(0.3)
-        return 1
+        return int(is_open(gate))
 
     counter = Counter.remote()
     get(counter.add.remote())
     ref = counter.add.remote(late.remote())
     kill(counter)
+    mpi_runtime.available_resources()  # the head has heard of it
+    gate.touch()
     with pytest.raises(ActorDiedError):
         get(ref, timeout=20)

@@ -11,6 +11,7 @@ import pytest
 import mpi_runtime
 from mpi_runtime import cancel, get, remote
 from mpi_runtime.errors import TaskCancelledError
+from tests.e2e.shared import is_open, until_cancels_have_come
 from tests.helpers import run_program, wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -109,10 +110,10 @@ def test_a_call_that_waits_in_get_and_what_it_has_submitted(tmp_path: Path) -> N
     wait_until(lambda: mpi_runtime.available_resources().get("CPU") == 2)
 
 
-def test_children_are_left_alone_if_asked(tmp_path: Path) -> None:
+def test_children_are_left_alone_if_asked(tmp_path: Path, gate: Path) -> None:
     @remote
     def child() -> None:
-        time.sleep(0.3)
+        is_open(gate)
         (tmp_path / "ended").touch()
 
     @remote
@@ -125,6 +126,7 @@ def test_children_are_left_alone_if_asked(tmp_path: Path) -> None:
     wait_until((tmp_path / "submitted").exists)
     cancel(ref, recursive=False)
     assert is_cancelled(ref)
+    gate.touch()  # of a child that is cancelled too nothing comes, as two tests above
     wait_until((tmp_path / "ended").exists)
 
 
@@ -174,7 +176,7 @@ def test_who_cleans_up_when_interrupted_may(tmp_path: Path) -> None:
     assert (tmp_path / "tidied").exists()
 
 
-def test_methods_that_wait_do_not_run_and_one_that_runs_ends(tmp_path: Path) -> None:
+def test_methods_that_wait_do_not_run_and_one_that_runs_ends(tmp_path: Path, gate: Path) -> None:
     @remote
     class Slow:
         def __init__(self) -> None:
@@ -182,7 +184,7 @@ def test_methods_that_wait_do_not_run_and_one_that_runs_ends(tmp_path: Path) -> 
 
         def work(self, number: int) -> int:
             (tmp_path / str(number)).touch()
-            time.sleep(0.3)
+            is_open(gate)
             self.ran.append(number)
             return number
 
@@ -194,6 +196,8 @@ def test_methods_that_wait_do_not_run_and_one_that_runs_ends(tmp_path: Path) -> 
     wait_until((tmp_path / "0").exists)
     for ref in (refs[0], refs[2]):
         cancel(ref)
+    until_cancels_have_come(tmp_path)
+    gate.touch()
     assert get(refs[0]) == 0
     assert is_cancelled(refs[2])
     assert get(slow.what_ran.remote()) == [0, 1, 3]
@@ -225,11 +229,15 @@ def test_from_a_task() -> None:
     assert is_cancelled(ref)
 
 
-def test_where_python_ignores_the_interrupt(gate: Path) -> None:
+def test_where_python_ignores_the_interrupt(tmp_path: Path, gate: Path) -> None:
     class SlowToGo:
         def __del__(self) -> None:
             gate.touch()
-            time.sleep(1)
+            try:
+                time.sleep(LONG_S)
+            except BaseException:
+                (tmp_path / "ignored").touch()
+                raise
 
     @remote
     def runs() -> None:
@@ -240,6 +248,7 @@ def test_where_python_ignores_the_interrupt(gate: Path) -> None:
     wait_until(gate.exists)
     cancel(ref)
     assert is_cancelled(ref)
+    assert (tmp_path / "ignored").exists()
 
 
 def test_at_any_moment() -> None:

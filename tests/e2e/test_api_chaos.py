@@ -4,6 +4,8 @@ What comes back must be right, and in the end nothing may be left. A run is not 
 processes run as the system lets them; what a seed fixes is what is asked for.
 """
 
+import re
+
 import pytest
 
 from tests.helpers import run_program
@@ -12,7 +14,7 @@ PROGRAM = r"""
 import gc, os, random, sys, threading, time, traceback
 import numpy as np
 import mpi_runtime as ray
-from mpi_runtime import current
+from mpi_runtime.client import current
 
 seed, operations, cpus, threads = map(int, sys.argv[1:])
 ray.init(num_cpus=cpus, object_store_memory=400 << 20)
@@ -150,6 +152,11 @@ print("nothing left")
 """
 
 
+TOLD = re.compile(
+    r"[\d:]{8} mpi_runtime: (\S+ is run again \(|actor .* It is (not )?started again|unhandled error of ).*"
+)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
@@ -165,4 +172,6 @@ def test_chaos(way: dict[str, object], seed: int, operations: int, cpus: int, th
     arguments = [str(number) for number in (seed, operations, cpus, threads)]
     completed = run_program(PROGRAM, *arguments, **way, timeout=200).expect(0)  # type: ignore[arg-type]
     assert completed.stdout == "nothing left\n"
-    assert completed.stderr == ""
+    # Only what was killed is told of.
+    others = [line for line in completed.stderr.splitlines() if not TOLD.fullmatch(line)]
+    assert not others

@@ -3,13 +3,15 @@
 import asyncio
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mpi_runtime
 from mpi_runtime import cancel, get, kill, method, remote
-from mpi_runtime.errors import ActorDiedError, TaskCancelledError, TaskError
+from mpi_runtime.errors import ActorDiedError, TaskCancelledError
+from tests.e2e.shared import is_open, until_cancels_have_come
 from tests.helpers import run_program
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -176,8 +178,8 @@ def test_errors_of_coroutines_and_threads() -> None:
     with pytest.raises(ZeroDivisionError, match="async"):
         get(Async.remote().fail.remote())
     meeting = Meeting.remote(2)
-    with pytest.raises(TaskError, match="takes"):
-        get(meeting.meet.remote("too many"))
+    with pytest.raises(TypeError, match="too many"):
+        meeting.meet.remote("too many")
 
 
 @remote(concurrency_groups={"io": 2, "compute": 1})
@@ -237,11 +239,10 @@ def test_groups_of_coroutines() -> None:
     assert get(refs) == ["through"] * 3
 
 
-def test_out_of_order() -> None:
+def test_out_of_order(gate: Path) -> None:
     @remote
     def late() -> int:
-        time.sleep(0.5)
-        return 1
+        return int(is_open(gate))
 
     @remote(allow_out_of_order_execution=True)
     class Any_:
@@ -256,7 +257,60 @@ def test_out_of_order() -> None:
     get(actor.add.remote("first"))
     last = actor.add.remote(late.remote())
     assert get(actor.add.remote(2)) == ["first", 2]
+    gate.touch()
     assert get(last) == ["first", 2, 1]
+
+
+@pytest.mark.parametrize("options", [{}, {"max_concurrency": 3}])
+def test_a_later_call_may_be_what_an_earlier_one_waits_for(options: dict[str, Any]) -> None:
+    class Threaded:
+        def __init__(self) -> None:
+            self.gate = threading.Event()
+
+        def wait(self) -> int:
+            self.gate.wait(60)
+            return 1
+
+        def use(self, value: int) -> int:
+            return value + 1
+
+        def go(self) -> None:
+            self.gate.set()
+
+    class Async:
+        def __init__(self) -> None:
+            self.gate = asyncio.Event()
+
+        async def wait(self) -> int:
+            await self.gate.wait()
+            return 1
+
+        async def use(self, value: int) -> int:
+            return value + 1
+
+        async def go(self) -> None:
+            self.gate.set()
+
+    actor: Any = remote(Threaded).options(**options).remote() if options else remote(Async).remote()
+    used = actor.use.remote(actor.wait.remote())
+    actor.go.remote()
+    assert get(used, timeout=30) == 2
+
+
+def test_calls_that_run_at_the_same_time_cannot_be_kept_in_order() -> None:
+    class Async:
+        async def nothing(self) -> None:
+            pass
+
+    class Plain:
+        pass
+
+    plain: Any = remote(Plain)
+    with pytest.raises(ValueError, match=r"has coroutines.*allow_out_of_order_execution=False"):
+        remote(Async).options(allow_out_of_order_execution=False).remote()
+    with pytest.raises(ValueError, match=r"max_concurrency above 1.*allow_out_of_order_execution=False"):
+        plain.options(allow_out_of_order_execution=False, max_concurrency=2).remote()
+    plain.options(allow_out_of_order_execution=False, concurrency_groups={"io": 2}).remote()
 
 
 def test_a_coroutine_is_cancelled() -> None:
@@ -284,11 +338,11 @@ def test_a_coroutine_is_cancelled() -> None:
     assert get(actor.seen.remote()) == ["cancelled"]
 
 
-def test_a_coroutine_that_has_not_begun_is_cancelled() -> None:
+def test_a_coroutine_that_has_not_begun_is_cancelled(tmp_path: Path, gate: Path) -> None:
     @remote
     class Async:
         def hold_up(self) -> None:
-            time.sleep(0.5)
+            is_open(gate)
 
         async def plain(self) -> int:
             return 1
@@ -297,8 +351,9 @@ def test_a_coroutine_that_has_not_begun_is_cancelled() -> None:
     get(actor.plain.remote())
     actor.hold_up.remote()
     refs = [actor.plain.remote() for _ in range(3)]
-    time.sleep(0.1)  # they have reached the actor
     cancel(refs[1])
+    until_cancels_have_come(tmp_path)
+    gate.touch()
     with pytest.raises(TaskCancelledError):
         get(refs[1], timeout=20)
     assert get(refs[::2]) == [1, 1]
@@ -335,19 +390,20 @@ def test_what_a_coroutine_has_submitted_is_cancelled_with_it() -> None:
         get(children[0], timeout=20)
 
 
-def test_a_queued_call_of_a_busy_actor_is_cancelled() -> None:
+def test_a_queued_call_of_a_busy_actor_is_cancelled(tmp_path: Path, gate: Path) -> None:
     @remote(max_concurrency=2)
     class Busy:
-        def work(self, seconds: float) -> float:
-            time.sleep(seconds)
-            return seconds
+        def work(self) -> bool:
+            return is_open(gate)
 
     busy = Busy.remote()
-    refs = [busy.work.remote(0.3) for _ in range(4)]
+    refs = [busy.work.remote() for _ in range(4)]
     cancel(refs[3])
+    until_cancels_have_come(tmp_path)
+    gate.touch()
     with pytest.raises(TaskCancelledError):
         get(refs[3], timeout=20)
-    assert get(refs[:3]) == [0.3] * 3
+    assert get(refs[:3]) == [True] * 3
 
 
 def test_killed_while_many_wait() -> None:

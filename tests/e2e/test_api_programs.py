@@ -21,7 +21,7 @@ EVERYTHING = r"""
 import gc, os, sys, time
 import numpy as np
 import mpi_runtime as ray
-from mpi_runtime import current
+from mpi_runtime.client import current
 
 ray.init(num_cpus=4, num_gpus=2, resources={"camera": 1})
 
@@ -152,12 +152,14 @@ section("errors")
 
 
 @ray.remote(num_cpus=0, num_gpus=1)
-def device():
-    time.sleep(0.2)
-    return ray.get_gpu_ids(), ray.get_runtime_context().get_rank()
+class Device:
+    def which(self):
+        return ray.get_gpu_ids(), ray.get_runtime_context().get_rank()
 
 
-found = ray.get([device.remote() for _ in range(2)])
+devices = [Device.remote() for _ in range(2)]  # both at a time
+found = ray.get([device.which.remote() for device in devices])
+del devices
 assert sorted(ids for ids, _ in found) == [[0], [1]], found
 try:
     ray.get(add.options(num_cpus=5).remote(1), timeout=20)
@@ -277,7 +279,8 @@ def test_what_tasks_print_comes_line_by_line_with_its_origin(way: dict[str, obje
 
 def test_output_can_be_left_out() -> None:
     program = PRINTING.replace("ray.init(num_cpus=2)", "ray.init(num_cpus=2, log_to_driver=False)")
-    completed = run_program(program).expect(0)
+    ignoring = {"MPI_RUNTIME_IGNORE_UNHANDLED_ERRORS": "1"}  # of the call that speaks last, and dies
+    completed = run_program(program, env=ignoring).expect(0)
     assert completed.stdout == "the driver speaks\n"
     assert completed.stderr == ""
 

@@ -21,6 +21,8 @@ from mpi_runtime import (
     wait,
 )
 from mpi_runtime.errors import InfeasibleResourceError, MpiRuntimeError
+from tests.e2e.shared import hold
+from tests.helpers import wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -83,18 +85,16 @@ def test_small_shares_add_up_exactly(tmp_path: Path) -> None:
     assert available_resources()["licence"] == 0.5
 
 
-def test_calls_without_cpu_are_not_limited() -> None:
+def test_calls_without_cpu_are_not_limited(gate: Path) -> None:
     @remote(num_cpus=0)
     def wait_for(refs: list[Any]) -> None:
         get(refs[0])
 
-    @remote(num_cpus=4)
-    def occupy() -> None:
-        time.sleep(0.3)
-
-    busy = occupy.remote()
+    busy = hold.options(num_cpus=4).remote(gate)
+    wait_until(lambda: not available_resources().get("CPU"))
     free = [wait_for.remote([mpi_runtime.put(n)]) for n in range(6)]
     assert len(wait(free, num_returns=6, timeout=20)[0]) == 6
+    gate.touch()
     get(busy)
 
 
@@ -171,20 +171,16 @@ def test_requests_that_no_node_can_serve_fail_at_once(options: Any, asked: str, 
         get(Never.remote().work.remote(), timeout=10)
 
 
-def test_a_request_that_has_to_wait_is_explained() -> None:
-    @remote(num_cpus=3)
-    def occupy() -> None:
-        time.sleep(0.5)
-
+def test_a_request_that_has_to_wait_is_explained(gate: Path) -> None:
     @remote(num_cpus=2)
     def later() -> None:
         pass
 
-    busy = occupy.remote()
-    time.sleep(0.1)
+    busy = hold.options(num_cpus=3).remote(gate)
     ref = later.remote()
     assert "needs 2 CPU" in mpi_runtime.explain(ref)
     assert "It runs in executor" in mpi_runtime.explain(busy)
+    gate.touch()
     get(ref)
 
 

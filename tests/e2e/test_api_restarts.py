@@ -10,7 +10,7 @@ import pytest
 
 import mpi_runtime
 from mpi_runtime import get, kill, remote
-from mpi_runtime.actors import exit_actor
+from mpi_runtime.calls.actor_class import exit_actor
 from mpi_runtime.errors import ActorDiedError, ActorUnavailableError, TaskError
 from tests.helpers import run_program, wait_until
 
@@ -186,9 +186,10 @@ def test_at_its_end_its_exit_handlers_run(tmp_path: Path) -> None:
         def leave(self) -> None:
             exit_actor()
 
+    pids = []
     for name in ("left", "forgotten", "terminated", "killed"):
         tidy = Tidy.remote(str(tmp_path / name))
-        get(tidy.__ray_ready__.remote())
+        pids.append(get(tidy.__ray_call__.remote(lambda self: os.getpid())))
         if name == "left":
             tidy.leave.remote()
         elif name == "terminated":
@@ -197,7 +198,7 @@ def test_at_its_end_its_exit_handlers_run(tmp_path: Path) -> None:
             kill(tidy)
         del tidy
     wait_until(lambda: {path.name for path in tmp_path.iterdir()} == {"left", "forgotten", "terminated"})
-    time.sleep(0.1)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
     assert not (tmp_path / "killed").exists()
 
 

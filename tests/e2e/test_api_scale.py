@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpi_runtime import ActorHandle, current, get, put, remote, session, wait
+from mpi_runtime import ActorHandle, get, put, remote, session, wait
+from mpi_runtime.client import current
 from tests.e2e.shared import Counter, hold
 
 pytestmark = [pytest.mark.usefixtures("job"), pytest.mark.slow, pytest.mark.timeout(240)]

@@ -25,6 +25,7 @@ from mpi_runtime import (
 )
 from mpi_runtime.errors import ActorDiedError, ObjectLostError, ObjectStoreFullError, RuntimeNotInitializedError
 from tests.e2e.shared import Counter
+from tests.helpers import wait_until_in_client
 
 
 @pytest.fixture(autouse=True)
@@ -164,9 +165,9 @@ def test_refs_of_an_earlier_job_raise_and_disturb_nothing() -> None:
     stale.clear()
     actors.clear()
     gc.collect()
-    time.sleep(0.05)
+    assert get(add.remote(mine[1], 1)) == 2  # the head has heard by now whatever was said of the stale ones
     assert get(mine) == list(range(20))
-    assert get(add.remote(mine[1], 1)) == 2
+    assert get(remote(lambda refs: sum(get(refs))).remote(mine)) == sum(range(20)), "others find them too"
 
 
 def test_views_of_an_earlier_job_stay_valid() -> None:
@@ -199,7 +200,7 @@ def test_use_after_shutdown_of_what_is_waited_for() -> None:
 
     thread = threading.Thread(target=wait_for)
     thread.start()
-    time.sleep(0.3)
+    wait_until_in_client(thread)
     shutdown()
     thread.join(20)
     assert not thread.is_alive()
@@ -217,8 +218,7 @@ def test_a_ref_that_was_pickled_elsewhere_keeps_its_value() -> None:
     init(num_cpus=1)
     data = pickle.dumps(put("kept"))
     gc.collect()
-    time.sleep(0.05)
-    get(put(1))
+    assert get(add.remote(1, 1)) == 2  # the head would have heard by now that nobody needs it
     assert get(pickle.loads(data)) == "kept"
 
 

@@ -290,7 +290,7 @@ def test_a_wrong_number_of_returns(result: Any) -> None:
         return result
 
     for ref in wrong.remote():
-        with pytest.raises(ValueError, match="3"):
+        with pytest.raises(ValueError if isinstance(result, (tuple, list)) else TypeError, match="3"):
             get(ref)
 
 
@@ -414,15 +414,11 @@ def test_a_parent_that_ends_before_its_children() -> None:
     assert get(get(parent.remote())) == list(range(4))
 
 
-def test_put_wait_and_timeouts_in_tasks() -> None:
-    @remote
-    def slow() -> None:
-        time.sleep(0.5)
-
+def test_put_wait_and_timeouts_in_tasks(gate: Path) -> None:
     @remote
     def work() -> Any:
         ref = put(1)
-        ready, rest = wait([slow.remote(), ref], timeout=10)
+        ready, rest = wait([hold.remote(gate), ref], timeout=10)
         try:
             get(rest[0], timeout=0.01)
         except GetTimeoutError:
@@ -513,14 +509,11 @@ def test_a_child_that_comes_back_from_a_fork_ends() -> None:
     assert get(others, timeout=30) == list(range(50))
 
 
-def test_explain() -> None:
-    @remote
-    def slow() -> None:
-        time.sleep(0.5)
-
-    first = slow.remote()
+def test_explain(gate: Path) -> None:
+    first = hold.remote(gate)
     second = add.remote(first, 1)
     assert "waits for 1 argument" in mpi_runtime.explain(second)
+    gate.touch()
     wait([first])
     assert "value is there" in mpi_runtime.explain(first)
     assert isinstance(first, ObjectRef)

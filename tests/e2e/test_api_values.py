@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 import mpi_runtime
 from mpi_runtime import ObjectRef, get, put, remote, wait
 from mpi_runtime.errors import GetTimeoutError, ObjectLostError
+from tests.e2e.shared import is_open
+from tests.helpers import wait_until, wait_until_in_client
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -87,7 +90,7 @@ def test_get_of_something_else(wrong: Any) -> None:
 
 
 def test_get_of_a_list_with_something_else() -> None:
-    with pytest.raises(ValueError, match="Each element must be an ObjectRef"):
+    with pytest.raises(TypeError, match="Each element must be an ObjectRef"):
         get([put(1), 2])  # type: ignore[arg-type]
 
 
@@ -140,7 +143,8 @@ def test_get_in_many_threads() -> None:
     assert [sorted(part) for part in found] == [list(range(k, 200, 8)) for k in range(8)]
 
 
-def test_an_error_reaches_the_thread_that_waits_for_it(gate: Gate) -> None:
+def test_an_error_reaches_the_thread_that_waits_for_it(gate: Gate, tmp_path: Path) -> None:
+    begin = tmp_path / "begin"
     never = behind.remote(gate.path)
     caught: list[str] = []
 
@@ -152,12 +156,15 @@ def test_an_error_reaches_the_thread_that_waits_for_it(gate: Gate) -> None:
 
     @remote
     def fail_later(text: str) -> None:
-        time.sleep(0.2)
+        is_open(begin)
         raise ValueError(text)
 
     threads = [threading.Thread(target=wait_for, args=(fail_later.remote(f"for {n}"),)) for n in range(3)]
     for thread in threads:
         thread.start()
+    for thread in threads:
+        wait_until_in_client(thread)
+    begin.touch()
     for thread in threads:
         thread.join(30)
     assert sorted(caught) == ["for 0", "for 1", "for 2"]
@@ -395,7 +402,7 @@ def test_a_task_returns_refs_inside_a_container() -> None:
 
     refs = get(split.remote(20))
     gc.collect()
-    time.sleep(0.05)
+    assert get(same.remote(1)) == 1  # the head has heard what had to be said
     assert get([refs[k] for k in range(20)]) == [[k] * 10 for k in range(20)]
 
 
@@ -475,10 +482,16 @@ def test_what_a_value_holds_goes_with_it(at_rest: Callable[[], None], counts: Ca
     at_rest()
 
 
-def test_results_that_nobody_wants_go() -> None:
+def test_results_that_nobody_wants_go(at_rest: Callable[[], None], counts: Callable[[], dict[str, int]]) -> None:
+    kept = [same.remote(bytes(100_000) if n % 2 else n) for n in range(50)]
+    get(kept)
+    assert counts()["objects"] == 50
+    finished = counts()["finished"]
+    del kept
     for n in range(50):
         same.remote(bytes(100_000) if n % 2 else n)
-    time.sleep(0.1)
+    wait_until(lambda: counts()["finished"] == finished + 50)
+    at_rest()
 
 
 def test_arguments_live_as_long_as_the_call(gate: Gate) -> None:
@@ -490,7 +503,7 @@ def test_arguments_live_as_long_as_the_call(gate: Gate) -> None:
 
     ref = use.remote(gate.path, [put(bytes(500_000))])
     gc.collect()
-    time.sleep(0.05)
+    assert get(same.remote(1)) == 1
     gate.open()
     assert get(ref) == 500_000
 
@@ -531,7 +544,7 @@ def test_refs_dropped_by_other_threads_and_by_the_collector(at_rest: Callable[[]
 
 
 def test_a_ref_that_cannot_be_counted_is_lost_clearly() -> None:
-    from mpi_runtime import current
+    from mpi_runtime.client.refs import adopt
 
     with pytest.raises(ObjectLostError, match="no longer exists"):
-        get(ObjectRef(bytes(16), current.client().adopt(bytes(16))), timeout=20)
+        get(adopt(bytes(16)), timeout=20)

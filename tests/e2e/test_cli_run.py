@@ -16,6 +16,7 @@ from mpi_runtime.cli import main as cli
 from mpi_runtime.cli import run as run_verb
 from mpi_runtime.cli.run import Launcher, find_launcher, launch_command, python_command, split
 from mpi_runtime.errors import LaunchError
+from mpi_runtime.slurm import exit_file
 from tests import helpers
 
 OPENMPI = Launcher("/opt/mpi/bin/mpiexec", "openmpi", "Open MPI 5.0.11")
@@ -97,7 +98,7 @@ def test_across_hosts_ranks_are_not_crowded_on_the_first(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "nodes").write_text("a\na\nb\nb\n")
     command = shlex.join(launch_command(OPENMPI, ["p"], 8, env=env))
-    assert "OVERSUBSCRIBE" not in command
+    assert "--map-by :OVERSUBSCRIBE" not in command
     assert "osc" not in command
     assert "--bind-to none" in command
     single = env | {"SLURM_JOB_NODELIST": "n1", "LSB_MCPU_HOSTS": "a 4", "PBS_NODEFILE": "absent"}
@@ -120,7 +121,7 @@ def test_across_hosts_ranks_are_not_crowded_on_the_first(
 def test_the_exit_code_of_a_program_is_left_in_a_file(source: str, code: int | None, tmp_path: Path) -> None:
     file = tmp_path / "code"
     helpers.run_program(source, options=["-m", "mpi_runtime", "--exit-file", str(file)])
-    assert (int(file.read_text()) if file.exists() else None) == code
+    assert exit_file.read(file) == code
 
 
 def test_hosts_share_the_ranks() -> None:
@@ -377,3 +378,21 @@ print("answer", mpi_runtime.get(mpi_runtime.remote(lambda: 6 * 7).remote()))
 def test_program_runs_on_rank_0_alone() -> None:
     done = helpers.run_program(ANSWER, ranks=3, options=["-m", "mpi_runtime"]).expect(0)
     assert done.stdout.splitlines() == ["top __main__", "answer 42"]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "ranks", "spread"),
+    [
+        ("2(x2),1", 4, "n1:2,n2:1,n3:1"),
+        ("1(x3)", 4, "n1:2,n2:1,n3:1"),
+        ("8(x3)", 2, "n1:1,n2:1"),
+        ("2(x2),1", 5, ""),  # just what the job has asked for
+    ],
+)
+def test_in_a_batch_job_ranks_are_spread_over_its_nodes(tasks: str, ranks: int, spread: str) -> None:
+    job = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_TASKS_PER_NODE": tasks}
+    mpich = shlex.join(launch_command(MPICH, ["p"], ranks, env=job))
+    assert mpich == f"/opt/mpi/bin/mpiexec {f'-hosts {spread} ' if spread else ''}-n {ranks} p"
+    openmpi = shlex.join(launch_command(OPENMPI, ["p"], ranks, env=job))
+    assert ("--map-by node:OVERSUBSCRIBE --rank-by slot" in openmpi) == bool(spread)
+    assert "OVERSUBSCRIBE" not in shlex.join(launch_command(OPENMPI, ["p"], ranks, "n1:9,n2:9", env=job))

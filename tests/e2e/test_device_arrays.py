@@ -23,7 +23,7 @@ import numpy as np
 import mpi_runtime as ray
 from tests.fake_cuda import memory
 
-SIZES = [0, 100, 500_000, 5_000_001]  # nothing, in a message, in the arena, by pinned memory
+SIZES = [0, 100, 500_000, 5_000_001]  # nothing, in a message, in the arena, in many chunks
 
 @ray.remote(num_cpus=0, num_gpus=1)
 def make(n, library="cupy"):
@@ -110,10 +110,11 @@ for n in SIZES:
     assert ray.get(given.remote(ray.get(ref, device="cpu"))) == "numpy"
 
 holder = Holder.remote()
+ray.get(holder.keep.remote(make.remote(500_000)))
 holder.begin.remote()
 kind, counts = ray.get(holder.keep.remote(make.remote(5_000_001)))
 pieces = -(-5_000_001 * 8 // (4 << 20))
-assert (kind, counts) == ("cupy", {"up": pieces, "pinned": 2, "pinned copies": pieces}), counts
+assert (kind, counts) == ("cupy", {"up": pieces, "pinned copies": pieces}), "the buffers were there already"
 holder.work.remote()
 x, more = ray.get(holder.kept.remote(), device="cpu")
 assert x is more["again"][0] and np.array_equal(x, expected(5_000_001) + 1)
@@ -122,16 +123,23 @@ assert np.array_equal(ray.get(plain, device="cpu"), x)
 assert np.array_equal(ray.get(inside, device="cpu")["x"], x)
 assert ray.get(total.remote(plain)) == x.sum()
 
+for n in SIZES[1:]:
+    found = ray.get([make.remote(n), make.remote(n, "torch")])
+    assert [type(one) for one in found] == [np.ndarray] * 2, "a driver that uses no GPU does not begin to by reading"
+    assert np.array_equal(found[0], expected(n))
+    assert type(make.remote(n).future().result()) is np.ndarray
 assert "cupy" not in sys.modules
-fails(ray.errors.DeviceUnavailableError, 'use get(ref, device="cpu")', ray.get, plain)
+fails(ray.errors.DeviceUnavailableError, 'use get(ref, device="cpu")', ray.get, plain, device="gpu")
 fails(ray.errors.DeviceUnavailableError, f"a cupy array on {host}:GPU ", ray.get, given.remote(inside))
-fails(ValueError, "get(device='gpu')", ray.get, plain, device="gpu")
+fails(ValueError, "get(device='cuda')", ray.get, plain, device="cuda")
 assert ray.get(ray.put([1, np.ones(3)]), device="cpu")[1].sum() == 3, "other values are as they are"
 """,
         way,
     )
     assert done.stdout == "done\n"
-    assert done.stderr == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("mpi_runtime: a cupy array on ")
+    assert 'get(ref, device="gpu") has it on a GPU' in line
 
 
 ON_ANY_CARD = """
@@ -156,6 +164,23 @@ class Mine(cupy.ndarray):
 found = ray.get(ray.put(cupy.arange(3).view(Mine)))
 assert type(found) is Mine and found.get().tolist() == [0, 1, 2]
 """
+
+
+def test_a_driver_that_begins_to_use_a_gpu_when_it_is_told_to() -> None:
+    done = run(
+        """
+ray.init(num_cpus=4)
+ref = make.remote(10)
+assert type(ray.get(ref)) is np.ndarray and "cupy" not in sys.modules
+found = ray.get([ref, ref], device="gpu")
+import cupy
+assert all(type(one) is cupy.ndarray and np.array_equal(one.get(), expected(10)) for one in found)
+assert type(ray.get(ref)) is cupy.ndarray, "now it uses one"
+assert type(ray.get(ref, device="cpu")) is np.ndarray
+""",
+        FAKE_CUDA_DEVICES="1",
+    )
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_driver_with_a_gpu() -> None:
@@ -188,7 +213,7 @@ for n in SIZES:
     assert np.array_equal(ray.get(ref, device="cpu"), np.arange(n))
     assert ray.get(on_host.remote([ref])) == ("numpy", np.arange(n).sum())
 assert "torch" not in sys.modules
-fails(ray.errors.DeviceUnavailableError, "a torch array on ", ray.get, ref)
+fails(ray.errors.DeviceUnavailableError, "a torch array on ", ray.get, ref, device="gpu")
 fails(ray.errors.DeviceUnavailableError, "a torch array on ", ray.get, given.remote(ref))
 """,
         way,
@@ -262,7 +287,7 @@ def without_pinned(x):
 
 assert np.array_equal(ray.get(without_pinned.remote(make.remote(5_000_001)), device="cpu"), expected(5_000_001) + 1)
 small = total.options(runtime_env={"env_vars": {"FAKE_CUDA_MEMORY": "1000000"}})
-fails(ray.errors.TaskError, "Out of memory allocating 40000008 bytes", ray.get, small.remote(make.remote(5_000_001)))
+fails(ray.errors.TaskError, "Out of memory allocating 40,000,008 bytes", ray.get, small.remote(make.remote(5_000_001)))
 """,
     )
 
@@ -277,7 +302,7 @@ def test_the_benchmark_says_what_it_skips() -> None:
         assert done.stdout == "skipped: everything. Missing: cupy: No module named 'cupy'\n"
     done = run_program(benchmark, "--quick", env=pretended()).expect(0)
     lines = done.stdout.splitlines()
-    assert lines[0] == "NVIDIA H100 80GB HBM3; staged from 8 MiB on by chunks of 4 MiB"
+    assert lines[0] == "NVIDIA H100 80GB HBM3; staged from 64 KiB on by chunks of 4 MiB"
     ways = [" ".join(re.sub(r"\(.*\)|[\d.]+ GB/s", "", line).split()) for line in lines[2:]]
     assert ways == [
         *("1 MiB pageable", "1 MiB staged by 1 MiB", "1 MiB registered", "1 MiB put and get"),
@@ -333,7 +358,7 @@ print("done")
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 def test_the_real_torch_does_what_is_asked_of_tensors() -> None:
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run([sys.executable, "-c", REAL_TORCH], capture_output=True, text=True, env=env, check=False)
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
 
@@ -365,7 +390,7 @@ for kind in ("f4", "c16", "?"):
     assert facts == ("cupy", array.dtype, (4, 3), "F", None) and ordinal == 0
     data = pickle.dumps((facts, 0))
     try:
-        device_arrays.make(facts, "n1:GPU 3", b"")
+        device_arrays.make_on_device(facts, "n1:GPU 3", b"")
     except errors.DeviceUnavailableError as error:
         assert "cupy array on n1:GPU 3" in str(error)
     else:
@@ -374,9 +399,9 @@ for kind in ("f4", "c16", "?"):
 runtime = cupy.cuda.runtime
 assert (runtime.memcpyHostToDevice, runtime.memcpyDeviceToHost) == (1, 2)
 assert "dst, intptr_t src, size_t size, int kind, intptr_t stream" in runtime.memcpyAsync.__doc__
-for owner, name in ((cupy.cuda, "alloc_pinned_memory"), (cupy.cuda, "get_current_stream"), (cupy.cuda, "is_available"),
+for owner, name in ((cupy.cuda, "alloc_pinned_memory"), (cupy.cuda, "get_current_stream"), (runtime, "getDeviceCount"),
                     (cupy.cuda.Device, "synchronize"), (cupy.cuda.Stream, "synchronize"), (cupy, "empty"),
-                    (cupy, "ascontiguousarray"), (cupy, "from_dlpack")):
+                    (cupy, "ascontiguousarray"), (cupy, "from_dlpack"), (cupy.get_default_memory_pool(), "set_limit")):
     assert callable(getattr(owner, name))
 try:
     array.view(Mine)
@@ -384,6 +409,6 @@ except cupy.cuda.runtime.CUDARuntimeError:
     pass  # of what comes after it was understood
 print("done")
 """
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env, check=False)
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr

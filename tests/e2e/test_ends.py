@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import Completed, Program, describe, start_program, wait_until
+from tests.helpers import Completed, Program, describe, run_program, start_program, wait_until
 
 WAYS = ["plain", "openmpi", "mpich"]
 """Without a launcher, and with each MPI on three ranks."""
@@ -43,7 +43,8 @@ ray.get(start_programs.remote())
 large = ray.put(bytes(1_000_000))
 running = work.remote()
 ray.get(idle.remote())
-time.sleep(0.1)
+while "runs" not in ray.explain(running):
+    time.sleep(0.01)
 print("ready", os.getpid(), flush=True)
 """
 
@@ -148,22 +149,101 @@ def test_the_head_is_killed(way: str, waiting: str) -> None:
         cast = Cast(program)
         since = time.monotonic()
         os.kill(cast.heads[0], signal.SIGKILL)
-        done = expect_gone(program, since, f"{way}, head killed during {waiting}", {*range(1, 256), -signal.SIGINT})
-        if way == "plain" and waiting.startswith("time"):  # else a launcher, or the error of `get`, may be faster
-            assert "the head process was killed by signal 9; the program ends" in done.stderr
+        codes = {1} if way == "plain" else {*range(1, 256)}  # a launcher may be faster
+        done = expect_gone(program, since, f"{way}, head killed during {waiting}", codes)
+        if way == "plain":
+            assert "Traceback" in done.stderr
+            assert "HeadDiedError: The head process, which has the scheduler, was killed by signal 9" in done.stderr
+
+
+HANDLED = """
+import asyncio, os, signal, sys, threading, time
+import mpi_runtime as ray
+from mpi_runtime.errors import HeadDiedError
+
+ray.init(num_cpus=1)
+
+@ray.remote
+def work():
+    time.sleep(1000)
+
+class Keeper:
+    def __del__(self):
+        until = time.monotonic() + 0.3
+        while time.monotonic() < until:
+            pass
+
+def busy():
+    while True:
+        Keeper()
+        sum(range(1_000_000))
+
+async def wait(ref):
+    await ref
+
+def is_head(pid):
+    try:
+        if open(f"/proc/{pid}/comm").read() != "mpi-rt-head\\n":
+            return False
+        return int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1]) == os.getpid()
+    except OSError:
+        return False
+
+head = next(pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if is_head(pid))
+running = work.remote()
+threading.Timer(0.3, os.kill, (head, signal.SIGKILL)).start()
+handled = []
+try:
+    try:
+        WAITING
+    finally:
+        time.sleep(1.5)
+        handled.append("finally")
+except HeadDiedError as error:
+    time.sleep(1.5)
+    handled.append("killed by signal 9" in str(error))
+for _ in range(20):
+    time.sleep(0.05)
+try:
+    work.remote()
+    ray.get(running)
+except HeadDiedError:
+    handled.append("told again by a call")
+print(handled)
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        "time.sleep(1000)", "ray.get(running)", "asyncio.run(wait(running))", "asyncio.run(asyncio.sleep(1000))",
+        "threading.Event().wait()", "busy()", "while True: ray.put(1)", "ray.wait([running])",
+    ],
+)  # fmt: skip
+def test_a_program_can_save_its_work_when_the_head_is_killed(waiting: str) -> None:
+    source = HANDLED.replace("WAITING", waiting)
+    assert run_program(source).expect(7).stdout == "['finally', True, 'told again by a call']\n"
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_forkserver_is_killed(way: str) -> None:
-    """What has left the group of its executor and lost the forkserver too is nobody's any more: not started here."""
-    source = BUSY_PROGRAM.replace("start_new_session=True", "") + "time.sleep(1000)"
-    with start_program(source, ranks=None if way == "plain" else 3, mpi=None if way == "plain" else way) as program:
+    with start(way, "time.sleep(1000)") as program:
         cast = Cast(program)
         victim = next(pid for pid in cast.forkservers if pid in map(parent, cast.executors))
         since = time.monotonic()
         os.kill(victim, signal.SIGKILL)
         completed = expect_gone(program, since, f"{way}, forkserver killed", {*range(1, 256), -signal.SIGINT})
         assert "the forkserver was killed by signal 9" in completed.stderr
+
+
+def test_the_process_is_killed_by_which_mpich_starts_ranks() -> None:
+    with start("mpich", "time.sleep(1000)") as program:
+        Cast(program)
+        (proxy,) = [pid for pid in program.processes() if name(pid) == "hydra_pmi_proxy"]
+        since = time.monotonic()
+        os.kill(proxy, signal.SIGKILL)
+        expect_gone(program, since, "mpich, hydra_pmi_proxy killed", {*range(1, 256), -signal.SIGKILL})
 
 
 @pytest.mark.parametrize("way", WAYS[1:])

@@ -19,8 +19,14 @@ from tests.hosts.lab import Lab
 WAYS = [None, pytest.param("openmpi", marks=pytest.mark.mpi), pytest.param("mpich", marks=pytest.mark.mpi)]
 
 BEGIN = """
-import json, os, sys, time
+import json, os, sys, tempfile, time
 import mpi_runtime as ray
+
+def meet(count):
+    "Wait until so many calls are here, each in a process of its own."
+    open(os.path.join(tempfile.gettempdir(), f"here-{os.getpid()}"), "w").close()
+    while sum(name.startswith("here-") for name in os.listdir(tempfile.gettempdir())) < count:
+        time.sleep(0.01)
 
 def visible():
     return os.environ["CUDA_VISIBLE_DEVICES"]
@@ -62,11 +68,10 @@ assert all(gpu["ranks"] == workers for gpu in node["gpus"]) and node["gpu_proble
 
 ones = ray.get([have.remote(0.5) for _ in range(8)])
 assert sorted(ids for ids, *_ in ones) == [[n] for n in range(8)]
-uuid = {gpu["id"]: gpu["uuid"] for gpu in node["gpus"]}
-assert all(shown == uuid[id] and types == ["H100"] for (id,), shown, types, _ in ones)
+assert all(shown == str(id) and types == ["H100"] for (id,), shown, types, _ in ones)
 
 ids, shown, _, _ = ray.get(have.options(num_gpus=4).remote())
-assert len(ids) == 4 and shown == ",".join(uuid[id] for id in ids)
+assert len(ids) == 4 and shown == ",".join(map(str, ids))
 assert len({node["gpus"][id]["numa"] for id in ids}) in (1, 2)
 
 halves = ray.get([have.options(num_gpus=0.5).remote(0.3) for _ in range(2)])
@@ -79,7 +84,7 @@ assert ray.get(ray.remote(visible).remote()) == "", "who asks for none sees none
 def ask_for(gpus):
     return ray.get(have.options(num_gpus=gpus).remote(0))
 ids, shown, *_ = ray.get(ask_for.remote(1))
-assert shown == uuid[ids[0]], "who has none can ask for some"
+assert shown == str(ids[0]), "who has none can ask for some"
 open_to_all = {"env_vars": {"CUDA_VISIBLE_DEVICES": "6"}}
 assert ray.get(ray.remote(visible).options(runtime_env=open_to_all).remote()) == "6", "the user's own word counts"
 
@@ -90,7 +95,7 @@ class Model:
 
 model = Model.remote()
 mine, shown = ray.get(model.have.remote())
-assert shown == ",".join(uuid[id] for id in mine)
+assert shown == ",".join(map(str, mine))
 users = [gpu["used_by"] for gpu in ray.nodes()[0]["gpus"] if gpu["id"] in mine]
 assert [[(user["name"], user["share"]) for user in one] for one in users] == [[("Model", 1.0)]] * 2
 assert ray.available_resources()["GPU"] == 6
@@ -148,7 +153,7 @@ assert [gpu["ranks"] for gpu in ray.nodes()[0]["gpus"]] == [[1], [2], [3]]
 
 @ray.remote(num_cpus=0, num_gpus=1)
 def where():
-    time.sleep(0.3)
+    meet(3)
     return ray.get_gpu_ids()[0], visible(), os.environ["CUDA_DEVICE_ORDER"], ray.get_runtime_context().get_rank()
 
 found = ray.get([where.remote() for _ in range(3)])
@@ -186,7 +191,7 @@ if every[:2] == [0, 1]:
 
 @ray.remote(num_cpus=0, num_gpus=1)
 def where():
-    time.sleep(0.5)
+    meet(4)
     return ray.get_gpu_ids()[0], ray.get_runtime_context().get_rank()
 
 found = dict(ray.get([where.remote() for _ in range(4)]))
@@ -248,7 +253,7 @@ assert sorted(found) == [[0, 3], [1, 2]], found
 
 @pytest.mark.parametrize(("variables", "gpus", "text"), [
     ({"CUDA_VISIBLE_DEVICES": "2,0"}, ["0", "2"], ""),
-    ({"CUDA_VISIBLE_DEVICES": "GPU-00000003"}, ["GPU-00000003-aaaa-bbbb-4000-000000000003"], ""),
+    ({"CUDA_VISIBLE_DEVICES": "GPU-00000003"}, ["3"], ""),
     ({"CUDA_VISIBLE_DEVICES": "1,9,2"}, ["1"], "there is no device '9' for this process; as CUDA does it"),
     ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, [], ""),
 ])  # fmt: skip
@@ -277,7 +282,7 @@ def broken() -> Iterator[tuple[str, Any]]:
     hanging = {**v100_pairs(), "delay_s": 100}
     yield "no driver", (no_driver(), 0, "NVML reports DriverNotLoaded: the driver is not loaded")
     yield "one is lost", (lost, 3, "GPU 2 does not answer (GpuIsLost) and is left out")
-    yield "hangs", (hanging, 0, "NVML did not answer within 2 s")
+    yield "hangs", (hanging, 0, "NVML did not answer within 4.5 s")
 
 
 BROKEN = dict(broken())
@@ -295,7 +300,7 @@ print(ray.cluster_resources().get("GPU", 0), ray.get(have.options(num_gpus=0, nu
     ).expect(0)
     assert done.stdout == f"{count or 0}{'.0' if count else ''} ([], '')\n"
     (line,) = done.stderr.splitlines()
-    assert line.startswith("mpi_runtime: host ")
+    assert " mpi_runtime: host " in line
     assert text in line
 
 
@@ -390,7 +395,7 @@ for options, count in (({}, 4), ({"num_gpus": 0}, 0), ({"num_gpus": 2}, 2), ({},
     ray.init(num_cpus=2, **options)
     assert ray.cluster_resources().get("GPU", 0) == count
     if count:
-        assert ray.get(have.remote())[1].startswith("GPU-")
+        assert ray.get(have.remote())[1] in ("0", "1", "2", "3")
     ray.shutdown()
 """,
         v100_pairs(),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import Program, idle_cpu, process_ids, wait_until
+from tests.helpers import Program, describe, idle_cpu, process_ids, wait_until
 from tests.hosts.lab import Lab
 
 pytestmark = [pytest.mark.mpi, pytest.mark.hosts]
@@ -261,3 +261,61 @@ input()
         assert used < IDLE_CPU_MAX
         program.write("\n")
         program.finish().expect()
+
+
+SILENT = (
+    BEGIN.replace("num_cpus=2", "num_cpus=2, heartbeat_timeout_s=3")
+    + """
+@ray.remote
+def work():
+    print("working", flush=True)
+    time.sleep(100)
+
+ray.get([work.remote() for _ in range(4)])
+"""
+)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_host_that_is_cut_off_ends_the_job_on_both_sides(mpi: str, ranks: int, two_hosts: Lab) -> None:
+    """Nobody is told: no connection is reset, and the launcher hears of no process that ends over there."""
+    with two_hosts.mpirun(SILENT, ranks={"host1": ranks, "host2": ranks}, mpi=mpi) as program:
+        wait_until(lambda: program.stdout.count("working\n") == 4, 30, "all tasks")
+        with two_hosts.cut("host2"):
+            wait_until(lambda: program.process.poll() is not None, 15, "the end of the launcher")
+            wait_until(lambda: not are_left(program), 15, "the end of all ranks")
+        completed = program.finish()
+    assert completed.returncode != 0
+    assert "on host2: nothing was heard for 3 s, so the host or the network is gone" in completed.stderr
+
+
+def are_left(program: Program) -> str:
+    """Ranks, what they have started, and launchers' processes: all but the stand-in for ssh and what it runs."""
+    words = {pid: describe(pid).split(maxsplit=2) for pid in program.processes()}
+    names = {pid: parts[2] for pid, parts in words.items() if len(parts) == 3}  # the others have ended
+    beside = ("sh ", "/bin/sh ", "sleep ", "nsenter ")
+    return "".join(f"{pid} {name}\n" for pid, name in names.items() if not name.startswith(beside))
+
+
+def test_a_host_that_is_slow_to_answer_is_not_lost(two_hosts: Lab) -> None:
+    """A cut that heals within the time costs nothing."""
+    source = SILENT.replace("time.sleep(100)", "time.sleep(4)\n    return os.uname().nodename").replace(
+        "ray.get([work.remote() for _ in range(4)])", "print(ray.get([work.remote() for _ in range(4)]))"
+    )
+    with two_hosts.mpirun(source, ranks={"host1": 1, "host2": 1}) as program:
+        wait_until(lambda: program.stdout.count("working\n") == 4, 30, "all tasks")
+        with two_hosts.cut("host2"):
+            time.sleep(1.5)
+        assert program.finish().expect().stdout.splitlines()[-1].count("'host2'") == 2
+
+
+def test_one_rank_on_each_host_serves_both_beside_the_program_s_own_mpi(two_hosts: Lab) -> None:
+    """There the head, which runs calls too, is a thread of the program."""
+    source = (
+        "from mpi4py import MPI\n"
+        + BEGIN
+        + ("print([ray.get(where.options(**on(host)).remote()) for host in ('host1', 'host2')], MPI.COMM_WORLD.size)\n")
+    )
+    with two_hosts.mpirun(source, ranks={"host1": 1, "host2": 1}) as program:
+        assert program.finish().expect().stdout == "['host1', 'host2'] 2\n"

@@ -3,6 +3,7 @@
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import mpi_runtime
 from mpi_runtime.util import collective
 from mpi_runtime.util.collective import ReduceOp
+from tests.e2e.shared import is_open
 from tests.helpers import run_program, wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -134,14 +136,15 @@ def test_send_and_recv_in_order(members: list[Any]) -> None:
     assert together(members, act) == [[], [10, 11, 12, 13, 14], [20, 21, 22, 23, 24]]
 
 
-def test_what_is_sent_is_what_it_was(members: list[Any]) -> None:
+def test_what_is_sent_is_what_it_was(members: list[Any], gate: Path) -> None:
     def act(rank: int) -> float:
         array = np.full(200_000, float(rank))
         if rank == 0:
             collective.send(array, 1)
             array[:] = 9.0
+            gate.touch()
         elif rank == 1:
-            time.sleep(0.1)
+            is_open(gate)
             collective.recv(array, 0)
         return float(array.sum())
 

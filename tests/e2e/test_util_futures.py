@@ -419,7 +419,7 @@ def test_an_executor_in_a_task(way: Callable[[Executor], int]) -> None:
 def test_an_executor_that_outlives_its_task(at_rest: Callable[[], None]) -> None:
     """The actor's later calls wait for futures of an earlier one, and what they have said about CPUs adds up."""
 
-    @mpi_runtime.remote(num_cpus=4)
+    @mpi_runtime.remote
     class Holder:
         def begin(self) -> None:
             self.executor = Executor()

@@ -4,11 +4,12 @@ A description (`machines.py` has some; JSON in a variable for other processes, o
 
     {"init": "DRIVER_NOT_LOADED",               nvmlInit fails so; or
      "delay_s": 60,                             takes so long
+     "missing": ["nvmlDeviceGetName", ...],     the library is too old to have these
      "nvswitch": 18,                            links of each GPU to a switch
      "nvlink": [[0, 3, 2], ...],                or: between two GPUs so many
      "gpus": [{"name": ..., "uuid": ..., "bus": ..., "memory_mib": ..., "reserved_mib": ..., "used_mib": ...,
                "numa": ..., "cpus": [0, 1, ...], "capability": [9, 0],
-               "pids": [4242, ...], "mode": 0, 2 (prohibited) or 3 (exclusive process),
+               "persistence": 1, "pids": [4242, ...], "mode": 0, 2 (prohibited) or 3 (exclusive process),
                "errors": {"nvmlDeviceGetName": "GPU_IS_LOST", ...},         "*" is every call
                "mig": [{"uuid": ..., "name": ..., "gi": ..., "memory_mib": ...}, null, ...]}]}
 """
@@ -20,7 +21,8 @@ from typing import Any
 MIB = 1 << 20
 CODES = {
     "INVALID_ARGUMENT": 2, "NOT_SUPPORTED": 3, "NO_PERMISSION": 4, "NOT_FOUND": 6, "INSUFFICIENT_SIZE": 7,
-    "DRIVER_NOT_LOADED": 9, "LIBRARY_NOT_FOUND": 12, "GPU_IS_LOST": 15, "LIB_RM_VERSION_MISMATCH": 18, "UNKNOWN": 999,
+    "DRIVER_NOT_LOADED": 9, "LIBRARY_NOT_FOUND": 12, "GPU_IS_LOST": 15, "LIB_RM_VERSION_MISMATCH": 18,
+    "ARGUMENT_VERSION_MISMATCH": 25, "UNKNOWN": 999,
 }  # fmt: skip
 
 
@@ -42,6 +44,8 @@ class Library:
         """The names of functions that were called."""
 
     def __getattr__(self, name: str) -> Any:
+        if name in self.machine.get("missing", ()):
+            raise AttributeError(name)
         function = getattr(type(self), f"_{name.removesuffix('_v2').removesuffix('_v3')}", None)
         if function is None:
             raise AttributeError(name)
@@ -109,6 +113,8 @@ class Library:
         if hasattr(info._obj, "reserved"):
             if gpu.get("is_old"):
                 raise RefusedError("NOT_SUPPORTED")
+            if info._obj.version != ctypes.sizeof(info._obj) | 2 << 24:
+                raise RefusedError("ARGUMENT_VERSION_MISMATCH")
             info._obj.reserved = reserved
 
     def _nvmlDeviceGetComputeRunningProcesses(self, gpu: dict[str, Any], count: Any, processes: Any) -> None:
@@ -158,6 +164,13 @@ class Library:
 
     def _nvmlDeviceGetNvLinkRemotePciInfo(self, gpu: dict[str, Any], link: Any, info: Any) -> None:
         self._bus(info, self._links(gpu)[to_int(link)])
+
+    def _nvmlDeviceGetNvLinkRemoteDeviceType(self, gpu: dict[str, Any], link: Any, kind: Any) -> None:
+        end = self._links(gpu)[to_int(link)]
+        self._out(kind, 0 if any(other["bus"] == end for other in self.machine["gpus"]) else 2)
+
+    def _nvmlDeviceGetPersistenceMode(self, gpu: dict[str, Any], mode: Any) -> None:
+        self._out(mode, gpu.get("persistence", 1))
 
     def _nvmlDeviceGetMigMode(self, gpu: dict[str, Any], current: Any, pending: Any) -> None:
         if "mig" not in gpu:

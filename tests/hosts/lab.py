@@ -50,8 +50,14 @@ while :; do
 done
 host="${{1##*@}}"
 shift
-exec nsenter --target "$(cat {place}/"$host".pid)" {enter} -- \\
-    env -i HOME=/ PATH=/usr/local/bin:/usr/bin:/bin {mark}="${mark}" sh -c "$*"
+nsenter --target "$(cat {place}/"$host".pid)" {enter} -- \\
+    env -i HOME=/ PATH=/usr/local/bin:/usr/bin:/bin {mark}="${mark}" sh -c "$*" <&0 &
+trap 'kill $!' TERM INT HUP
+wait $!
+code=$?
+# Of a host that is cut off it does not hear that the command has ended.
+while [ -e {place}/"$host".cut ]; do sleep 0.1; done
+exit $code
 """
 
 
@@ -63,10 +69,25 @@ class Lab:
     """A directory that all hosts see; its `ssh` is what launchers are to use."""
     hosts: Mapping[str, int]
     """The first process of each host, by name: host1, host2 ..."""
+    switch: int
+    """The process that holds the bridge between them."""
 
     def enter(self, host: str) -> list[str]:
         """Return the words that run the command after them on a host."""
         return enter(self.hosts[host])
+
+    @contextmanager
+    def cut(self, host: str) -> Iterator[None]:
+        """Have a host hear nothing of the others, nor they of it, and nobody be told, until the block is left."""
+        mark = self.place / f"{host}.cut"
+        mark.touch()
+        words = ["nsenter", "--target", str(self.switch), "--net", "--", "ip", "link", "set", host]
+        subprocess.run([*words, "nomaster"], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run([*words, "master", "br0"], check=True)
+            mark.unlink()
 
     def mpirun(
         self,
@@ -141,7 +162,7 @@ def lab(number: int) -> Iterator[Lab]:
             hosts[name] = child(holder)
             (place / f"{name}.pid").write_text(str(hosts[name]))
             connect(child(switch), hosts[name], name, f"{SUBNET}.{index + 1}")
-        yield Lab(place, hosts)
+        yield Lab(place, hosts, child(switch))
     finally:
         for holder in holders:
             namespaces.end(holder)

@@ -12,29 +12,27 @@ from tests.rules.house import PACKAGE, Module, imports, modules
 
 FLOORS: tuple[tuple[str, ...], ...] = (
     # Top first. A module may import its own floor and those below; the most specific name counts.
-    ("__main__", "cli", "util"),
     ("",),  # the package itself: public names, loaded on first use
-    ("api",),
-    (
-        *("remote_function", "mapping", "chunks", "actors", "placement", "strategies", "context"),
-        *("arguments", "options", "specs", "running", "runtime_env", "tracing"),
-    ),
+    ("__main__", "cli"),
+    ("as_ray",),  # and nobody below knows of Ray's name
+    ("util",),
+    ("api", "context", "tracing", "actor", "runtime_env", "runtime_context"),
+    ("calls",),
     ("session",),
-    ("processes",),
+    ("rank",),
+    ("executor",),
+    ("client",),
     ("objects",),
     ("transport",),
-    ("config",),
-    ("current", "refs", "generators", "errors", "exceptions", "signatures"),
+    ("host",),
+    ("config", "log", "cloudpickle"),
+    ("exceptions",),
+    ("ray_errors",),
+    ("errors", "tracebacks", "tables"),
     ("scheduler", "gpu", "slurm"),
 )
-TYPES_FROM_ABOVE = {
-    # The ground floor holds the client of this process without knowing more than its type.
-    (f"{PACKAGE}.current", f"{PACKAGE}.processes.client"),
-    (f"{PACKAGE}.refs", f"{PACKAGE}.processes.client"),
-    (f"{PACKAGE}.generators", f"{PACKAGE}.processes.client"),
-    # The package offers it as a name, loaded on first use.
-    (PACKAGE, f"{PACKAGE}.util"),
-}
+AS_USERS_DO = ("__main__", "cli", "util")
+"""Rooms that may import the package itself, whose names are loaded on first use, as users do."""
 PURE_GPU = {f"{PACKAGE}.gpu.{name}" for name in ("device", "topology", "ledger", "request")}
 CLOSED: dict[str, Callable[[str], bool]] = {
     # Rooms that know nothing of the package but this.
@@ -42,9 +40,31 @@ CLOSED: dict[str, Callable[[str], bool]] = {
     f"{PACKAGE}.gpu": lambda name: below(name, f"{PACKAGE}.gpu"),
     f"{PACKAGE}.slurm": lambda name: below(name, f"{PACKAGE}.slurm"),
 }
-SCHEDULER_IN_TRANSPORT = {f"{PACKAGE}.scheduler.events", f"{PACKAGE}.scheduler.effects"}
+SCHEDULER_IN_TRANSPORT = {f"{PACKAGE}.scheduler.{name}" for name in ("events", "rank_events", "effects")}
+SCHEDULER_OPEN = {
+    # What is outside of it may import: its front, its words, and arithmetic on what calls ask for.
+    *(f"{PACKAGE}.scheduler.{name}" for name in ("core", "recording", "events", "rank_events", "effects")),
+    *(f"{PACKAGE}.scheduler.{name}" for name in ("ids", "limits", "resources")),
+}
+SCHEDULER_RECORDS = {
+    # What the scheduler knows, and the words it is told in: they import nothing of what acts on them.
+    f"{PACKAGE}.scheduler.{name}"
+    for name in (
+        *("events", "rank_events", "effects", "ids", "limits", "timers"),
+        *("lifecycle", "resources", "sources", "records", "index", "state"),
+    )
+}
+PURE_CLIENT = {
+    f"{PACKAGE}.client.{name}"
+    for name in ("arrivals", "blocking", "entries", "feed", "outgoing", "received_items", "references")
+}
+"""What every client is made of, whatever line it has: the simulator's too."""
+KNOWN_TO_PURE_CLIENT = {
+    *PURE_CLIENT,
+    *(f"{PACKAGE}.{name}" for name in ("client.scope", "scheduler.effects", "scheduler.events", "transport.messages")),
+}
 PURE_LIBRARY = {
-    # What scheduler/ and the pure modules of gpu/ may import besides: nothing that sees the world outside.
+    # What scheduler/ and the pure modules of gpu/ and client/ may import besides: nothing that sees the world outside.
     *("__future__", "abc", "array", "bisect", "collections", "contextlib", "copy", "dataclasses", "enum", "functools"),
     *("hashlib", "heapq", "itertools", "math", "operator", "re", "string", "struct", "textwrap", "types", "typing"),
     *("msgspec", "_blake2"),
@@ -58,10 +78,13 @@ def below(name: str, package: str) -> bool:
     return name == package or name.startswith(package + ".")
 
 
+def room(name: str) -> str:
+    return name[len(PACKAGE) + 1 :].split(".")[0]
+
+
 def floor(name: str) -> int:
-    room = name[len(PACKAGE) + 1 :].split(".")[0]
     for number, rooms in enumerate(FLOORS):
-        if room in rooms:
+        if room(name) in rooms:
             return number
     pytest.fail(f"{name} has no floor: say in FLOORS of this test where it belongs")
 
@@ -82,7 +105,7 @@ def outside(module: Module) -> Iterator[tuple[str, str]]:
 
 
 def is_pure(module: Module) -> bool:
-    return below(module.name, f"{PACKAGE}.scheduler") or module.name in PURE_GPU
+    return below(module.name, f"{PACKAGE}.scheduler") or module.name in PURE_GPU | PURE_CLIENT
 
 
 def test_every_import_names_an_existing_module() -> None:
@@ -94,17 +117,19 @@ def test_every_import_names_an_existing_module() -> None:
 def test_arrows_point_down() -> None:
     wrong = [
         f"{where}: {name}"
-        for module, name, where, for_types in ours()
-        if floor(name) < floor(module.name) and not (for_types and (module.name, name) in TYPES_FROM_ABOVE)
+        for module, name, where, _ in ours()
+        if floor(name) < floor(module.name) and not (name == PACKAGE and room(module.name) in AS_USERS_DO)
     ]
     assert not wrong, "these imports point up (see FLOORS)"
 
 
-@pytest.mark.parametrize("room", CLOSED)
-def test_closed_rooms_know_only_themselves(room: str) -> None:
-    allowed = CLOSED[room]
-    wrong = [f"{where}: {name}" for module, name, where, _ in ours() if below(module.name, room) and not allowed(name)]
-    assert not wrong, f"{room} imports nothing else of {PACKAGE}"
+@pytest.mark.parametrize("closed", CLOSED)
+def test_closed_rooms_know_only_themselves(closed: str) -> None:
+    allowed = CLOSED[closed]
+    wrong = [
+        f"{where}: {name}" for module, name, where, _ in ours() if below(module.name, closed) and not allowed(name)
+    ]
+    assert not wrong, f"{closed} imports nothing else of {PACKAGE}"
 
 
 def test_transport_knows_of_the_scheduler_its_messages_only() -> None:
@@ -118,10 +143,72 @@ def test_transport_knows_of_the_scheduler_its_messages_only() -> None:
     assert not wrong
 
 
+def test_records_lie_below_behaviour() -> None:
+    wrong = [
+        f"{where}: {name}"
+        for module, name, where, _ in ours()
+        if module.name in SCHEDULER_RECORDS and not (name in SCHEDULER_RECORDS or name in PURE_GPU)
+    ]
+    assert modules().keys() >= SCHEDULER_RECORDS
+    assert not wrong, "records of the scheduler import nothing of what acts on them"
+
+
+def test_the_scheduler_has_no_imports_for_types_alone_and_none_inside_functions() -> None:
+    """So the search for circles sees every arrow, also those of types."""
+    own = [module for module in modules().values() if below(module.name, f"{PACKAGE}.scheduler")]
+    wrong = [
+        module.where(node.lineno)
+        for module in own
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Import | ast.ImportFrom) and node not in module.tree.body
+    ]
+    wrong += [module.where(one.line) for module in own for one in imports(module) if one.for_types]
+    assert len(own) > len(SCHEDULER_RECORDS)
+    assert not wrong
+
+
+def test_the_scheduler_is_closed() -> None:
+    """Others know its words and its front, `core.py`; what they need beyond its effects they ask it for."""
+    outside = [module for module in modules().values() if not below(module.name, f"{PACKAGE}.scheduler")]
+    wrong = [
+        f"{module.where(one.line)}: {one.module}"
+        for module in outside
+        for one in imports(module)
+        if below(one.module, f"{PACKAGE}.scheduler") and one.module not in SCHEDULER_OPEN
+    ]
+    wrong += [
+        f"{module.where(node.lineno)}: {ast.unparse(node)}"
+        for module in outside
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr == "state"
+        and ast.unparse(node.value).lower().endswith(("scheduler", "scheduler()"))
+    ]
+    assert not wrong, "nothing outside scheduler/ knows its state"
+
+
+def test_states_change_in_one_place() -> None:
+    """Only `advance`, which looks into the tables, assigns to the `state` of a record."""
+    own = [module for module in modules().values() if below(module.name, f"{PACKAGE}.scheduler")]
+    found = {
+        module.where(node.lineno): ast.unparse(node)
+        for module in own
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute) and node.attr == "state" and isinstance(node.ctx, ast.Store | ast.Del)
+    }
+    assert sorted(found.values()) == ["self.state", "thing.state"], f"not only the scheduler's own: {found}"
+    assert not [
+        module.where(node.lineno)
+        for module in own
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("setattr", "object.__setattr__")
+    ]
+
+
 def test_there_are_no_circles() -> None:
     graph: dict[str, set[str]] = {name: set() for name in modules()}
-    for module, name, _, for_types in ours():
-        if not for_types and name != module.name:
+    for module, name, _, _ in ours():  # those for types alone count too: what is known is known
+        if name != module.name and module.name != PACKAGE:  # which loads nothing before it is used
             graph[module.name].add(name)
     done: set[str] = set()
 
@@ -137,7 +224,17 @@ def test_there_are_no_circles() -> None:
         visit(name, [])
 
 
-def test_the_scheduler_is_pure() -> None:
+def test_the_protocol_of_clients_knows_messages_only() -> None:
+    wrong = [
+        f"{where}: {name}"
+        for module, name, where, _ in ours()
+        if module.name in PURE_CLIENT and name not in KNOWN_TO_PURE_CLIENT
+    ]
+    assert not wrong
+    assert modules().keys() >= PURE_CLIENT
+
+
+def test_scheduler_and_protocol_are_pure() -> None:
     pure = [module for module in modules().values() if is_pure(module)]
     assert pure
     wrong = [f"{where}: {name}" for module in pure for name, where in outside(module) if name not in PURE_LIBRARY]
@@ -161,7 +258,7 @@ def test_only_config_reads_the_environment() -> None:
     wrong = [
         module.where(line)
         for module in modules().values()
-        if not any(below(module.name, room) for room in allowed)
+        if not any(below(module.name, reader) for reader in allowed)
         for line in environment_reads(module.tree)
     ]
     assert not wrong, f"only {PACKAGE}/config.py reads the environment"

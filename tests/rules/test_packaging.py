@@ -60,4 +60,5 @@ def test_what_is_imported_is_required() -> None:
     used = {one.module.split(".")[0] for module in modules().values() for one in imports(module) if not one.for_types}
     foreign = used - sys.stdlib_module_names - {PACKAGE, "tomllib"}  # of the library since Python 3.11
     assert foreign <= known, "imported, but neither required nor in an extra"
-    assert {one.split(">=")[0] for one in METADATA["dependencies"]} <= foreign, "required, but not imported"
+    required = {names.get(one.split(">=")[0], one.split(">=")[0]) for one in METADATA["dependencies"]}
+    assert required <= foreign, "required, but not imported"

@@ -1,16 +1,16 @@
-"""Virtual node agents: they obey as `mpi_runtime/processes/node_agent.py` does, with virtual executors."""
+"""Virtual node agents: they obey as `mpi_runtime/rank/node_agent.py` does, with virtual executors and real custody."""
 
 from __future__ import annotations
 
-import sys
-from collections import deque
 from dataclasses import dataclass, field
 
+from mpi_runtime.gpu.device import BUSY, DEVICE, NODE, PROGRAM
+from mpi_runtime.rank.custody import Custody
 from mpi_runtime.scheduler.effects import Cancel, Fetch, Free, StartExecutor, StopExecutor, TakeBack
-from mpi_runtime.scheduler.events import ExecutorDied, ExecutorStarted, Fetched, TakenBack
+from mpi_runtime.scheduler.rank_events import ExecutorDied, ExecutorStarted, Fetched, FrameRefused, TakenBack
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import Drained, FromExecutor, ToExecutor
-from tests.simulation.executors import Executor
+from tests.simulation.executors import Executor, Junk
 from tests.simulation.options import ALL
 from tests.simulation.world import Head, Line, World
 
@@ -45,18 +45,14 @@ class Arena:
 
 
 @dataclass(eq=False)
-class Hand:
-    """An executor as its agent sees it."""
+class LocalExecutor:
+    """An executor as its agent has it."""
 
     number: int
     executor: Executor
     line: Line
-    ids: deque[bytes] = field(default_factory=deque)
-    sent: int = 0
-    draining: bool = False
-    is_doomed: bool = False
-    """It is being killed for a call that it may end before: nothing else may start."""
-    held_back: deque[tuple[list[bytes], int, bytes]] = field(default_factory=deque)
+    custody: Custody
+    is_refused: bool = False
     extents: dict[int, None] = field(default_factory=dict)
 
 
@@ -69,7 +65,7 @@ class Agent:
         self.host = host
         self.agents = agents
         self.arena = Arena(world, rank)
-        self.hands: dict[int, Hand] = {}
+        self.executors: dict[int, LocalExecutor] = {}
         self.orphans: dict[int, dict[int, None]] = {}
         """Extents of executors that have died, until the scheduler has said what becomes of them."""
         options = world.options
@@ -77,15 +73,20 @@ class Agent:
         self._to_head = Line(world, delay_us, lambda frame: head.receive_from_rank(rank, frame))  # type: ignore[arg-type]
         head.lines[rank] = Line(world, delay_us, self._receive)
 
-    def fault_of(self, devices: list[str]) -> tuple[str, bool] | None:
-        """What CUDA answers for good to a call that has these GPUs, if it does, and whether a program can cause it."""
+    def fault_of(self, devices: list[str]) -> tuple[str, str] | None:
+        """What CUDA answers for good to a call that has these GPUs, if it does, and who may be the cause."""
         options = self.world.options
         may_break = [uuid for uuid in devices if options.breakable == ALL or uuid.endswith("-0")]
         if not may_break or not options.breakable or devices[0].startswith("stated"):
             return None
-        if any(uuid in self.world.broken for uuid in may_break) and self.world.now < options.faults_until_us:
-            return "cudaErrorECCUncorrectable", False
-        return ("cudaErrorIllegalAddress", True) if self.world.chance(options.gpu_faults) else None
+        if self.world.now < options.faults_until_us:
+            if options.breakable == ALL and self.host in self.world.dead_nodes:
+                return "cudaErrorSystemNotReady", NODE
+            if any(uuid in self.world.busy for uuid in may_break):
+                return "cudaErrorDevicesUnavailable", BUSY
+            if any(uuid in self.world.broken for uuid in may_break):
+                return "cudaErrorECCUncorrectable", DEVICE
+        return ("cudaErrorIllegalAddress", PROGRAM) if self.world.chance(options.gpu_faults) else None
 
     def report(self, *messages: object) -> None:
         """Tell the head."""
@@ -113,10 +114,11 @@ class Agent:
 
     def _start(self, effect: StartExecutor) -> None:
         world = self.world
-        assert effect.executor not in self.hands, f"executor {effect.executor} is started twice"
+        assert effect.executor not in self.executors, f"executor {effect.executor} is started twice"
         executor = Executor(world, self, effect)
         line = Line(world, world.options.socket_us, executor.receive)
-        self.hands[effect.executor] = Hand(effect.executor, executor, line)
+        custody = Custody(executor.tokens, line.send)
+        self.executors[effect.executor] = LocalExecutor(effect.executor, executor, line, custody)
         world.counters["forks"] += 1
 
         def forked() -> None:
@@ -128,106 +130,84 @@ class Agent:
         world.at(world.between(world.options.fork_us), forked)
 
     def _stop(self, effect: StopExecutor) -> None:
-        hand = self.hands.get(effect.executor)
-        if hand is None:
+        local = self.executors.get(effect.executor)
+        if local is None:
             return
         self.world.counters["stops"] += 1
         if effect.force:
-            self._kill(hand)
+            self._kill(local)
         else:
-            hand.line.send("exit")
+            local.line.send("exit")
 
-    def _kill(self, hand: Hand) -> None:
+    def _kill(self, local: LocalExecutor) -> None:
         kill_us = self.world.between(self.world.options.kill_us)
-        self.world.at(kill_us, lambda: hand.executor.die("was killed by signal 9"))
+        self.world.at(kill_us, lambda: local.executor.die("was killed by signal 9"))
 
     def _cancel(self, effect: Cancel) -> None:
         """Interrupt a call, wherever its executor is with it. By force: kill the executor if the call runs."""
-        hand = self.hands.get(effect.executor)
-        if hand is None:
+        local = self.executors.get(effect.executor)
+        if local is None:
             return
         if effect.force:
-            self.take_back(TakeBack(hand.number, sys.maxsize))
-            if hand.ids and hand.ids[-1] == effect.id:
-                hand.draining = hand.is_doomed = True
+            taken, is_running = local.custody.cancel_by_force(effect.id)
+            self._taken_back(effect.executor, taken)
+            if is_running:
                 self.world.counters["kills of cancelled calls"] += 1
-                self._kill(hand)
+                self._kill(local)
                 return
-        hand.executor.pipe.append(effect.id)
-        self.world.at(self.world.between(self.world.options.socket_us), hand.executor.interrupt)
+        local.executor.pipe.append(effect.id)
+        self.world.at(self.world.between(self.world.options.socket_us), local.executor.interrupt)
 
     def _to_executor(self, number: int, ids: list[bytes], frame: bytes) -> None:
-        hand = self.hands.get(number)
-        if hand is None:
+        local = self.executors.get(number)
+        if local is None:
             return
-        if ids and (hand.draining or hand.held_back):
-            hand.held_back.append((ids, len(ids), frame))
-            return
-        self._give(hand, ids, len(ids), frame)
-
-    def _give(self, hand: Hand, ids: list[bytes], count: int, frame: bytes) -> None:
-        hand.ids.extend(ids)
-        hand.executor.tokens += len(ids)
-        hand.sent += count
-        if len(ids) < count:
-            hand.draining = True
-        hand.line.send(frame)
+        local.custody.pass_on(ids, frame)
 
     def take_back(self, effect: TakeBack) -> None:
         """Take calls back that were not started, the last first."""
-        hand = self.hands.get(effect.executor)
-        if hand is None:
-            return
-        taken: deque[bytes] = deque()
-        for ids, _, _ in reversed(hand.held_back):
-            while ids and len(taken) < effect.count:
-                taken.appendleft(ids.pop())
-        while len(taken) < effect.count and hand.executor.tokens:
-            hand.executor.tokens -= 1
-            taken.appendleft(hand.ids.pop())
-            hand.draining = True
-        while hand.held_back and not hand.held_back[0][0]:
-            # Nothing in it may start any more, but the running call may wait for a value in it.
-            self._give(hand, *hand.held_back.popleft())
+        local = self.executors.get(effect.executor)
+        if local is not None:
+            self._taken_back(effect.executor, local.custody.take_back(effect.count))
+
+    def _taken_back(self, number: int, ids: list[bytes]) -> None:
         self.world.counters["take backs"] += 1
-        self.world.counters["calls taken back"] += len(taken)
-        self.report(TakenBack(hand.number, list(taken)))
+        self.world.counters["calls taken back"] += len(ids)
+        self.report(TakenBack(number, ids))
 
     def hear(self, number: int, message: object) -> None:
         """An executor said something: a frame with the number of calls that end in it, or something for its agent."""
-        hand = self.hands[number]
-        if isinstance(message, tuple):
+        local = self.executors[number]
+        if isinstance(message, str):
+            self._on_exited(local, message)
+        elif local.is_refused:
+            pass
+        elif isinstance(message, tuple):
             count, frame = message
-            for _ in range(count):
-                hand.ids.popleft()
-            self.report(FromExecutor(number, frame))
+            local.custody.end(count)
+            self.report(FromExecutor(number, frame, count))
         elif isinstance(message, Drained):
-            if message.received == hand.sent and not hand.is_doomed:
-                hand.draining = False
-                while hand.held_back and not hand.draining:
-                    self._give(hand, *hand.held_back.popleft())
+            local.custody.drained(message.received)
         else:
-            assert isinstance(message, str)
-            self._on_exited(hand, message)
+            assert isinstance(message, Junk)
+            local.is_refused = True
+            local.custody.doom()
+            self.report(FrameRefused(number, "junk"))
 
-    def _on_exited(self, hand: Hand, cause: str) -> None:
-        executor = hand.executor
-        ids = [*hand.ids, *(id for ids, _, _ in hand.held_back for id in ids)]
-        claimed = len(hand.ids) - executor.tokens
-        running = ids[claimed - 1] if claimed > 0 else b""
-        del self.hands[hand.number]
-        if hand.extents:
-            self.orphans[hand.number] = hand.extents
-        unstarted = [id for id in ids if id != running]
-        self.report(ExecutorDied(hand.number, running, unstarted, cause, "memory" in cause, list(hand.extents)))
+    def _on_exited(self, local: LocalExecutor, cause: str) -> None:
+        running = local.custody.close()
+        del self.executors[local.number]
+        if local.extents:
+            self.orphans[local.number] = local.extents
+        self.report(ExecutorDied(local.number, running, cause, "memory" in cause, list(local.extents)))
 
     # Memory
 
     def allocate(self, executor: int) -> int:
         """Room for a value of an executor, or of the driver."""
         offset = self.arena.allocate()
-        if offset >= 0 and executor in self.hands:
-            self.hands[executor].extents[offset] = None
+        if offset >= 0 and executor in self.executors:
+            self.executors[executor].extents[offset] = None
         return offset
 
     def _free(self, effect: Free) -> None:
@@ -237,7 +217,7 @@ class Agent:
             offsets = [offset for offset in offsets if offset in left]
         for offset in offsets:
             self.arena.free(offset)
-            for extents in (*self.orphans.values(), *(hand.extents for hand in self.hands.values())):
+            for extents in (*self.orphans.values(), *(local.extents for local in self.executors.values())):
                 extents.pop(offset, None)
 
     def abandon(self, offsets: list[int]) -> None:
@@ -257,6 +237,11 @@ class Agent:
                 self.report(Fetched(self.rank, effect.id, -1, "the arena is full"))
                 return
             assert effect.offset in source.contents, f"{effect} was under way when its source was freed"
+            if world.chance(world.options.losses):
+                world.counters["lost transfers"] += 1
+                self.arena.free(offset)
+                self.report(Fetched(self.rank, effect.id, -1, f"rank {effect.rank} was lost", is_lost=True))
+                return
             self.arena.contents[offset] = source.contents[effect.offset]
             self.report(Fetched(self.rank, effect.id, offset))
 

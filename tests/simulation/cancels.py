@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mpi_runtime.scheduler.events import Call, Cancelled
+from mpi_runtime.scheduler.events import Call, CancelRequested
 from tests.simulation.require import require
 from tests.simulation.steps import ACTOR
 
@@ -33,18 +33,22 @@ class Cancels:
         """Calls that some client has cancelled, and whether recursively."""
         self._heard_us: dict[bytes, int] = {}
         """Calls that must end, and since when."""
+        self._ran: dict[int, set[tuple[bytes, int]]] = {}
+        """Which attempts each process has run."""
+        self._died: set[tuple[bytes, int]] = set()
+        """Attempts whose process has died: what they have submitted may be cancelled. Only for membership."""
 
     # What clients say
 
     def made(self, call: bytes, scope: Scope) -> None:
         """A program makes a call."""
-        self._origins[call] = (scope.call, scope.attempt)
+        self._origins[call] = (b"", 0) if scope.call is None else (scope.call.id, scope.call.attempt)
 
     def submitted(self, call: bytes) -> None:
         """The head hears of a call."""
         self._children.setdefault(self._origins[call], []).append(call)
 
-    def cancelled(self, event: Cancelled, now: int) -> None:
+    def cancelled(self, event: CancelRequested, now: int) -> None:
         """The head hears that a call is to end."""
         call = self._checker.call_of(event.id)
         if not call or self._is_creation(call):
@@ -66,9 +70,11 @@ class Cancels:
         """Whether a call was cancelled, or one that has made it, recursively."""
         if call in self._said:
             return True
-        while call and not self._is_creation(call):
+        while call:
+            if self._origins[call] in self._died:
+                return True
             call = self._origins[call][0]
-            if self._said.get(call, False):
+            if call and (self._said.get(call, False)) and not self._is_creation(call):
                 return True
         return False
 
@@ -104,9 +110,14 @@ class Cancels:
         """
         require(is_alone or not self._is_late(call), f"call {call.hex()} was cancelled, and waited for long to hear it")
 
-    def started(self, call: bytes) -> None:
+    def started(self, executor: int, call: Call) -> None:
         """An executor starts a call."""
-        require(not self._is_late(call), f"call {call.hex()} starts long after it was cancelled")
+        require(not self._is_late(call.id), f"call {call.id.hex()} starts long after it was cancelled")
+        self._ran.setdefault(executor, set()).add((call.id, call.attempt))
+
+    def died(self, executor: int) -> None:
+        """The process of an executor is gone."""
+        self._died |= self._ran.pop(executor, set())
 
     def stopped(self, call: bytes) -> None:
         """A call that can be interrupted has ended."""

@@ -6,18 +6,21 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from mpi_runtime.gpu.device import Device, Link
+from mpi_runtime.gpu.device import DEVICE, NODE, PROGRAM, Device, Link
 from tests.simulation.options import UNIT, Shape
 from tests.simulation.require import require
 
 if TYPE_CHECKING:
-    from mpi_runtime.scheduler.events import RankJoined
+    from mpi_runtime.scheduler.events import Faulted
+    from mpi_runtime.scheduler.rank_events import RankJoined
     from tests.simulation.checkers import Use
     from tests.simulation.executors import Executor
     from tests.simulation.steps import Function
 
 MEMORY = {"A": 40 << 30, "B": 80 << 30}
 """Bytes of a GPU of each type."""
+RESERVE = 1 << 29
+"""Bytes of each that every process takes for its context."""
 TYPE = "accelerator_type:"
 Taken = tuple[int, int, int]
 """The id of a GPU, units, and bytes."""
@@ -44,7 +47,9 @@ def described(shape: Shape, host: int, index: int) -> tuple[list[Device], list[L
             kind,
             (kind,),
             MEMORY[kind],
+            reserve=RESERVE,
             bus=f"{number}",
+            cpus=_near(shape, number) if shape.is_far else (),
             is_exclusive=number in shape.exclusive,
             instance=(number, 0) if number in shape.instances else (-1, -1),
         )
@@ -52,6 +57,12 @@ def described(shape: Shape, host: int, index: int) -> tuple[list[Device], list[L
         for kind in shape.kinds[number : number + 1]
     ]
     return found, [Link(one, other, 2, 50) for one, other in zip(names[::2], names[1::2], strict=False)]
+
+
+def _near(shape: Shape, number: int) -> tuple[int, ...]:
+    """The processors that are near to a GPU: those of one rank, the last of which have the first GPUs."""
+    users = _users(shape)
+    return tuple(range(users - 1 - number * users // len(shape.kinds), shape.cpus, shape.ranks))
 
 
 def reach(shape: Shape, kind: str = "") -> int:
@@ -72,6 +83,11 @@ def _most(shape: Shape, kind: str, without: tuple[int, ...]) -> int:
     return max(sum(kind in ("", shape.kinds[number]) for number in some) for some in usable)
 
 
+def _with_context(asked: int, part: int) -> int:
+    """What a process takes of a GPU that has asked for bytes, or has a part of it: in the latter its context is in."""
+    return asked + RESERVE if asked else part + RESERVE * (part <= RESERVE)
+
+
 class Cards:
     """The GPUs of one host."""
 
@@ -83,6 +99,10 @@ class Cards:
         """Those that are described; the place of each is its id."""
         self.out: set[str] = set()
         """Those that the head has said to be quarantined. Only for membership."""
+        self.blamed: Counter[str] = Counter()
+        """How many failures on each may be its own."""
+        self.without_cuda = 0
+        """How many processes have said that CUDA does not start."""
         self.failures: Counter[str] = Counter()
         """How many processes in a row have failed on each as soon as they used it, as no program can have caused it."""
 
@@ -91,6 +111,26 @@ class Cards:
         self.stated += event.gpu // UNIT
         self.usable[event.rank] = {device.uuid: device for device in event.devices}
         self.devices = sorted({*self.devices, *event.devices}, key=lambda device: device.bus)
+
+    def heard(self, uuid: str, event: Faulted) -> None:
+        """The head hears that a process can use a GPU no more."""
+        self.failures[uuid] += event.is_fresh and event.blame == DEVICE
+        self.blamed[uuid] += event.blame in (DEVICE, PROGRAM)
+        self.without_cuda += event.blame == NODE
+
+    def is_quarantined(self, uuid: str) -> None:
+        """The head gives a GPU to nobody any more."""
+        require(self.blamed[uuid] >= 2, f"{uuid} is quarantined, and others have used it up")
+        self.out.add(uuid)
+
+    def is_given_up(self) -> None:
+        """The head gives no GPU of the host to anybody any more."""
+        require(self.without_cuda > 0, "a host is given up, and CUDA has started there")
+        self.out.update(device.uuid for device in self.devices)
+
+    def draws_calls(self) -> bool:
+        """Whether more processes have said that CUDA does not start than can have begun before the head knew it."""
+        return self.without_cuda > 10 * len(self.devices)
 
     def count(self) -> int:
         """How many there are."""
@@ -132,14 +172,14 @@ class Cards:
         explored["exclusive GPUs"] += any(one.is_exclusive for one in found)
         some_cannot = any(one.uuid not in usable for one in found for usable in self.usable.values() if usable)
         explored["GPUs that not all ranks can use"] += some_cannot
-        share = {id: function.gpu_memory or devices[id].memory * units // UNIT for id in ids}
+        share = {id: _with_context(function.gpu_memory, devices[id].memory * units // UNIT) for id in ids}
         return tuple((id, units, devices[id].memory if units == UNIT else share[id]) for id in ids)
 
     def _require_alone(self, executor: Executor) -> None:
         """Who has whole GPUs finds no other process on them, not even one that idles: it would hold memory of them."""
         for agent in executor.agent.agents.values():
-            for hand in agent.hands.values() if agent.host == executor.agent.host else ():
-                other = hand.executor
+            for local in agent.executors.values() if agent.host == executor.agent.host else ():
+                other = local.executor
                 both = set(other.effect.gpus).intersection(executor.effect.gpus)
                 is_other = other is not executor and other.alive and both
                 require(not is_other, f"executor {executor.number} has GPU {both} of executor {other.number}")
@@ -155,7 +195,7 @@ class Cards:
                 one
                 for uuid, one in usable.items()
                 if uuid not in self.out
-                and one.memory >= function.gpu_memory
+                and one.memory >= function.gpu_memory + RESERVE * (function.gpu_memory > 0 and function.gpu < UNIT)
                 and all(kind in one.types for kind in types)
                 and not (one.is_exclusive and function.gpu < UNIT)
                 and not (one.instance[0] >= 0 and count > 1)

@@ -10,20 +10,22 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mpi_runtime.scheduler.backoff import wait_us
 from mpi_runtime.scheduler.effects import StartExecutor
 from mpi_runtime.scheduler.events import (
     Call,
-    Cancelled,
+    CancelRequested,
     Done,
     Faulted,
-    GroupCreated,
-    GroupRemoved,
-    RankJoined,
+    GroupRemovalRequested,
+    GroupRequested,
     Returned,
     Spec,
     Where,
     Yielded,
 )
+from mpi_runtime.scheduler.limits import AT_ONCE_US
+from mpi_runtime.scheduler.rank_events import RankJoined
 from tests.simulation import oracle
 from tests.simulation.cancels import Cancels
 from tests.simulation.cards import Cards, Taken
@@ -32,10 +34,12 @@ from tests.simulation.options import UNIT
 from tests.simulation.oracle import Oracle
 from tests.simulation.places import NOWHERE, Place, Places
 from tests.simulation.processes import CANCELLED, TAINT, spec_of
+from tests.simulation.quality import Quality
 from tests.simulation.require import require
 from tests.simulation.scope import Scope
 from tests.simulation.steps import ACTOR, METHOD, STREAMING, TASK, Function, MakeGroup, Workload
 from tests.simulation.times import Times
+from tests.simulation.unread import Unread
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -44,6 +48,8 @@ if TYPE_CHECKING:
 
 FAILURES_MAX = 4
 """Two are enough; between them calls may have been given to a process and taken back, which looks like work."""
+ENDS_ACTORS = ("deaths", "kills", "refused", "lost transfers", "removals")
+"""What may end an actor, or keep it from being created."""
 HEARD_US = 200_000
 """By then the head has heard from an executor, even over a line that stalls."""
 
@@ -58,6 +64,8 @@ class Use:
     custom: tuple[tuple[str, int], ...] = ()
     devices: tuple[Taken, ...] = ()
     is_blocked: bool = False
+    is_held: bool = False
+    """It is what an actor keeps: that is not lent."""
     woke: bool = False
     """It has been blocked since it last had nothing to do, or, as an actor, since all fitted: it may be overdrawn."""
     woke_us: int = 0
@@ -77,6 +85,11 @@ class Host:
     uses: dict[int, Use] = field(default_factory=dict)
 
 
+def node_ids(joined: Sequence[RankJoined]) -> dict[int, str]:
+    """The id of the node that each host is: nodes are numbered as their first ranks join."""
+    return {host: f"{number:032x}" for number, host in enumerate(dict.fromkeys(event.host for event in joined))}
+
+
 class Checker:
     """Watches one simulation."""
 
@@ -86,10 +99,12 @@ class Checker:
         self.oracle = Oracle(work)
         self.specs = [spec_of(function) for function in work.functions]
         self.grouped_specs: dict[tuple[int, Place], Spec] = {}
-        self.places = Places()
+        self.places = Places(node_ids(joined))
         self.cancels = Cancels(self)
         self.items = Items(self)
         self.times = Times(self)
+        self.unread = Unread(self)
+        self.quality = Quality(self, joined)
         self.hosts: dict[int, Host] = {}
         for event in joined:
             host = self.hosts.setdefault(event.host, Host())
@@ -120,7 +135,11 @@ class Checker:
         """The executor of each actor that lives."""
         self.gpus: dict[int, list[str]] = {}
         """The UUIDs of the GPUs of each executor."""
+        self.first_us: dict[bytes, int] = {}
+        """When each call was run for the first time."""
         self.last_order: dict[tuple[bytes, int, str], int] = {}
+        self.last_free: dict[tuple[bytes, int, str], int] = {}
+        """The same for calls without arguments: these keep their order in any actor."""
         """Of each actor, client and concurrency group."""
 
     # What clients say and see
@@ -165,14 +184,15 @@ class Checker:
     def heard(self, client: int, events: Sequence[object]) -> None:
         """The head hears these from a client."""
         for event in events:
+            self.unread.heard(event)
+            self.quality.heard(client, event)
             if isinstance(event, Done | Returned):
                 self.cancels.ended(event.id)
                 for uuid in self.gpus.get(client, ()):
                     self._cards_of(uuid).failures[uuid] = 0
             if isinstance(event, Faulted):
                 for uuid in self.gpus[client]:
-                    is_bad = event.is_fresh and not event.by_program
-                    self._cards_of(uuid).failures[uuid] += is_bad
+                    self._cards_of(uuid).heard(uuid, event)
             if isinstance(event, Call):
                 self.calls[event.id] = event
                 self.cancels.submitted(event.id)
@@ -183,17 +203,18 @@ class Checker:
                 self.raised[event.id] += 1
             elif isinstance(event, Yielded):
                 self.items.heard(event)
-            elif isinstance(event, Cancelled):
+            elif isinstance(event, CancelRequested):
                 self.cancels.cancelled(event, self.world.now)
-            elif isinstance(event, GroupCreated):
+            elif isinstance(event, GroupRequested):
                 self.places.alive[event.id] = None
-            elif isinstance(event, GroupRemoved):
+            elif isinstance(event, GroupRemovalRequested):
                 del self.places.alive[event.id]
 
     def is_right(self, id: bytes, kind: str, name: bytes) -> bool:
         """Whether an object is what it must be. If not, a fault must be the reason."""
         # A copy that cannot be had on one host may be had on another: alone of all errors it is not the object's own.
-        known = (kind, name) if name == b"ObjectStoreFullError" else self.found.setdefault(id, (kind, name))
+        of_one_host = name in (b"ObjectStoreFullError", b"ObjectLostError")
+        known = (kind, name) if of_one_host else self.found.setdefault(id, (kind, name))
         require(known == (kind, name), f"object {id.hex()} was {known} and is {(kind, name)}")
         if id in self.puts:
             thing = self.oracle.puts[self.puts[id]]
@@ -221,10 +242,11 @@ class Checker:
             b"OutOfMemoryError": happened["deaths"],
             b"GpuExecutorDiedError": happened["faults of GPUs"],
             b"InfeasibleResourceError": happened["quarantines"],
-            b"ActorDiedError": happened["deaths"] + happened["kills"] + happened["refused"] + happened["removals"],
+            b"ActorDiedError": sum(happened[name] for name in ENDS_ACTORS),
             b"ActorUnavailableError": happened["deaths"] + happened["kills"],
             oracle.REMOVED: happened["removals"],
             b"ObjectStoreFullError": happened["refused"],
+            b"ObjectLostError": happened["lost transfers"],
         }
         require(reasons.get(code), f"object {id.hex()} failed with {name!r} and nothing has happened that explains it")
         if not name.startswith(TAINT) and code in (b"WorkerCrashedError", b"OutOfMemoryError", b"GpuExecutorDiedError"):
@@ -255,11 +277,16 @@ class Checker:
         """The head says this of GPUs, and has decided."""
         for line in lines:
             found = re.search(r"(GPU-\d+-\d+)\) quarantined", line)
-            if found is None:
+            if found is not None:
+                self.world.counters["quarantines"] += 1
+                self._cards_of(found[1]).is_quarantined(found[1])
                 continue
-            self.world.counters["quarantines"] += 1
-            self._cards_of(found[1]).out.add(found[1])
+            found = re.search(r"host host(\d+): CUDA does not start", line)
+            if found is not None:
+                self.world.counters["quarantines"] += 1
+                self._cards_of(f"GPU-{found[1]}-0").is_given_up()
         for host in self.hosts.values():
+            require(not host.cards.draws_calls(), "calls are sent on to a host on which CUDA does not start")
             for uuid, count in host.cards.failures.items():
                 require(
                     count < FAILURES_MAX or uuid in host.cards.out, f"{uuid} has failed {count} times and is in use"
@@ -319,8 +346,12 @@ class Checker:
         least = runs - 1
         may_be = call.attempt >= least if executor.lanes else call.attempt == least
         require(may_be, f"{name} is run {runs}, but says attempt {call.attempt}")
+        waited_us = self.world.now - self.first_us.setdefault(call.id, self.world.now)
+        least_us = sum(map(wait_us, range(1, runs - unpaid)))
+        is_soon = waited_us < min(least_us, AT_ONCE_US) and function.kind == TASK and not function.retry_exceptions
+        require(not is_soon, f"{name} is run {runs} times within {waited_us} us")
         require(most < 0 or call.attempt <= most + unpaid, f"{name} is attempt {call.attempt} of {most + 1}")
-        self.cancels.started(call.id)
+        self.cancels.started(executor.number, call)
         self.times.started(call)
         if function.num_returns == STREAMING:
             self.items.started(call.id)
@@ -332,6 +363,10 @@ class Checker:
             any_order = call.attempt or self.function_of(call.actor).out_of_order
             require(order > last or any_order, f"{name}: call {order} of client {caller} after call {last}")
             self.last_order[key] = max(order, last)
+            if not (call.arguments or call.attempt or self.world.options.end_us):
+                last = self.last_free.get(key, 0)
+                require(order > last, f"{name}: call {order} of client {caller}, which was ready, after call {last}")
+                self.last_free[key] = order
             return
         host = self.hosts[executor.agent.host]
         devices = host.cards.given(executor, function)
@@ -368,14 +403,14 @@ class Checker:
     def blocked(self, executor: Executor) -> None:
         """The running call waits."""
         use = self.hosts[executor.agent.host].uses.get(executor.number)
-        if use is not None:
+        if use is not None and not use.is_held:
             use.is_blocked = True
 
     def unblocked(self, executor: Executor) -> None:
         """It goes on."""
         host = self.hosts[executor.agent.host]
         use = host.uses.get(executor.number)
-        if use is not None:
+        if use is not None and use.is_blocked:
             use.is_blocked = False
             use.woke = True
             use.woke_us = self.world.now
@@ -393,8 +428,9 @@ class Checker:
             return
         if function.kind == ACTOR:
             use.cpu = function.held_cpu
+            use.is_held = True
             use.woke = False
-        elif function.kind == TASK and executor.calls:
+        elif function.kind == TASK and executor.feed.calls:
             use.cpu = use.memory = 0
             use.custom = use.devices = ()
         elif function.kind == TASK:
@@ -404,13 +440,19 @@ class Checker:
         """The process is gone."""
         self.hosts[executor.agent.host].uses.pop(executor.number, None)
         self.items.client_died(executor.number)
+        self.cancels.died(executor.number)
         self.world.counters["deaths with several calls"] += len(executor.running) > 1
-        ended = [message.id for message in executor.outbox if isinstance(message, Done | Returned)]
+        ended = [message.id for message in executor.outgoing.messages if isinstance(message, Done | Returned)]
+        ended = executor.unheard + ended
         for id in executor.running:
             del self.running[id]
         lost = dict.fromkeys([*executor.running] or ended[-1:])
+        if executor.has_no_cuda:  # which is no call's failure
+            for id in [id for id in lost if self.function_of(id).max_retries]:
+                del lost[id]
+                self.unsaid[id] += 1
         for id in ended:
-            if executor.lanes:
+            if executor.lanes or executor.is_garbled:
                 lost[id] = None
             elif id not in lost:
                 self.unsaid[id] += 1
@@ -421,6 +463,7 @@ class Checker:
                 lost[actor] = None
                 for known in [one for one in self.last_order if one[0] == actor]:
                     del self.last_order[known]
+                    self.last_free.pop(known, None)
         self.lost_runs.update(lost.keys())
 
     # The end
@@ -428,7 +471,7 @@ class Checker:
     def finish(self) -> None:
         """All has ended: every call that was made was run, as often as it had to be."""
         happened = self.world.counters
-        calm = not any(happened[name] for name in ("deaths", "kills", "refused", "removals", "cancels"))
+        calm = not any(happened[name] for name in (*ENDS_ACTORS, "cancels"))
         made = {job for job, _ in self.names.values()}
         if calm:
             require(made == set(self.oracle.returns), "not every call of the program was submitted")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from mpi_runtime.scheduler.effects import Answer, Demand, Item
 from mpi_runtime.scheduler.events import Query
 from mpi_runtime.transport import codec
 from tests.simulation.agents import Agent
-from tests.simulation.processes import MESSAGES, Process
+from tests.simulation.processes import Process
 from tests.simulation.scope import Pause, Program, Scope, TaintedError
 from tests.simulation.steps import Get, Open, Step, Take
 from tests.simulation.world import DRIVER, Head, Line, World
@@ -25,6 +22,7 @@ class Driver(Process):
         self.finished = False
         self.pause: Pause | None = None
         self.scope = Scope(b"driver")
+        self.scopes.enter(self.scope)
         self._to_head = Line(world, world.options.socket_us, head.receive_from_driver)  # type: ignore[arg-type]
         head.driver_line = Line(world, world.options.socket_us, self._receive)
         self.program = self._program(world.checker.work.steps)
@@ -43,7 +41,7 @@ class Driver(Process):
                 assert isinstance(step, Get | Open | Take)  # what it was to bring is missing from now on
             if world.rng.random() < world.options.questions:
                 what = world.rng.choice(QUESTIONS)
-                self.outbox.append(Query(1, what, world.rng.choice([b"", *scope.slots.values()])))
+                self.outgoing.post(Query(1, what, world.rng.choice([b"", *scope.slots.values()])))
             if world.rng.random() < 0.3:
                 self.flush()
             if world.rng.random() < 0.1:
@@ -71,18 +69,16 @@ class Driver(Process):
             self._resume()
 
     def _receive(self, frame: object) -> None:
-        for message in codec.to_client.decode(frame):  # type: ignore[arg-type]
-            if isinstance(message, Answer):
-                self.world.counters["answers"] += 1
-                assert msgspec.msgpack.decode(message.data) is not None
-            elif isinstance(message, Item | Demand):
-                self.streams.hear(message)
-            else:
-                assert isinstance(message, MESSAGES)
-                self.take_in(message)
+        self.hear(codec.to_client.decode(frame))  # type: ignore[arg-type]
         self._look()
         if self.finished:
             self.flush()  # nothing else does: items that nobody takes any more may have come
+
+    def left_over(self) -> list[str]:
+        """What the client knows of objects, when it has let go of all."""
+        known = self.references
+        left = {"counts": len(known.counts), "values": len(known.values), "borrowed objects": len(known.borrowed)}
+        return [f"{count} of the driver's {name}" for name, count in left.items() if count]
 
     def allocate(self) -> tuple[int, int]:
         """Room in the part of rank 0."""
@@ -90,6 +86,6 @@ class Driver(Process):
 
     def flush(self) -> None:
         """Send what was said."""
-        if self.outbox:
-            self._to_head.send(codec.encode(self.outbox))
-            self.outbox = []
+        frame = self.outgoing.frame()
+        if frame:
+            self._to_head.send(codec.encode(frame))

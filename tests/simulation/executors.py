@@ -1,7 +1,8 @@
 """Virtual executors: each runs calls one at a time, in order, each by a token that it claims; or is an actor that runs
 several at a time.
 
-Follows `mpi_runtime/processes/executor.py` and `lanes.py`.
+What feeds them is the client's, and they claim calls by the same code as the real ones; how calls are run follows
+`mpi_runtime/executor/executor.py` and `lanes.py`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mpi_runtime.scheduler.effects import Answer, Demand, Item, StartExecutor
-from mpi_runtime.scheduler.events import Call, Done, Faulted, Returned, Spec, Value, Yielded
+from mpi_runtime.client.entries import Entry
+from mpi_runtime.client.outgoing import ends_in
+from mpi_runtime.gpu.device import NODE
+from mpi_runtime.scheduler.effects import StartExecutor
+from mpi_runtime.scheduler.events import Call, Done, ErrorRead, Faulted, Returned, Spec, Value, Yielded
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import Drained
+from mpi_runtime.transport.tokens import Tokens, claim
 from tests.simulation import oracle
-from tests.simulation.processes import CANCELLED, MESSAGES, TAINT, Content, Message, Process
+from tests.simulation.processes import CANCELLED, TAINT, Content, Process
 from tests.simulation.scope import CallInterruptedError, Pause, Program, Scope, TaintedError
 from tests.simulation.steps import ACTOR, TASK, Await, Job, Signal, Yield
 from tests.simulation.world import Line, World
@@ -29,12 +34,33 @@ TICK_US = 1000
 """An item that was yielded is sent by then."""
 
 
+class Junk:
+    """Bytes that user code writes where frames belong."""
+
+
+class Counter:
+    """Tokens, as an event counter has them: written by the agent, and taken by both."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, count: int) -> None:
+        """There are so many more."""
+        self.count += count
+
+    def take(self) -> None:
+        """There is one less; raises BlockingIOError if there was none."""
+        if not self.count:
+            raise BlockingIOError
+        self.count -= 1
+
+
 class Running(Scope):
     """A call that runs."""
 
     def __init__(self, call: Call, spec: Spec, job: Job, began_us: int) -> None:
-        super().__init__(call.id + call.attempt.to_bytes(4, "big"), call.id, call.attempt)
-        self.record = call
+        super().__init__(call.id, call.attempt, call, spec.name)
+        self.id = call.id
         self.spec = spec
         self.job = job
         self.began_us = began_us
@@ -48,32 +74,33 @@ class Executor(Process):
 
     def __init__(self, world: World, agent: Agent, effect: StartExecutor) -> None:
         super().__init__(world, effect.executor, lambda rank: agent.agents[rank].arena.contents)
+        self.blocking.lends_cpu = True
         self.agent = agent
         self.effect = effect
-        self.tokens = 0
-        """Calls that may be claimed: written by the agent, and taken by both."""
+        counter = Counter()
+        self.tokens = Tokens(counter.add, counter.take)
+        """Of calls that may be claimed."""
         self.pipe: list[bytes] = []
         """Calls that are to be cancelled: written by the agent."""
         self.cancelled: set[bytes] = set()
         """Those of which it has heard. Only for membership."""
-        self.received = 0
-        self.specs: dict[int, Spec] = {}
-        self.calls: deque[tuple[Call, list[Message]]] = deque()
         self.running: dict[bytes, Running] = {}
         self.lanes: Mapping[str, int] = {}
         """For an actor that runs several calls at a time: how many of each group."""
         self.is_async = False
-        self.waiting: deque[tuple[Call, list[Message]]] = deque()
+        self.waiting: deque[tuple[Call, list[Entry]]] = deque()
         """Of such an actor: calls whose group has no room."""
         self.signals: set[int] = set()
         """What calls of an actor have told each other. Only for membership."""
-        self.exiting = False
         self.started = False
-        self.ended = 0
-        """Ends of calls in the outbox."""
         self.worked = False
+        self.has_no_cuda = False
         """Whether a call has ended well."""
         self.slowness = 10 if world.chance(world.options.slow_executors) else 1
+        self.is_garbled = False
+        """Junk was written to its descriptor: nobody hears what it says from then on."""
+        self.unheard: list[bytes] = []
+        """Calls that have ended since then."""
         self.flush_is_set = False
         self._to_agent = Line(world, world.options.socket_us, lambda message: agent.hear(self.number, message))
 
@@ -84,31 +111,11 @@ class Executor(Process):
         if not self.alive:
             return
         if frame == "exit":
-            self.exiting = True
+            self.feed.exiting = True
         else:
-            self._take(codec.to_client.decode(frame))  # type: ignore[arg-type]
+            self.hear(codec.to_client.decode(frame))  # type: ignore[arg-type]
         if self.started:
             self._go_on()
-
-    def _take(self, messages: list[object]) -> None:
-        """The values of a call's arguments come before it in the same frame; its spec in that one or an earlier one."""
-        arguments: dict[bytes, Message] = {}
-        for message in messages:
-            if isinstance(message, Call):
-                self.received += 1
-                assert message.spec in self.specs, f"{message} came before its spec"
-                entries = [arguments[id] if id in arguments else self.values[id] for id in message.arguments]
-                self.calls.append((message, entries))
-            elif isinstance(message, Spec):
-                self.specs[message.id] = message
-            elif isinstance(message, Answer):
-                self.world.counters["answers"] += 1
-            elif isinstance(message, Item | Demand):
-                self.streams.hear(message)
-            else:
-                assert isinstance(message, MESSAGES)
-                self.take_in(message)
-                arguments[message.id] = message
 
     def start(self) -> None:
         """The process is up. Calls may have been cancelled before."""
@@ -140,23 +147,22 @@ class Executor(Process):
         for running in list(self.running.values()):
             pause = running.pause
             if pause is not None and pause.is_over is not None and pause.is_over():
-                if self.lends_cpu:
+                if self.blocking.lends_cpu:
                     self.world.checker.unblocked(self)
                 self._advance(running)
         while self.alive and (self.lanes or not self.running):
-            if not self.calls:
+            if not self.feed.calls:
                 self.flush()
-                if self.exiting:
+                if self.feed.exiting:
                     exit_us = self.world.between(self.world.options.exit_us)
                     self.world.at(exit_us, lambda: self.die("exited with code 0"))
                 return
-            call, entries = self.calls.popleft()
-            if not self.tokens:
-                self.calls.clear()
+            claimed = claim(self.feed.calls, self.tokens, self.feed.received)
+            if isinstance(claimed, Drained):
                 self.flush()
-                self._to_agent.send(Drained(self.received))
+                self._to_agent.send(claimed)
                 continue
-            self.tokens -= 1
+            call, entries = claimed
             if self.lanes:
                 self.waiting.append((call, entries))
                 self._fill_lanes()
@@ -167,7 +173,7 @@ class Executor(Process):
         """Begin calls whose group has room, in the order in which they came."""
         while self.alive:
             busy = [running.spec.group for running in self.running.values()]
-            groups = [self.specs[call.spec].group for call, _ in self.waiting]
+            groups = [self.feed.specs[call.spec].group for call, _ in self.waiting]
             at = next((at for at, group in enumerate(groups) if busy.count(group) < self.lanes[group]), -1)
             if at < 0:
                 return
@@ -175,24 +181,27 @@ class Executor(Process):
             del self.waiting[at]
             self._run(call, entries)
 
-    def _run(self, call: Call, entries: list[Message]) -> None:
+    def _run(self, call: Call, entries: list[Entry]) -> None:
         world = self.world
         if call.id in self.cancelled:
             self._refuse(call)
             return
         key, caller, order = msgspec.msgpack.decode(call.payload)
-        running = Running(call, self.specs[call.spec], world.checker.work.jobs[key], world.now)
+        running = Running(call, self.feed.specs[call.spec], world.checker.work.jobs[key], world.now)
         self.running[call.id] = running
+        self.scopes.enter(running)
         if len(self.running) > 1:
             world.counters["calls beside others"] += 1
         world.checker.started(self, call, caller, order)
-        self.streams.demands[call.id] = 0
+        self.feed.begins_to_yield(call.id)
         if running.job.kills:
             world.at(0, self._kill)
         deaths = world.options.deaths * (5 if running.job.is_fragile else 1)
         if world.counters["deaths"] < world.options.deaths_max and world.chance(deaths):
             cause = world.rng.choice(("was killed by signal 11", "exited with code 1", "ran out of memory"))
             world.at(world.rng.choice((0, 50, 3000, 100_000)), lambda: self._fault(cause))
+        if world.counters["deaths"] < world.options.deaths_max and world.chance(world.options.junk):
+            world.at(world.rng.choice((0, 50, 3000)), self._write_junk)
         fault = self.agent.fault_of(self.effect.devices)
         if fault is not None:
             world.at(world.rng.choice((0, 50, 3000)), lambda: self._lose_gpus(running, *fault))
@@ -207,7 +216,7 @@ class Executor(Process):
 
     def _interrupt(self, running: Running) -> None:
         """Have the program of a call end where it is."""
-        if self.lends_cpu and running.pause is not None and running.pause.is_over is not None:
+        if self.blocking.lends_cpu and running.pause is not None and running.pause.is_over is not None:
             self.world.checker.unblocked(self)
         running.pause = None
         try:
@@ -219,12 +228,12 @@ class Executor(Process):
     def _wait_or_end(self, running: Running, pause: Pause | None) -> None:
         running.pause = pause
         if pause is None:
-            del self.running[running.call]
+            del self.running[running.id]
             if self.lanes:
                 self._fill_lanes()
             self._go_on()
         elif pause.is_over is not None:
-            if self.lends_cpu:
+            if self.blocking.lends_cpu:
                 self.world.counters["blocks"] += 1
                 self.world.checker.blocked(self)
             self._go_on()  # it may be there by now
@@ -238,20 +247,22 @@ class Executor(Process):
     def _refuse(self, call: Call) -> None:
         """A call was cancelled before it could start."""
         self.world.counters["refusals of cancelled calls"] += 1
-        spec = self.specs[call.spec]
+        spec = self.feed.specs[call.spec]
         self.world.checker.cancels.refused(call.id, is_alone=spec.kind != TASK)
-        self.outbox.append(Returned(call.id, [Value(CANCELLED, None, [], True)], 0, raised=True))
-        self.ended += 1
+        self.outgoing.post(Returned(call.id, [Value(CANCELLED, None, [], True)], 0, raised=True))
         self._post(spec)
 
-    def _program(self, running: Running, entries: list[Message]) -> Program:
-        call, spec, job = running.record, running.spec, running.job
+    def _program(self, running: Running, entries: list[Entry]) -> Program:
+        call, spec, job = running.call, running.spec, running.job
+        assert call is not None
         running.slots.update(enumerate(call.holds))
         self.adopt(call.holds)
         message: Done | Returned
         try:
             for entry in entries:
                 kind, name, _ = self.read(entry)
+                if kind != oracle.VALUE:
+                    self.outgoing.add(ErrorRead([entry.id]))
                 if kind == oracle.ERROR or not self.world.checker.is_right(entry.id, kind, name):
                     raise PassedOnError(kind, name)
                 running.seen.append(name)
@@ -268,13 +279,12 @@ class Executor(Process):
             message = self._error(running, PassedOnError(oracle.FAILED, CANCELLED))
         self.worked = self.worked or (spec.kind != ACTOR and not (isinstance(message, Returned) and message.raised))
         self.world.checker.ended(self, call, message)
-        self.outbox.append(message)
-        self.ended += 1
-        self.streams.demands.pop(call.id, None)
+        self.outgoing.post(message)
+        self.feed.yields_no_more(call.id)
         if not job.keeps:
             self.leave(running)
         if spec.kind == ACTOR and spec.concurrency and not (isinstance(message, Returned) and message.raised):
-            self.lanes, self.is_async, self.lends_cpu = spec.concurrency, spec.is_async, False
+            self.lanes, self.is_async, self.blocking.lends_cpu = spec.concurrency, spec.is_async, False
         self._post(spec)
 
     def perform_in_call(self, step: Yield | Signal | Await, scope: Scope) -> Program:
@@ -289,25 +299,26 @@ class Executor(Process):
 
     def _give(self, step: Yield, running: Running) -> Program:
         """Send an item, and wait until another one is wanted."""
-        if running.call in self.cancelled:
+        if running.id in self.cancelled:
             raise CallInterruptedError
         index, spec = running.yielded, running.spec
         holds = [running.slots[slot] for slot in step.holds if slot in running.slots]
         content = Content(oracle.item_digest(running.job.key, index, running.seen), holds)
         value = self.store(content, step.size, holds)
-        id = running.next_id(1)
-        self.world.checker.items.given(id, running.call, index, spec.backpressure)
+        id = running.next_ids(1)
+        self.world.checker.items.given(id, running.id, index, spec.backpressure)
         running.yielded += 1
-        self.outbox.append(Yielded(running.call, index, id, value))
+        self.outgoing.post(Yielded(running.id, index, id, value))
         self._flush_by(TICK_US)
-        if spec.backpressure:
-            demands, least = self.streams.demands, index + 2 - spec.backpressure
-            if demands.get(running.call, 0) < least:
-                self.world.counters["back-pressure"] += 1
-                yield from self.blocked([running.call], lambda: demands.get(running.call, 0) >= least)
+        if spec.backpressure and not self._is_wanted(running, index + 1):
+            self.world.counters["back-pressure"] += 1
+            yield from self.blocked([running.id], lambda: self._is_wanted(running, index + 1))
+
+    def _is_wanted(self, running: Running, index: int) -> bool:
+        return self.feed.wants(running.id, index, running.spec.backpressure)
 
     def _result(self, running: Running) -> Done | Returned:
-        job, spec, call = running.job, running.spec, running.call
+        job, spec, call = running.job, running.spec, running.id
         name = oracle.digest(job.key, *running.seen)
         duration_us = self.world.now - running.began_us
         if spec.kind == ACTOR or spec.num_returns <= 0:
@@ -329,17 +340,17 @@ class Executor(Process):
     def _error(self, running: Running, error: PassedOnError) -> Returned:
         """What a call that has raised says. Whatever it was: when the call has been cancelled, that was the reason."""
         duration_us = self.world.now - running.began_us
-        if running.call in self.cancelled:
-            return Returned(running.call, [Value(CANCELLED, None, [], True)], duration_us, raised=True)
+        if running.id in self.cancelled:
+            return Returned(running.id, [Value(CANCELLED, None, [], True)], duration_us, raised=True)
         if error.kind != oracle.ERROR:
             value = Value(error.name if error.name.startswith(TAINT) else TAINT + error.name, None, [], True)
-            return Returned(running.call, [value], duration_us)
+            return Returned(running.id, [value], duration_us)
         size = running.job.sizes[0]
         try:
             value = self.store(Content(error.name), size, [], is_error=True)
         except TaintedError:
             value = self.store(Content(error.name), 8, [], is_error=True)
-        return Returned(running.call, [value], duration_us, raised=True)
+        return Returned(running.id, [value], duration_us, raised=True, said=f"raised by {running.id.hex()}")
 
     # Saying
 
@@ -349,13 +360,15 @@ class Executor(Process):
 
     def flush(self) -> None:
         """Send what was said."""
-        if not self.outbox or not self.alive:
+        frame = self.outgoing.frame() if self.alive else None
+        if not frame:
             return
-        if self.ended > 1:
+        ended = ends_in(frame)
+        if ended > 1:
             self.world.counters["batched results"] += 1
-        self._to_agent.send((self.ended, codec.encode(self.outbox)))
-        self.outbox = []
-        self.ended = 0
+        if self.is_garbled:
+            self.unheard += [message.id for message in frame if isinstance(message, Done | Returned)]
+        self._to_agent.send((ended, codec.encode(frame)))
 
     def _post(self, spec: Spec) -> None:
         """After a call: results may wait a little for others; those of calls that must not run again do not."""
@@ -383,12 +396,22 @@ class Executor(Process):
             self.world.counters["deaths"] += 1
             self.die(cause)
 
-    def _lose_gpus(self, running: Running, name: str, by_program: bool) -> None:
-        """CUDA answers a call with an error for good: the process says so and ends."""
-        if self.alive and self.running.get(running.call) is running:
-            self.world.counters["faults of GPUs"] += 1
+    def _write_junk(self) -> None:
+        """User code writes where only frames belong: its agent cannot read it, or the head cannot."""
+        if self.alive and not self.is_garbled and self.world.now < self.world.options.faults_until_us:
             self.world.counters["deaths"] += 1
-            self.outbox.append(Faulted(running.spec.name, name, by_program, not self.worked, "traceback"))
+            self.world.counters["junk"] += 1
+            self.is_garbled = True
+            self._to_agent.send(self.world.rng.choice((Junk(), (0, b"junk"))))
+
+    def _lose_gpus(self, running: Running, name: str, blame: str) -> None:
+        """CUDA answers a call with an error for good: the process says so and ends."""
+        if self.alive and self.running.get(running.id) is running:
+            self.world.counters["faults of GPUs"] += 1
+            self.world.counters[f"faults of GPUs: {blame}"] += 1
+            self.world.counters["deaths"] += 1
+            self.has_no_cuda = blame == NODE
+            self.outgoing.post(Faulted(running.spec.name, name, blame, not self.worked, "traceback"))
             self.flush()
             self.die("exited with code 1")
 

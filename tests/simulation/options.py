@@ -27,6 +27,8 @@ class Shape:
     """Which of these are instances of MIG: a call can have one of them."""
     exclusive: tuple[int, ...] = ()
     """Which of these only one process at a time may use: there are no shares of them."""
+    is_far: bool = False
+    """Whether ranks say which processors are near to GPUs: the last GPUs to those of the first rank."""
     memory: int = 0
     custom: dict[str, int] = field(default_factory=dict)
 
@@ -92,6 +94,8 @@ class Options:
     """Chance that a call takes much longer than others of its function."""
     refusals: float = 0.0
     """Chance that an arena has no room for a value or a copy."""
+    losses: float = 0.0
+    """Chance for each transfer between hosts that the rank which has the object cannot be reached."""
     kills: bool = False
     """Whether the driver kills actors."""
     breakable: int = 0
@@ -101,18 +105,42 @@ class Options:
     """Chance for each call that has such a GPU that its process can use none any more, as a wrong kernel does it."""
     broken: float = 0.0
     """Share of those GPUs on which every call ends so."""
+    junk: float = 0.0
+    """Chance for each call that it writes junk to the descriptor of its executor."""
+    busy: float = 0.0
+    """Share of those GPUs that processes outside of the job use up: no call there can use it."""
+    dead_nodes: float = 0.0
+    """Share of the hosts on which CUDA does not start; only where all GPUs may fail."""
     faults_until_us: int = 5_000_000
 
+    is_calm: bool = False
+    """Whether nothing happens that would keep calls from the best place."""
     check_inside: bool = True
     """Whether the invariants of the state are checked after each decision: costs time in large worlds."""
 
 
 def random_options(seed: int) -> Options:
     """A small world drawn from the seed."""
+    return _random_options(seed)[1]
+
+
+def calm_options(seed: int) -> Options:
+    """The world of the seed without faults, and with nothing that waits for anything but values and room."""
+    quiet, rng = _random_options(seed)[0], random.Random(seed * 4409 + 17)
+    hosts = [replace(shape, is_split=False, is_far=rng.random() < 0.5) for shape in quiet.hosts]
+    kinds = rng.choice(((), ("A",) * 4))
+    hosts.append(Shape(ranks=rng.choice((1, 2, 4)), cpus=4, gpus=4, kinds=kinds, is_far=rng.random() < 0.5))
+    hosts = hosts if rng.random() < 0.7 else hosts[:-1]
+    return replace(quiet, hosts=tuple(hosts), groups=0, cancels=0.0, streams=False, end_us=0, is_calm=True)
+
+
+def _random_options(seed: int) -> tuple[Options, Options]:
+    """The world of the seed before anything happens to it, and with what happens."""
     rng = random.Random(seed * 7919 + 1)
     kinds = random.Random(seed * 6007 + 5)
     ends = random.Random(seed * 5003 + 7)
     concurrent = kinds.random() < 0.5
+    troubles, garbled = random.Random(seed * 4517 + 23), random.Random(seed * 7561 + 5)
     shapes = [_random_shape(rng) for _ in range(rng.choice((1, 1, 2, 3, 5)))]
     cards, modes = random.Random(seed * 6151 + 3), random.Random(seed * 5003 + 11)
     hosts = tuple(_in_modes(_described(shape, cards), modes) for shape in shapes)
@@ -137,8 +165,8 @@ def random_options(seed: int) -> Options:
         long_us=ends.choice((10_000_000, 5000, 500)),
     )
     if rng.random() < 0.25:
-        return quiet
-    return replace(
+        return quiet, quiet
+    return quiet, replace(
         quiet,
         stall_us=rng.choice((0, 500, 20_000)),
         duplicates=rng.choice((0.0, 0.1)),
@@ -152,20 +180,16 @@ def random_options(seed: int) -> Options:
         breakable=modes.choice((0, 1, ALL, ALL)),
         gpu_faults=modes.choice((0.0, 0.1)),
         broken=modes.choice((0.0, 0.3, 0.6)),
+        junk=garbled.choice((0.0, 0.0, 0.05)),
+        losses=modes.choice((0.0, 0.0, 0.3)),
+        busy=troubles.choice((0.0, 0.0, 0.0, 0.3)),
+        dead_nodes=troubles.choice((0.0, 0.6, 0.6)),
     )
 
 
-def first_ranks(options: Options) -> list[int]:
-    """The lowest rank of each host."""
-    ranks = [int(options.head_alone)]
-    for shape in options.hosts:
-        ranks.append(ranks[-1] + shape.ranks)
-    return ranks[:-1]
-
-
 def node_id(options: Options, host: int) -> str:
-    """The id of the node that a host is."""
-    return f"{first_ranks(options)[host]:032x}"
+    """The id of the node that a host is: nodes are numbered in the order in which hosts join."""
+    return f"{host + options.head_alone:032x}"
 
 
 def zone(host: int) -> str:

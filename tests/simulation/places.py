@@ -54,19 +54,21 @@ class Amounts:
 class Places:
     """What clients have said about places, and what has been seen of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, node_ids: Mapping[int, str]) -> None:
         self.groups: dict[bytes, MakeGroup] = {}
         self.alive: dict[bytes, None] = {}
         """Groups that the head has heard of and not been told to remove."""
         self.told: dict[bytes, Place] = {}
         """Where each call was to run."""
+        self.node_ids = node_ids
+        """Of each host, by its lowest rank."""
         self.bundle_hosts: dict[Place, int] = {}
         self.hosts: dict[bytes, dict[int, None]] = {}
         """On which hosts calls of a group have run."""
 
     def started(self, call: bytes, function: Function, host: int, labels: Mapping[str, str]) -> str:
         """A call starts on a host. What is wrong with that, or nothing."""
-        if function.node and function.node != f"{host:032x}":
+        if function.node and function.node != self.node_ids[host]:
             return f"is to run on {function.node}, not on host {host}"
         if function.zone and function.zone != labels.get("zone"):
             return f"is to run in {function.zone}, not on host {host} with {labels}"

@@ -12,14 +12,26 @@ import pytest
 from mpi_runtime.gpu import ledger
 from mpi_runtime.gpu.device import Device
 from mpi_runtime.gpu.ledger import Inventory
-from mpi_runtime.scheduler import actors, cancel, devices, endings, health, streams, walltime
+from mpi_runtime.scheduler import (
+    actor_calls,
+    actor_lives,
+    backoff,
+    cancel,
+    deadline,
+    endings,
+    gpu_pool,
+    health,
+    items,
+    objects,
+    records,
+)
 from mpi_runtime.scheduler.effects import Cancel, RankEffect
-from mpi_runtime.scheduler.events import Consumed, ExecutorDied, Yielded
-from mpi_runtime.scheduler.nodes import Executor, Key, Node, Rank
+from mpi_runtime.scheduler.events import Consumed, Yielded
 from mpi_runtime.scheduler.objects import free_extent
+from mpi_runtime.scheduler.rank_events import ExecutorDied
+from mpi_runtime.scheduler.records import Executor, Key, Node, Rank, Task
 from mpi_runtime.scheduler.resources import Grant
 from mpi_runtime.scheduler.state import State
-from mpi_runtime.scheduler.tasks import Task
 
 
 def a_cancelled_call_is_queued_again(patch: pytest.MonkeyPatch) -> None:
@@ -62,42 +74,57 @@ def a_cancelled_call_keeps_its_arguments(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_busy_group_holds_up_others(patch: pytest.MonkeyPatch) -> None:
-    def planted(actor: actors.Actor, executor: Executor, group: str) -> int:
-        return actors.ACTOR_CALLS_MAX - len(executor.in_hand)
+    def planted(actor: records.Actor, executor: Executor, group: str) -> int:
+        return actor_calls.ACTOR_CALLS_MAX - len(executor.in_hand)
 
-    patch.setattr(actors, "room_for", planted)
+    patch.setattr(actor_calls, "room_for", planted)
 
 
 def an_actor_gets_calls_only_when_it_has_none(patch: pytest.MonkeyPatch) -> None:
-    pump = actors.pump
+    pump = actor_calls.pump
 
-    def planted(state: State, actor: actors.Actor, now: int) -> None:
+    def planted(state: State, actor: records.Actor, now: int) -> None:
         if actor.executor is None or not actor.executor.in_hand:
             pump(state, actor, now)
 
-    patch.setattr(actors, "pump", planted)
+    patch.setattr(actor_calls, "pump", planted)
 
 
 def calls_beside_others_are_thought_not_to_have_run(patch: pytest.MonkeyPatch) -> None:
-    executor_died = actors.executor_died
+    executor_died = actor_lives.executor_died
 
     def planted(
-        state: State, actor: actors.Actor, executor: Executor, in_hand: list[Task], event: ExecutorDied
+        state: State, actor: records.Actor, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int
     ) -> None:
         spec = actor.creation.function.spec
         concurrency, spec.concurrency = spec.concurrency, {}
-        executor_died(state, actor, executor, in_hand, event)
+        executor_died(state, actor, executor, in_hand, event, now)
         spec.concurrency = concurrency
 
-    patch.setattr(actors, "executor_died", planted)
+    patch.setattr(actor_lives, "executor_died", planted)
 
 
 def calls_overtake_one_that_waits_for_an_argument(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(actors, "out_of_order", lambda actor: bool(actor.creation.function.spec.concurrency))
+    for module in (actor_calls, actor_lives):
+        patch.setattr(module, "out_of_order", lambda actor: bool(actor.creation.function.spec.concurrency))
+
+
+def what_dies_at_once_is_run_again_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(backoff, "wait_us", lambda crashes: 0)
+
+
+def calls_that_are_ready_start_in_any_order(patch: pytest.MonkeyPatch) -> None:
+    turns = actor_calls.turns
+
+    def planted(actor: records.Actor) -> dict[tuple[int, str], list[tuple[int, str, int]]]:
+        lines = [line for lines in turns(actor).values() for line in lines]
+        return {(number, line[1]): [line] for number, line in enumerate(lines)}
+
+    patch.setattr(actor_calls, "turns", planted)
 
 
 def items_are_told_again_by_a_second_attempt(patch: pytest.MonkeyPatch) -> None:
-    yielded = streams.yielded
+    yielded = items.yielded
 
     def planted(state: State, executor: Executor, event: Yielded) -> None:
         task = executor.in_hand.get(event.call)
@@ -105,11 +132,11 @@ def items_are_told_again_by_a_second_attempt(patch: pytest.MonkeyPatch) -> None:
             task.yielded = min(task.yielded, event.index)
         yielded(state, executor, event)
 
-    patch.setattr(streams, "yielded", planted)
+    patch.setattr(items, "yielded", planted)
 
 
 def an_item_is_lost(patch: pytest.MonkeyPatch) -> None:
-    yielded = streams.yielded
+    yielded = items.yielded
 
     def planted(state: State, executor: Executor, event: Yielded) -> None:
         task = executor.in_hand.get(event.call)
@@ -117,35 +144,31 @@ def an_item_is_lost(patch: pytest.MonkeyPatch) -> None:
             task.yielded = max(task.yielded, 1)
         yielded(state, executor, event)
 
-    patch.setattr(streams, "yielded", planted)
+    patch.setattr(items, "yielded", planted)
 
 
 def more_is_demanded_than_was_taken(patch: pytest.MonkeyPatch) -> None:
-    consumed = streams.consumed
+    consumed = items.consumed
 
     def planted(state: State, event: Consumed) -> None:
         event.count += 1
         consumed(state, event)
 
-    patch.setattr(streams, "consumed", planted)
-
-
-def a_dead_client_is_waited_for(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(streams, "client_died", lambda state, executor: None)
+    patch.setattr(items, "consumed", planted)
 
 
 def references_in_items_are_not_held(patch: pytest.MonkeyPatch) -> None:
-    yielded = streams.yielded
+    yielded = items.yielded
 
     def planted(state: State, executor: Executor, event: Yielded) -> None:
         event.value.holds.clear()
         yielded(state, executor, event)
 
-    patch.setattr(streams, "yielded", planted)
+    patch.setattr(items, "yielded", planted)
 
 
 def items_are_freed_when_they_come(patch: pytest.MonkeyPatch) -> None:
-    yielded = streams.yielded
+    yielded = items.yielded
 
     def planted(state: State, executor: Executor, event: Yielded) -> None:
         yielded(state, executor, event)
@@ -153,7 +176,7 @@ def items_are_freed_when_they_come(patch: pytest.MonkeyPatch) -> None:
         if place is not None and state.extents.get((place.rank, place.offset)) == event.id:
             free_extent(state, place)
 
-    patch.setattr(streams, "yielded", planted)
+    patch.setattr(items, "yielded", planted)
 
 
 def a_gpu_of_any_type_will_do(patch: pytest.MonkeyPatch) -> None:
@@ -167,7 +190,7 @@ def a_rank_gets_gpus_that_it_cannot_use(patch: pytest.MonkeyPatch) -> None:
     def planted(node: Node, wanted: Sequence[int]) -> list[Rank]:
         return [rank for rank in node.ranks if rank.hosts_executors]
 
-    patch.setattr(devices, "ranks_for", planted)
+    patch.setattr(gpu_pool, "ranks_for", planted)
 
 
 def shares_of_gpus_take_no_memory(patch: pytest.MonkeyPatch) -> None:
@@ -175,12 +198,12 @@ def shares_of_gpus_take_no_memory(patch: pytest.MonkeyPatch) -> None:
 
 
 def who_has_shared_a_gpu_stays_on_it(patch: pytest.MonkeyPatch) -> None:
-    in_the_way = devices.in_the_way
+    in_the_way = gpu_pool.in_the_way
 
     def planted(node: Node, key: Key, grant: Grant, idle: dict[int, Executor] | None) -> list[Executor]:
         return [] if idle else in_the_way(node, key, grant, idle)
 
-    patch.setattr(devices, "in_the_way", planted)
+    patch.setattr(gpu_pool, "in_the_way", planted)
 
 
 def a_call_gets_several_instances(patch: pytest.MonkeyPatch) -> None:
@@ -212,32 +235,48 @@ def a_gpu_that_fails_is_used_on(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(health, "blame", lambda state, executor, fault: None)
 
 
+def a_node_without_cuda_is_used_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(health, "lose_all", lambda state, node, fault: None)
+
+
+def what_others_use_up_is_quarantined(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(health, "BUSY", "no such thing")
+
+
+def contexts_take_no_memory(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ledger, "part", lambda device, units, memory=0: memory or device.memory * units // ledger.UNIT)
+
+
 def what_needs_a_quarantined_gpu_waits_on(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(health, "fail_all", lambda state, queue: None)
 
 
 def an_actor_begins_what_cannot_end_in_time(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(walltime, "is_late", lambda state, function, now: False)
+    patch.setattr(deadline, "is_late", lambda state, function, now: False)
 
 
 def what_says_how_long_it_takes_is_sent_ahead(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(actors, "begins_at_once", lambda actor, executor, group: True)
+    patch.setattr(actor_calls, "begins_at_once", lambda actor, executor, group: True)
 
 
 def calls_overtake_one_that_is_not_started(patch: pytest.MonkeyPatch) -> None:
-    pump = actors.pump
+    pump = actor_calls.pump
 
-    def planted(state: State, actor: actors.Actor, now: int) -> None:
+    def planted(state: State, actor: records.Actor, now: int) -> None:
         for queue in actor.callers.values():
-            if walltime.why_not(state, queue[0].function, now):
+            if deadline.why_not(state, queue[0].function, now):
                 queue.rotate(-1)
         pump(state, actor, now)
 
-    patch.setattr(actors, "pump", planted)
+    patch.setattr(actor_calls, "pump", planted)
 
 
 def nobody_hears_of_calls_that_are_not_started(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(walltime, "tell", lambda state, function, now: None)
+    patch.setattr(deadline, "tell", lambda state, function, now: None)
+
+
+def an_error_that_was_read_is_told(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(objects, "on_error_read", lambda state, ids: None)
 
 
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
@@ -250,10 +289,11 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     an_actor_gets_calls_only_when_it_has_none,
     calls_beside_others_are_thought_not_to_have_run,
     calls_overtake_one_that_waits_for_an_argument,
+    what_dies_at_once_is_run_again_at_once,
+    calls_that_are_ready_start_in_any_order,
     items_are_told_again_by_a_second_attempt,
     an_item_is_lost,
     more_is_demanded_than_was_taken,
-    a_dead_client_is_waited_for,
     references_in_items_are_not_held,
     items_are_freed_when_they_come,
     a_gpu_of_any_type_will_do,
@@ -265,8 +305,12 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     a_quarantined_gpu_is_given_again,
     a_gpu_that_fails_is_used_on,
     what_needs_a_quarantined_gpu_waits_on,
+    a_node_without_cuda_is_used_on,
+    what_others_use_up_is_quarantined,
+    contexts_take_no_memory,
     an_actor_begins_what_cannot_end_in_time,
     what_says_how_long_it_takes_is_sent_ahead,
     calls_overtake_one_that_is_not_started,
     nobody_hears_of_calls_that_are_not_started,
+    an_error_that_was_read_is_told,
 ]

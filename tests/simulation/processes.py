@@ -1,39 +1,44 @@
-"""What the virtual driver and virtual executors have in common: the client's part of the protocol.
+"""What the virtual driver and virtual executors have in common: a client without a line.
 
-Follows `mpi_runtime/processes/client.py`: own objects are announced unasked, others are subscribed to; references are
-counted for the process, and only the first and the last are told.
+It is made of what every client is made of (see `mpi_runtime/client/client.py`): these parts count references, sort what
+comes, and put what is to be said into its order. Here is only what programs do with them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any
 
 import msgspec
 
+from mpi_runtime.client.arrivals import Arrivals
+from mpi_runtime.client.blocking import Blocking
+from mpi_runtime.client.entries import Entry
+from mpi_runtime.client.feed import Feed
+from mpi_runtime.client.outgoing import Outgoing
+from mpi_runtime.client.received_items import ReceivedItems
+from mpi_runtime.client.references import References
+from mpi_runtime.client.scope import Scope as RealScope
+from mpi_runtime.client.scope import Scopes, return_ids
 from mpi_runtime.scheduler import effects
 from mpi_runtime.scheduler.events import (
     IN,
-    Blocked,
     BundleSpec,
     Call,
-    Cancelled,
-    GroupCreated,
-    GroupRemoved,
-    Held,
-    Killed,
+    CancelRequested,
+    ErrorRead,
+    GroupRemovalRequested,
+    GroupRequested,
+    KillRequested,
     Label,
-    Named,
-    Released,
+    NamedActorRequested,
     Spec,
     Stored,
-    Subscribed,
-    Unblocked,
+    SubscriptionRequested,
     Value,
     Where,
 )
-from mpi_runtime.scheduler.events import Put as PutEvent
 from tests.simulation import oracle
 from tests.simulation.places import NOWHERE
 from tests.simulation.scope import CallInterruptedError, Pause, Program, Scope, TaintedError
@@ -61,10 +66,6 @@ from tests.simulation.steps import (
 from tests.simulation.streams import Streams
 from tests.simulation.world import World
 
-Message: TypeAlias = (
-    "effects.Ready | effects.ReadyStored | effects.ReadyError | effects.ReadyFailed | effects.ReadyElsewhere"
-)
-MESSAGES = (effects.Ready, effects.ReadyStored, effects.ReadyError, effects.ReadyFailed, effects.ReadyElsewhere)
 INLINE_MAX = 64 * 1024
 TAINT = b"tainted:"
 """How the error of a call starts that met a fault while it ran."""
@@ -88,14 +89,16 @@ class Process:
         self.number = number
         self.arenas = arenas
         """The contents of a rank's part of the memory of this host."""
-        self.counts: Counter[bytes] = Counter()
-        self.values: dict[bytes, Message] = {}
-        self.borrowed: dict[bytes, bool] = {}
-        self.outbox: list[object] = []
+        self.scopes = Scopes()
+        self.feed = Feed()
+        self.references = References()
+        self.values = self.references.values
+        self.outgoing = Outgoing(self.references)
+        self.items = ReceivedItems(self.outgoing)
+        self.blocking = Blocking(self.outgoing)
+        self.arrivals = Arrivals(self.references, self.items, self.feed, self.answered)
         self.specs_sent: set[int] = set()
         self.alive = True
-        self.lends_cpu = True
-        """Whether it says when it waits."""
         self.streams = Streams(self)
         self.orders: Counter[bytes] = Counter()
         """How many calls were made of each actor."""
@@ -108,37 +111,31 @@ class Process:
         """A rank and an offset for a large value; offset -1: there is no room."""
         raise NotImplementedError
 
+    def answered(self, reply: object) -> None:
+        """A question was answered."""
+        assert isinstance(reply, effects.Answer)
+        self.world.counters["answers"] += 1
+        assert msgspec.msgpack.decode(reply.data) is not None
+
+    def hear(self, messages: list[Any]) -> None:
+        """Take in a frame."""
+        for message in messages:
+            if isinstance(message, effects.Item):
+                self.streams.hear(message)
+        self.arrivals.take(messages)
+
     # References
 
     def adopt(self, ids: Sequence[bytes]) -> None:
         """References were found inside a value."""
-        new = []
         for id in ids:
-            self.counts[id] += 1
-            if self.counts[id] == 1:
-                new.append(id)
-                self.borrowed[id] = False
-        if new:
-            self.outbox.append(Held(new))
+            self.world.counters["references that came in values"] += id not in self.references.counts
+            self.outgoing.adopt(id)
 
     def drop(self, ids: Sequence[bytes]) -> None:
         """References are gone."""
-        gone = []
         for id in ids:
-            self.counts[id] -= 1
-            assert self.counts[id] >= 0
-            if not self.counts[id]:
-                del self.counts[id]
-                self.values.pop(id, None)
-                self.borrowed.pop(id, None)
-                gone.append(id)
-        if gone:
-            self.outbox.append(Released(gone))
-
-    def take_in(self, message: Message) -> None:
-        """An object is ready."""
-        if message.id in self.counts:
-            self.values[message.id] = message
+            self.outgoing.drop(id)
 
     # Values
 
@@ -153,7 +150,7 @@ class Process:
         self.arenas(rank)[offset] = msgspec.msgpack.encode(content)
         return Value(b"", Stored(rank, offset, size), holds, is_error)
 
-    def read(self, message: Message) -> tuple[str, bytes, list[bytes]]:
+    def read(self, message: Entry) -> tuple[str, bytes, list[bytes]]:
         """The kind of a value, its digest or code, and the references inside."""
         if isinstance(message, effects.ReadyFailed):
             return oracle.FAILED, message.code.encode(), []
@@ -220,24 +217,22 @@ class Process:
             self.make_group(step, scope)
         elif isinstance(step, RemoveGroup):
             self.world.counters["removals" if step.is_early else "groups removed"] += 1
-            self.outbox.append(GroupRemoved(slots[step.slot]))
+            self.outgoing.post(GroupRemovalRequested(slots[step.slot]))
         elif isinstance(step, Cancel):
             if step.slot in slots:
                 self.cancel(slots[step.slot], step.force, step.recursive)
         elif isinstance(step, Forget):
-            call = self.streams.forget(scope, step.slot)
-            if call and step.cancel:
-                self.cancel(call, force=False, recursive=False)
+            self.streams.forget(scope, step.slot, step.cancel)
         else:
             assert isinstance(step, Kill)
             if step.slot in slots:
                 self.world.counters["kills"] += 1
-                self.outbox.append(Killed(slots[step.slot], step.no_restart))
+                self.outgoing.post(KillRequested(slots[step.slot], step.no_restart))
 
     def cancel(self, id: bytes, force: bool, recursive: bool) -> None:
         """Have a call not run, or not run on."""
         self.world.counters["cancels"] += 1
-        self.outbox.append(Cancelled(id, force, recursive))
+        self.outgoing.post(CancelRequested(id, force, recursive))
         self.flush()
 
     def leave(self, scope: Scope) -> None:
@@ -258,8 +253,8 @@ class Process:
         spec = checker.spec(job.function, place)
         if spec.id not in self.specs_sent:
             self.specs_sent.add(spec.id)
-            self.outbox.append(spec)
-        id = scope.next_id(spec.num_returns)
+            self.outgoing.post(spec)
+        id = scope.next_ids(spec.num_returns)
         actor = slots[step.actor] if step.actor >= 0 else b""
         self.orders[actor] += 1
         payload = msgspec.msgpack.encode((job.key, self.number, self.orders[actor]))
@@ -268,10 +263,10 @@ class Process:
         if spec.num_returns == STREAMING:
             self.streams.begin(id, scope, step.slot, bool(spec.backpressure))
         call = Call(id, spec.id, payload, arguments, holds, actor)
-        self.outbox.append(Named(0, "", step.name, b"handle", False, call) if step.name else call)
+        self.outgoing.post(NamedActorRequested(0, "", step.name, b"handle", False, call) if step.name else call)
         ids = return_ids(id, spec.num_returns)
+        self.references.counts.update(dict.fromkeys(ids, 1))
         for index, one in enumerate(ids):
-            self.counts[one] += 1
             checker.named(one, job.key, index, self.number, scope)
             checker.places.told[one] = place
             if index < abs(spec.num_returns):
@@ -280,12 +275,12 @@ class Process:
             self.drop(ids)
 
     def make_group(self, step: MakeGroup, scope: Scope) -> None:
-        id = scope.slots[step.slot] = scope.next_id(1)
-        self.counts[id] += 1
+        id = scope.slots[step.slot] = scope.next_ids(1)
+        self.references.counts[id] = 1
         self.world.checker.made_group(id, step)
         bundles = [BundleSpec(one.cpu, one.gpu, one.memory, dict(one.custom)) for one in step.bundles]
         data = msgspec.msgpack.encode(Content(self.world.checker.oracle.groups[step.key].digest))
-        self.outbox.append(GroupCreated(id, bundles, step.strategy, data))
+        self.outgoing.post(GroupRequested(id, bundles, step.strategy, data))
 
     def put(self, step: Put, scope: Scope) -> None:
         slots = scope.slots
@@ -296,33 +291,27 @@ class Process:
             value = self.store(content, step.size, holds)
         except TaintedError:
             value = self.store(content, 8, holds)
-        id = scope.next_id(1)
+        id = scope.next_ids(1)
         self.world.checker.put(id, step.key)
-        self.counts[id] += 1
         slots[step.slot] = id
-        if value.stored is None:
-            self.values[id] = effects.Ready(id, value.data)
-        else:
-            self.values[id] = effects.ReadyStored(id, value.stored.rank, value.stored.offset, value.stored.size)
-        self.outbox.append(PutEvent(id, value))
+        self.outgoing.post(self.references.made(id, value))
 
     def look(self, id: bytes) -> tuple[bytes, list[bytes]]:
         """What an object is, as the oracle names it. Raises TaintedError when a fault has spoilt it."""
         kind, name, inner = self.read(self.values[id])
+        if kind != oracle.VALUE:
+            self.outgoing.add(ErrorRead([id]))
         if not self.world.checker.is_right(id, kind, name):
             raise TaintedError((name if kind == oracle.FAILED else CANCELLED).decode("ascii", "replace"))
         return name, inner
 
     def get(self, ids: list[bytes]) -> Program:
         """Wait for values."""
-        values = self.values
+        ids = list(dict.fromkeys(ids))
         while True:
-            elsewhere = [id for id in ids if isinstance(values.get(id), effects.ReadyElsewhere)]
-            for id in elsewhere:
-                values.pop(id, None)
-            self.subscribe(list(dict.fromkeys(elsewhere)), True)
-            self.subscribe_borrowed(ids, True)
-            missing = [id for id in ids if id not in values]
+            self.subscribe(self.references.ask_again(ids))
+            self.subscribe(self.references.subscribe(ids, True))
+            missing = [id for id in ids if id not in self.values]
             if not missing:
                 return
             yield from self.blocked(missing, self.there(missing, len(missing)))
@@ -331,46 +320,36 @@ class Process:
         """Wait until so many are there."""
         missing = [id for id in ids if id not in self.values]
         if len(ids) - len(missing) < count:
-            self.subscribe_borrowed(missing, False)
+            self.subscribe(self.references.subscribe(list(dict.fromkeys(missing)), False))
             yield from self.blocked(ids, self.there(ids, count))
 
     def there(self, ids: list[bytes], count: int) -> Callable[[], bool]:
         """Tells whether so many of the objects are known."""
         return lambda: sum(id in self.values for id in ids) >= count
 
-    def subscribe(self, ids: list[bytes], fetch: bool) -> None:
-        if ids:
+    def subscribe(self, request: SubscriptionRequested | None) -> None:
+        if request is not None:
             for _ in range(1 + self.world.chance(self.world.options.duplicates)):
-                self.outbox.append(Subscribed(ids, fetch))
-
-    def subscribe_borrowed(self, ids: list[bytes], fetch: bool) -> None:
-        borrowed = [id for id in dict.fromkeys(ids) if self.borrowed.get(id) is False and id not in self.values]
-        for id in borrowed:
-            self.borrowed[id] = True
-        self.subscribe(borrowed, fetch)
+                self.outgoing.post(request)
 
     def blocked(self, ids: Sequence[bytes], is_over: Callable[[], bool]) -> Program:
-        if self.lends_cpu:
-            self.outbox.append(Blocked(list(ids[:20])))
+        """Wait. A process that runs several calls at a time does not lend its CPU, and so need not know which waits."""
+        scope, lends_cpu = self.scopes.running, self.blocking.lends_cpu
+        if lends_cpu:
+            self.blocking.waits(scope, ids)
         self.flush()
         try:
             yield Pause(0, is_over, ids)
         except CallInterruptedError:
-            self.unblocked()
+            self.unblocked(scope, lends_cpu)
             raise
-        self.unblocked()
+        self.unblocked(scope, lends_cpu)
 
-    def unblocked(self) -> None:
-        if self.lends_cpu:
-            self.outbox.append(Unblocked())
+    def unblocked(self, scope: RealScope, lends_cpu: bool) -> None:
+        if lends_cpu:
+            self.blocking.waits_no_more(scope, self.scopes.running)
         if self.world.rng.random() < 0.5:
             self.flush()
-
-
-def return_ids(id: bytes, num_returns: int) -> list[bytes]:
-    """The ids of all return values."""
-    start = int.from_bytes(id, "big")
-    return [(start + index).to_bytes(16, "big") for index in range(max(1, num_returns))]
 
 
 def spec_of(function: Function) -> Spec:

@@ -1,4 +1,5 @@
-"""Run simulations: `python -m tests.simulation.run [--seed N | --seeds A:B | --random N] [--hosts N --calls N] [-v]`.
+"""Run simulations: `python -m tests.simulation.run [--seed N | --seeds A:B | --random N] [--hosts N --calls N]
+[--first] [-v]`.
 
 Each seed makes one cluster, one program and one course of faults; the same seed makes the same run, message by message.
 Prints one line for all, or for each seed with -v; for a seed that fails what was wrong, the last messages, and the
@@ -8,20 +9,24 @@ command that repeats it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import msgspec
 
-from mpi_runtime.scheduler import actors, core, explain, walltime
+from mpi_runtime.scheduler import actor_calls, core, deadline, explain
+from mpi_runtime.scheduler.rank_events import JobBegan
 from mpi_runtime.transport import codec
+from tests.simulation import quality
 from tests.simulation.agents import Agent
 from tests.simulation.checkers import Checker
 from tests.simulation.driver import Driver
 from tests.simulation.grouped import write
-from tests.simulation.options import Options, large_options, random_options
+from tests.simulation.options import Options, calm_options, large_options, random_options
 from tests.simulation.require import WrongError
 from tests.simulation.steps import ACTOR, Function
 from tests.simulation.world import Head, World, joined
@@ -56,21 +61,33 @@ def simulate(options: Options) -> Result:
         FailedError: the scheduler did something wrong, or nothing any more.
     """
     world = World(options)
-    head = Head(world)
-    calls_max, actors.ACTOR_CALLS_MAX = actors.ACTOR_CALLS_MAX, options.actor_calls_max
-    long_us, core.LONG_US, walltime.LONG_US = core.LONG_US, options.long_us, options.long_us
+    play(world)
+    return Result(world.trace, world.counters, world.happened, world.now)
+
+
+@contextlib.contextmanager
+def limits(options: Options) -> Iterator[None]:
+    """With the limits of the scheduler that a world has."""
+    calls_max, actor_calls.ACTOR_CALLS_MAX = actor_calls.ACTOR_CALLS_MAX, options.actor_calls_max
+    long_us, core.LONG_US, deadline.LONG_US = core.LONG_US, options.long_us, options.long_us
     try:
-        _play(world, head)
+        yield
+    finally:
+        actor_calls.ACTOR_CALLS_MAX = calls_max
+        core.LONG_US = deadline.LONG_US = long_us
+
+
+def play(world: World) -> None:
+    """Let everything happen in a world."""
+    try:
+        with limits(world.options):
+            _play(world, Head(world))
     except Exception as error:
         last = "\n  ".join(f"{at_us:>9} {sender}: {messages}"[:400] for at_us, sender, messages in world.last)
         raise FailedError(
             f"{type(error).__name__}: {error}\nat {world.now} us; the last messages:\n  {last}\n"
-            f"repeat with: python -m tests.simulation.run --seed {options.seed} -v"
+            f"repeat with: python -m tests.simulation.run --seed {world.options.seed} -v"
         ) from error
-    finally:
-        actors.ACTOR_CALLS_MAX = calls_max
-        core.LONG_US = walltime.LONG_US = long_us
-    return Result(world.trace, world.counters, world.happened, world.now)
 
 
 def _play(world: World, head: Head) -> None:
@@ -86,15 +103,17 @@ def _play(world: World, head: Head) -> None:
         agents[event.rank] = Agent(world, head, event.rank, event.host, agents)
         for decoded in codec.between_ranks.decode(codec.encode([event])):
             head.scheduler.handle_rank(decoded, 0)  # type: ignore[arg-type]
+    head.scheduler.handle_rank(JobBegan(), 0)
     driver = Driver(world, head, agents[0])
     world.at(0, driver.start)
     if not world.run(lambda: driver.finished, LIMIT_US):
         raise WrongError(why_stuck(head, driver))
     for settle_us in (SETTLE_US, IDLE_US):  # nothing is left, and nothing comes back when executors that idle go
         world.run(lambda: False, world.now + settle_us)
-        problems = left_over(head, agents)
+        problems = left_over(head, agents) + driver.left_over()
         if problems:
             raise WrongError("left when all had ended: " + "; ".join(problems))
+    world.counters["calls abandoned"] += head.scheduler.state.totals.abandoned
     world.checker.finish()
     assert world.counters["runs"] == sum(world.checker.runs.values())
 
@@ -128,10 +147,10 @@ def left_over(head: Head, agents: dict[int, Agent]) -> list[str]:
     problems += [f"fetch {key}" for key in state.fetching]
     for node in state.nodes.values():
         if msgspec.to_builtins(node.free) != msgspec.to_builtins(node.total):
-            problems.append(f"node {node.host}: free {node.free} of {node.total}")
+            problems.append(f"node {node.number}: free {node.free} of {node.total}")
         problems += [f"bundle {bundle.index} of group {bundle.group.hex()}" for bundle in node.bundles]
         if node.reserved_for is not None:
-            problems.append(f"node {node.host} is reserved")
+            problems.append(f"node {node.number} is reserved")
     problems += [f"{len(queue.ready)} calls ready" for queue in state.queues.values() if queue.ready]
     problems += [f"executor {one.id} with calls" for one in state.executors.values() if one.in_hand]
     problems += [f"a queue of executor {one.id}" for one in state.executors.values() if one.queue is not None]
@@ -141,7 +160,7 @@ def left_over(head: Head, agents: dict[int, Agent]) -> list[str]:
     for agent in agents.values():
         problems += [f"memory of rank {agent.rank} at {offset}" for offset in agent.arena.contents]
         problems += [f"memory of dead executor {number}" for number in agent.orphans]
-        problems += [f"calls with executor {hand.number}" for hand in agent.hands.values() if hand.ids]
+        problems += [f"calls with executor {one.number}" for one in agent.executors.values() if one.custody.ids]
     return problems[:10]
 
 
@@ -154,6 +173,8 @@ def main(arguments: list[str] | None = None) -> int:
     which.add_argument("--random", type=int, metavar="N", help="N that nobody has tried")
     parser.add_argument("--hosts", type=int, default=0, help="a large world with so many")
     parser.add_argument("--calls", type=int, default=20_000, help="calls in a large world")
+    parser.add_argument("--calm", action="store_true", help="without faults: then places of calls are judged too")
+    parser.add_argument("--first", action="store_true", help="stop at the first that fails")
     parser.add_argument("-v", "--verbose", action="store_true")
     chosen = parser.parse_args(arguments)
     if chosen.seed is not None:
@@ -168,12 +189,16 @@ def main(arguments: list[str] | None = None) -> int:
     failed = happened = 0
     start_s = time.perf_counter()
     for seed in seeds:
-        options = large_options(seed, chosen.hosts, chosen.calls) if chosen.hosts else random_options(seed)
+        options = calm_options(seed) if chosen.calm else random_options(seed)
+        if chosen.hosts:
+            options = large_options(seed, chosen.hosts, chosen.calls)
         try:
             result = simulate(options)
         except FailedError as error:
             failed += 1
             print(f"seed {seed} FAILED: {error}", flush=True)
+            if chosen.first:
+                break
             continue
         counters.update(result.counters)
         happened += result.happened
@@ -181,8 +206,11 @@ def main(arguments: list[str] | None = None) -> int:
             explored = dict(sorted(result.counters.items()))
             print(f"seed {seed}: trace {result.trace:08x}, {result.happened} events, {explored}")
     print(f"{len(seeds)} seeds, {failed} failed; {happened} events; {dict(sorted(counters.items()))}")
+    worse = quality.judge(counters) if chosen.calm else []
+    for line in worse:
+        print(f"FAILED: {line}")
     print(f"in {time.perf_counter() - start_s:.1f} s", file=sys.stderr)
-    return min(failed, 1)
+    return min(failed + len(worse), 1)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from hashlib import blake2b
 from typing import TypeAlias
 
 import msgspec
+
+from mpi_runtime.client import scope
+from mpi_runtime.scheduler.events import Call
 
 
 class TaintedError(Exception):
@@ -29,22 +31,11 @@ class Pause(msgspec.Struct):
 Program: TypeAlias = "Generator[Pause, None, None]"
 
 
-class Scope:
-    """A program that runs: the driver's, or that of a call. New ids derive from it."""
+class Scope(scope.Scope):
+    """A program that runs: the driver's, or that of a call."""
 
-    def __init__(self, parent: bytes, call: bytes = b"", attempt: int = 0) -> None:
-        self.call = call
-        """Empty for the driver."""
-        self.attempt = attempt
+    def __init__(self, parent: bytes, attempt: int = 0, call: Call | None = None, name: str = "") -> None:
+        super().__init__(parent, attempt, call, name)
         self.slots: dict[int, bytes] = {}
         self.seen: list[bytes] = []
         """What it has computed from."""
-        self._prefix = blake2b(parent, digest_size=10).digest()
-        self._index = 0
-
-    def next_id(self, count: int) -> bytes:
-        """The first of so many new ids."""
-        self._index += 1
-        id = self._prefix + self._index.to_bytes(6, "big")
-        self._index += max(0, count - 1)
-        return id

@@ -5,16 +5,26 @@ from dataclasses import replace
 
 import pytest
 
-from mpi_runtime.scheduler import actors, groups, objects, packing, placement, recovery, strategies
-from mpi_runtime.scheduler.effects import TakeBack
-from mpi_runtime.scheduler.events import ExecutorDied, Fetched, Where
-from mpi_runtime.scheduler.nodes import Bundle, Executor, Source
-from mpi_runtime.scheduler.objects import Object
+from mpi_runtime.scheduler import (
+    actor_calls,
+    actor_lives,
+    blocking,
+    constraints,
+    deaths,
+    dispatch,
+    groups,
+    objects,
+    packing,
+    records,
+)
+from mpi_runtime.scheduler.effects import ReadyFailed
+from mpi_runtime.scheduler.events import Where
+from mpi_runtime.scheduler.rank_events import ExecutorDied, Fetched
+from mpi_runtime.scheduler.records import Bundle, Executor, Task
 from mpi_runtime.scheduler.resources import Grant, Pool, Request, copy_of, give_back, take
-from mpi_runtime.scheduler.state import Client, State
-from mpi_runtime.scheduler.tasks import Task
-from tests.simulation import planted
-from tests.simulation.agents import Agent
+from mpi_runtime.scheduler.sources import Source
+from mpi_runtime.scheduler.state import Client, Object, State
+from tests.simulation import planted, planted_clients, planted_custody
 from tests.simulation.options import random_options
 from tests.simulation.run import FailedError, simulate
 
@@ -24,7 +34,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def freed_twice(patch: pytest.MonkeyPatch) -> None:
-    give_up = placement.give_up
+    give_up = dispatch.give_up
 
     def planted(state: State, executor: Executor, now: int) -> None:
         grant, node = executor.grant, executor.rank.node
@@ -33,13 +43,13 @@ def freed_twice(patch: pytest.MonkeyPatch) -> None:
         give_back(grant, node.free)
         state.index.update(node)
 
-    patch.setattr(placement, "give_up", planted)
+    patch.setattr(dispatch, "give_up", planted)
 
 
 def freed_before_its_process_is_gone(patch: pytest.MonkeyPatch) -> None:
-    end = actors.end
+    end = actor_lives.end
 
-    def planted(state: State, actor: actors.Actor, cause: str, force: bool) -> None:
+    def planted(state: State, actor: records.Actor, cause: str, force: bool) -> None:
         executor = actor.executor
         end(state, actor, cause, force)
         if executor is not None and executor.grant is not None:
@@ -47,7 +57,7 @@ def freed_before_its_process_is_gone(patch: pytest.MonkeyPatch) -> None:
             executor.grant = None
             state.freed = True
 
-    patch.setattr(actors, "end", planted)
+    patch.setattr(actor_lives, "end", planted)
 
 
 def a_wake_up_is_lost(patch: pytest.MonkeyPatch) -> None:
@@ -59,19 +69,6 @@ def a_wake_up_is_lost(patch: pytest.MonkeyPatch) -> None:
         announce(state, found)
 
     patch.setattr(objects, "announce", planted)
-
-
-def taken_back_and_run(patch: pytest.MonkeyPatch) -> None:
-    take_back = Agent.take_back
-
-    def planted(self: Agent, effect: TakeBack) -> None:
-        hand = self.hands.get(effect.executor)
-        tokens = 0 if hand is None else hand.executor.tokens
-        take_back(self, effect)
-        if hand is not None:
-            hand.executor.tokens = tokens
-
-    patch.setattr(Agent, "take_back", planted)
 
 
 def released_twice(patch: pytest.MonkeyPatch) -> None:
@@ -95,48 +92,49 @@ def never_released(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_served_after_a_release(patch: pytest.MonkeyPatch) -> None:
-    give_up = placement.give_up
+    give_up = dispatch.give_up
 
     def planted(state: State, executor: Executor, now: int) -> None:
         give_up(state, executor, now)
         state.freed = False
 
-    patch.setattr(placement, "give_up", planted)
+    patch.setattr(dispatch, "give_up", planted)
 
 
 def stays_behind_a_blocked_call(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recovery, "ask_for_the_rest", lambda state, executor: None)
+    patch.setattr(blocking, "ask_for_the_rest", lambda state, executor: None)
+    patch.setattr(dispatch, "ask_for_the_rest", lambda state, executor: None)
 
 
 def no_cpu_while_blocked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recovery, "blocked", lambda state, executor: None)
+    patch.setattr(blocking, "blocked", lambda state, executor, ids: None)
 
 
 def a_death_is_no_retry(patch: pytest.MonkeyPatch) -> None:
-    redo = recovery.redo
+    redo = deaths.redo
 
-    def planted(state: State, executor: Executor, in_hand: list[Task], event: ExecutorDied) -> None:
+    def planted(state: State, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int) -> None:
         event.running = b""
-        redo(state, executor, in_hand, event)
+        redo(state, executor, in_hand, event, now)
 
-    patch.setattr(recovery, "redo", planted)
+    patch.setattr(deaths, "redo", planted)
 
 
 def an_actors_calls_overtake(patch: pytest.MonkeyPatch) -> None:
-    pump = actors.pump
+    pump = actor_calls.pump
 
-    def planted(state: State, actor: actors.Actor, now: int) -> None:
+    def planted(state: State, actor: records.Actor, now: int) -> None:
         for queue in actor.callers.values():
             queue.reverse()
         pump(state, actor, now)
 
-    patch.setattr(actors, "pump", planted)
+    patch.setattr(actor_calls, "pump", planted)
 
 
 def memory_freed_early(patch: pytest.MonkeyPatch) -> None:
     on_fetched = objects.on_fetched
 
-    def planted(state: State, event: Fetched) -> list[tuple[Task, Executor]]:
+    def planted(state: State, event: Fetched) -> tuple[list[tuple[Task, Executor]], ReadyFailed | None]:
         found = state.objects[event.id]
         assert found.copies is not None
         waiting = on_fetched(state, event)
@@ -175,8 +173,8 @@ def calls_go_to_any_bundle(patch: pytest.MonkeyPatch) -> None:
     def planted(state: State, where: Where | None) -> Iterable[Source]:
         return sources(state, None if where is None else Where(group=where.group, labels=where.labels))
 
-    sources = strategies.sources
-    patch.setattr(strategies, "sources", planted)
+    sources = constraints.sources
+    patch.setattr(constraints, "sources", planted)
 
 
 def a_strict_group_is_placed_as_a_soft_one(patch: pytest.MonkeyPatch) -> None:
@@ -189,14 +187,13 @@ def a_strict_group_is_placed_as_a_soft_one(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_node_that_was_asked_for_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(strategies, "matches", lambda wanted, labels: True)
+    patch.setattr(constraints, "matches", lambda wanted, labels: True)
 
 
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     freed_twice,
     freed_before_its_process_is_gone,
     a_wake_up_is_lost,
-    taken_back_and_run,
     released_twice,
     never_released,
     nobody_served_after_a_release,
@@ -212,6 +209,8 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     a_strict_group_is_placed_as_a_soft_one,
     a_node_that_was_asked_for_is_forgotten,
     *planted.BUGS,
+    *planted_clients.BUGS,
+    *planted_custody.BUGS,
 ]
 
 

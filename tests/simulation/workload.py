@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.simulation.cards import MEMORY, TYPE, reach, shareable
+from tests.simulation.cards import MEMORY, RESERVE, TYPE, reach, shareable
 from tests.simulation.options import MIB, UNIT, Options, Shape, node_id, zone
 from tests.simulation.steps import TASK, Compute, Drop, Function, Get, Job, Open, Put, Step, Submit, Wait, Workload
 
@@ -45,6 +45,8 @@ class Author:
         """Whether actors keep CPUs and GPUs. Then no call asks for so much that it could wait for an actor to end."""
         self.cards = random.Random(options.seed * 101 + 3)
         """For GPUs that are described: so programs without them are the same."""
+        self.boxes = random.Random(options.seed * 53 + 11)
+        """For what is done with the references in values."""
         self.plain: dict[tuple[object, ...], int] = {}
 
     # Functions and jobs
@@ -124,10 +126,12 @@ class Author:
         kind = rng.choice(kinds)
         memory = rng.choice((0, MEMORY[kind] // 4, MEMORY[kind] // 2, MEMORY[kind]))
         can_share = shareable(shape, kind) > kept
+        beside = min(memory, MEMORY[kind] - RESERVE)  # of a share: its process takes more
         if memory and rng.random() < 0.3:
-            return 0 if can_share else UNIT, memory, ()
+            return (0, beside, ()) if can_share else (UNIT, memory, ())
         gpu = min(gpu, (reach(shape, kind) - kept) * UNIT)
-        return gpu if can_share else max(gpu, UNIT), memory, ((TYPE + kind, 10),)
+        gpu = gpu if can_share else max(gpu, UNIT)
+        return gpu, beside if gpu < UNIT else memory, ((TYPE + kind, 10),)
 
     def infeasible_function(self, kind: int = TASK) -> int:
         largest = max(shape.cpus for shape in self.options.hosts)
@@ -300,7 +304,48 @@ class Author:
 
     def always(self) -> list[Callable[[Scope], object]]:
         """Pieces that each program has."""
-        return []
+        return [self.sweep, self.sweep, self.turns, self.turns] * self.options.is_calm
+
+    def sweep(self, scope: Scope) -> None:
+        """Large values on all hosts, and rounds of calls of one function that each go on with one of them."""
+        rng = self.rng
+        hosts = len(self.options.hosts)
+        make = self.function(cpu=0, spread=True, duration_us=300)
+        step = self.function(cpu=UNIT // 2, duration_us=rng.choice((300, 4000, 20_000)))
+        plain = scope.take()
+        scope.steps += [Submit(self.job(step, self.busy(step)), plain), Get((plain,))]
+        slots = []
+        for _ in range(hosts):
+            slots.append(scope.take())
+            scope.steps.append(Submit(self.job(make, self.busy(make), sizes=(3 * MIB,)), slots[-1]))
+        for _ in range(rng.randint(3, 6)):
+            scope.steps.append(Wait(tuple(slots), hosts))
+            for index, slot in enumerate(slots):
+                slots[index] = scope.take()
+                scope.steps.append(Submit(self.job(step, self.busy(step), sizes=(3 * MIB,)), slots[index], (slot,)))
+                scope.steps.append(Drop((slot,)))
+        scope.usable += slots
+        self.left += 3 * hosts
+
+    def turns(self, scope: Scope) -> None:
+        """Calls with GPUs, one after the other: who idles with some is used again, or left alone."""
+        rng = self.rng
+        shapes = [shape for shape in self.options.hosts if reach(shape) > self.gpus_kept()]
+        for _ in range(rng.randint(4, 10) if shapes else 0):
+            most = reach(rng.choice(shapes)) - self.gpus_kept()
+            gpu = rng.choice((UNIT, UNIT, min(2, most) * UNIT))
+            function = self.function(cpu=0, gpu=gpu, environment=rng.choice(((), (("MODE", "a"),))), duration_us=300)
+            slots = scope.take(rng.choice((1, 1, 2)))
+            for slot in range(slots, scope.next_slot):
+                scope.steps.append(Submit(self.job(function, self.busy(function)), slot))
+            scope.steps.append(Get(tuple(range(slots, scope.next_slot))))
+            scope.usable += range(slots, scope.next_slot)
+
+    def busy(self, function: int) -> Scope:
+        """What a call does that only computes."""
+        inner = Scope(0)
+        inner.steps.append(self.compute(function))
+        return inner
 
     def gpu_calls(self, scope: Scope) -> list[int]:
         """Calls that each want something else of the same GPUs, besides all others of the program; their slots."""
@@ -332,8 +377,12 @@ class Author:
         boxes = [slot for slot in slots if slot in scope.boxes]
         if boxes:
             count = scope.boxes[boxes[0]]
+            inside = tuple(range(scope.next_slot, scope.next_slot + count))
             scope.steps.append(Open(boxes[0], scope.take(count), count))
-            scope.usable.extend(range(scope.next_slot - count, scope.next_slot))
+            if self.boxes.random() < 0.4:  # what was inside must outlive it
+                self.forget(scope, boxes[0])
+                scope.steps += [Compute(self.boxes.choice((0, 50, 3000))), Get(inside)]
+            scope.usable.extend(inside)
         elif kind < 0.3:
             scope.steps.append(Wait(slots, self.rng.randint(1, len(slots))))
         else:

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from mpi_runtime.scheduler import invariants, walltime
-from mpi_runtime.scheduler.actors import ALIVE, is_timed
+from mpi_runtime.scheduler import deadline, invariants
+from mpi_runtime.scheduler.actor_calls import is_timed
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.effects import StartExecutor
-from mpi_runtime.scheduler.events import Call, ExecutorDied, RankJoined, TakenBack
+from mpi_runtime.scheduler.effects import LATE, QUARANTINE, UNHANDLED, StartExecutor
+from mpi_runtime.scheduler.events import Call
+from mpi_runtime.scheduler.lifecycle import ALIVE, READY
 from mpi_runtime.scheduler.queues import mark_dirty
-from mpi_runtime.scheduler.tasks import READY
+from mpi_runtime.scheduler.rank_events import ExecutorDied, FrameRefused, RankJoined, TakenBack
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import FromExecutor, ToExecutor
 from tests.simulation.cards import described
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tests.simulation.checkers import Checker
 
 DRIVER = 0
+JUNK = "sent a frame that cannot be read: junk"
 
 
 NEVER_US = 10**15
@@ -45,7 +47,13 @@ class World:
         self.last: deque[tuple[int, str, list[object]]] = deque(maxlen=25)
         """The last messages: when, whose, what. For reports."""
         self.checker: Checker
-        self.broken = broken(options)
+        self.broken = some_gpus(options, options.broken, 13)
+        """The GPUs that are broken, of those that may be."""
+        self.busy = some_gpus(options, options.busy, 17) - self.broken
+        """Those that others use up."""
+        rng = random.Random(options.seed * 4001 + 19)
+        self.dead_nodes = {host for host in range(len(options.hosts)) if rng.random() < options.dead_nodes}
+        """The hosts on which CUDA does not start, by number."""
         """GPUs on which every call fails. Only for membership."""
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
@@ -148,10 +156,7 @@ class Head:
         now = self.world.now
         for message in codec.between_ranks.decode(frame):
             if isinstance(message, FromExecutor):
-                events = codec.from_client.decode(message.frame)
-                self.world.note(f"executor {message.executor}", message.frame, list(events))
-                self.world.checker.heard(message.executor, events)
-                self.scheduler.handle(message.executor, events, now)
+                self._hear(message, now)
             else:
                 self.world.note(f"rank {rank}", frame, [message])
                 if isinstance(message, ExecutorDied):
@@ -159,17 +164,36 @@ class Head:
                     self.world.checker.cancels.executor_died(message.executor)
                 elif isinstance(message, TakenBack):
                     self.world.checker.cancels.taken_back(message.ids)
+                self.world.checker.quality.rank_said(rank, message)
                 self.scheduler.handle_rank(message, now)  # type: ignore[arg-type]
+
+    def _hear(self, message: FromExecutor, now: int) -> None:
+        number, scheduler = message.executor, self.scheduler
+        try:
+            events = codec.from_client.decode(message.frame)
+        except codec.BadFrameError:
+            scheduler.handle_rank(FrameRefused(number, "junk", message.ended), now)
+            return
+        self.world.note(f"executor {number}", message.frame, list(events))
+        executor = scheduler.state.executors.get(number)
+        if executor is None or not executor.refusal:  # else nothing of it counts
+            self.world.checker.heard(number, events)
+        scheduler.handle(number, events, now, message.ended)
+        assert executor is None or executor.refusal in ("", JUNK), executor.refusal
 
     def decide(self) -> None:
         """Have the scheduler decide, and perform what it says."""
+        self.world.checker.quality.decides()
         effects = self.scheduler.decide(self.world.now)
-        self.world.checker.cards_said(effects.notes)
+        notes = [note.text for note in effects.notes if note.event in (QUARANTINE, LATE)]
+        self.world.checker.cards_said(notes)
+        self.world.checker.unread.told([note.text for note in effects.notes if note.event == UNHANDLED])
+        self.world.checker.quality.decided(effects)
         if self.world.options.check_inside:
             invariants.check(self.scheduler.state)
             kept = sum(node.reserved_for is not None for node in self.scheduler.state.nodes.values())
             self.world.counters["decisions with a reservation"] += kept
-        self.world.checker.times.noted(effects.notes)
+        self.world.checker.times.noted(notes)
         frames: dict[int, list[object]] = {}
         for rank, rank_effects in effects.ranks.items():
             frames[rank] = list(rank_effects)
@@ -208,11 +232,11 @@ class Head:
         for actor in state.actors.values():
             for calls in actor.callers.values() if actor.state == ALIVE else ():
                 function = calls[0].function
-                if calls[0].state == READY and is_timed(actor, function) and walltime.why_not(state, function, now):
+                if calls[0].state == READY and is_timed(actor, function) and deadline.why_not(state, function, now):
                     held_back(function.spec.name, len(calls))
                     self.world.counters["calls of actors held back"] += len(calls)
         state.end_us = now + NEVER_US
-        walltime.look_at_actors(state)
+        deadline.look_at_actors(state)
         self.decide()
 
     def _set_timer(self) -> None:
@@ -228,11 +252,11 @@ class Head:
             self.decide()
 
 
-def broken(options: Options) -> set[str]:
-    """The GPUs that are broken, of those that may be."""
-    rng = random.Random(options.seed * 4001 + 13)
+def some_gpus(options: Options, share: float, salt: int) -> set[str]:
+    """A share of the described GPUs, by UUID."""
+    rng = random.Random(options.seed * 4001 + salt)
     names = [f"GPU-{host}-{number}" for host, shape in enumerate(options.hosts) for number in range(len(shape.kinds))]
-    return {name for name in names if rng.random() < options.broken}
+    return {name for name in names if rng.random() < share}
 
 
 def joined(options: Options) -> list[RankJoined]:
@@ -255,7 +279,7 @@ def joined(options: Options) -> list[RankJoined]:
             cpu, labels = len(cpus) * UNIT, {"zone": zone(number)}
             arena = 1 << 30
             events.append(RankJoined(
-                rank, first, name, cpus, cpu, gpu, memory, custom, arena, rank, labels, devices=devices, links=links
+                rank, first, name, cpus, cpu, gpu, memory, custom, arena, labels, devices=devices, links=links
             ))  # fmt: skip
             rank += 1
     events[0].end_us = options.end_us

@@ -180,6 +180,7 @@ class Cluster:
             "PATH": f"{self.place}/bin:{mpi_python(mpi).parent}:/usr/local/bin:/usr/bin:/bin",
             "PYTHONPATH": str(ROOT),
             "SLURM_CONF": str(self.place / "slurm.conf"),
+            "MPI_RUNTIME_QUIET": "1",
             MARK: os.environ[MARK],
         }
 

@@ -19,9 +19,9 @@ meet(*sys.argv[1:])
 
 @ray.remote(num_cpus=0)
 def see():
-    from mpi_runtime import config
+    from mpi_runtime.host import limits
 
-    return sorted(os.sched_getaffinity(0)), config.cpu_count({}), config.memory_limit({}) >> 20
+    return sorted(os.sched_getaffinity(0)), limits.cpu_count({}), limits.memory_limit({}) >> 20
 
 @ray.remote(max_retries=0)
 def take(size):
@@ -62,8 +62,11 @@ def test_jobs_see_and_get_what_they_were_given() -> None:
             ),
         }
         ended = {memory: slurm.wait(job) for memory, job in jobs.items()}
-    said = {memory: json.loads(next(line for line in job.stdout.splitlines() if line.startswith("{")))
-            for memory, job in ended.items()}  # fmt: skip
+    said = {}
+    for memory, job in ended.items():
+        lines = [line for line in job.stdout.splitlines() if line.startswith("{")]
+        assert lines, f"the job with {memory} MB: {job.state}\n{job.stdout}"
+        said[memory] = json.loads(lines[0])
     one, other, both = said[300], said[200], said[400]
     assert (one["seen"]["n1"][1:], other["seen"]["n1"][1:]) == ([1, 300], [1, 200])
     assert one["seen"]["n1"][0] != other["seen"]["n1"][0], "each has a CPU of its own"

@@ -20,10 +20,19 @@ def assignments(variables: dict[str, str]) -> str:
 # Each node has four GPUs, to be seen by whoever is not told which are its own.
 SEES_FOUR = {name: value for name, value in shown(v100_pairs()).items() if value is not None}
 LAUNCHES = {
-    "mpich": {"handed on": "mpirun -n 3 mpi-runtime doctor", "right": "srun --mpi=pmi2 mpi-runtime doctor"},
+    "mpich": {
+        "corrected": f"env {assignments(SEES_FOUR)} mpirun -ppn 1 -n 2 mpi-runtime doctor",
+        "handed on": f"env CUDA_VISIBLE_DEVICES=1 {assignments(SEES_FOUR)} mpirun -ppn 1 -n 2 mpi-runtime doctor",
+        "right": f"srun --mpi=pmi2 env {assignments(SEES_FOUR)} mpi-runtime doctor",
+        "wrong mpi": "srun --mpi=pmix python -c 'import mpi_runtime as ray; ray.init()'",
+    },
     "openmpi": {
         "alone": "mpi-runtime doctor",
-        "right": "mpi-runtime run -n 3 -m mpi_runtime.cli.main doctor",
+        "right": f"env {assignments(SEES_FOUR)} mpi-runtime run -n 2 -m mpi_runtime.cli.main doctor",
+        "not found": "mpi-runtime run -n 2 -m mpi_runtime.cli.main doctor",
+        "crowded": "mpirun --bind-to none --map-by ppr:4:node:OVERSUBSCRIBE -n 8 mpi-runtime doctor",
+        "tight": "bash -c 'ulimit -n 40; mpi-runtime doctor'",
+        "one gpu each": f"srun -n 4 --mpi=pmix --gpu-bind=single:1 env {assignments(SEES_FOUR)} mpi-runtime doctor",
         "bound": "mpirun --bind-to core --map-by ppr:1:node -n 2 mpi-runtime doctor",
         "not bound": f"srun --mpi=pmix --gpu-bind=none env {assignments(SEES_FOUR)} mpi-runtime doctor",
         "without mpi": "srun --mpi=none mpi-runtime doctor",
@@ -57,24 +66,36 @@ def nothing_is_wrong_with_right_launches(said: dict[tuple[str, str], str]) -> No
     text = said["openmpi", "right"]
     assert text.endswith("nothing wrong was found\nexit 0\n"), text
     assert re.search(r"job \d+ \(slurm\) on n1, n3, (9|10) min left; launcher: openmpi; Open MPI", text)
-    rows = re.findall(r"^ +(\d)  (n\d) +\S+ +1\.0 GiB  (\S+)$", text, re.MULTILINE)
-    assert rows == [("0", "n1", "2,3"), ("1", "n1", "2,3"), ("2", "n3", "0,1")], "the GPUs of each node"
+    rows = re.findall(r"^ +(\d)  (n\d) +\S+ +1\.0 GiB  (\S+) \((\d)\)$", text, re.MULTILINE)
+    assert rows == [("0", "n1", "2,3", "2"), ("1", "n3", "0,1", "2")], "the GPUs of each node"
     assert re.search(r"^n1 to n3: \d+ us for a small message, \d+\.\d\d GB/s$", text, re.MULTILINE)
     assert said["mpich", "right"].endswith("nothing wrong was found\nexit 0\n")
+    text = said["mpich", "corrected"]
+    assert text.endswith("nothing wrong was found\nexit 0\n"), "mpirun hands 0,1 on, and n2 has others"
+    assert re.search(r"^ +1  n2 .* 2,3 \(2\)$", text, re.MULTILINE), text
 
 
 def wrong_launches_are_told_with_what_mends_them(said: dict[tuple[str, str], str]) -> None:
     for launch, what, cure in (
-        (("openmpi", "alone"), "no rank runs on n3, though the job has them", "mpi-runtime run -n 3 app.py"),
+        (("openmpi", "alone"), "no rank runs on n3, though the job has them", "mpi-runtime run -n 2 app.py"),
         (("openmpi", "without mpi"), "srun started 4 tasks but offered them no MPI", "srun --mpi=pmix"),
         (("openmpi", "wrong mpi"), "The launcher started 4 ranks, but MPI made a world of 1", "srun --mpi=pmix"),
-        (("mpich", "handed on"), "on n2 ranks are shown GPUs 0, 1, but the job has 2, 3 there", "-genvnone"),
+        (("openmpi", "not found"), "on n3 the job has 2 GPUs, and none was found", "mpi-runtime gpus, started by"),
+        (("openmpi", "crowded"), "on n3 4 ranks share 2 CPUs", "mpi-runtime run -n 2 app.py"),
+        (("openmpi", "tight"), "a process may have 40 files open (ulimit -Hn)", "ulimit -n "),
+        (("openmpi", "one gpu each"), "on n1 no rank that runs calls is shown GPUs 2, though", "and --gpu-bind"),
+        (("mpich", "handed on"), "on n2 ranks are shown GPUs 1, but the job has 2, 3 there", "-genvnone"),
     ):
         text = said[launch]
-        assert what in text
-        assert cure in text
+        assert what in text, text
+        assert cure in text, text
         assert text.endswith("exit 1\n")
-        assert text.count("wrong: ") == 1, "one rank says it"
+    for name in ("without mpi", "wrong mpi"):
+        assert said["openmpi", name].count("wrong: ") == 1, "one rank says it"
+    text = said["mpich", "wrong mpi"]
+    assert "The launcher started 4 ranks, but MPI cannot make a world of them" in text, text
+    assert "For MPICH use: srun --mpi=pmi2" in text
+    assert "PMI" not in text.split("mpi_runtime.errors.LaunchError")[0], "nothing of MPI_Init"
 
 
 def gpus_that_nobody_tells_apart_are_told(said: dict[tuple[str, str], str]) -> None:
@@ -87,7 +108,9 @@ def gpus_that_nobody_tells_apart_are_told(said: dict[tuple[str, str], str]) -> N
 
 def a_part_of_the_cpus_is_told(said: dict[tuple[str, str], str]) -> None:
     text = said["openmpi", "bound"]
-    assert re.search(r"wrong: on n1 its rank is bound to 1 of 2 CPUs, and so is all that runs there\n", text)
+    assert re.search(
+        r"wrong: on n1 the rank that runs calls is bound to 1 of 2 CPUs, and so are all calls there\n", text
+    )
     assert "mend it: mpirun --bind-to none ..." in text
 
 

@@ -99,6 +99,9 @@ def submit_all(slurm: Cluster) -> dict[str, str]:
         "node is lost": submit(
             slurm, BUSY, options=("--partition=fragile", "--sbatch=--nodelist=n[3-4]", "--sbatch=--no-kill")
         ),
+        "node is lost, to be requeued": submit(
+            slurm, LIVES, "0", options=("--partition=fragile", "--sbatch=--nodelist=n[3-4]", "--requeue")
+        ),
         "power is lost": submit(
             slurm, LIVES, "0", options=("--partition=fragile", "--sbatch=--exclude=n4", "--requeue")
         ),
@@ -108,8 +111,13 @@ def submit_all(slurm: Cluster) -> dict[str, str]:
     }
     slurm.wait_for_output(made["node is lost"], "working\n", times=2)
     slurm.wait_for_output(made["power is lost"], "working\n")
+    nodes = slurm.facts(made["power is lost"])["NodeList"]
+    once = ("--partition=fragile", f"--sbatch=--nodelist={nodes}")
+    made["power is lost, not to be requeued"] = submit(slurm, LIVES, "0", options=once)
+    for name in ("node is lost, to be requeued", "power is lost, not to be requeued"):
+        slurm.wait_for_output(made[name], "working\n")
     slurm.crash("n4", silently=False)
-    slurm.crash(nodelist.expand(slurm.facts(made["power is lost"])["NodeList"])[-1], silently=True)
+    slurm.crash(nodelist.expand(nodes)[-1], silently=True)
     return made
 
 
@@ -150,6 +158,14 @@ def it_begins_again_on_other_nodes(slurm: Cluster, job: str) -> None:
     assert ended.stdout.endswith("second life\n")
 
 
+def it_is_queued_again_when_a_node_does_not_answer(slurm: Cluster, job: str) -> None:
+    """Its launcher ends long before Slurm notices that the node is down."""
+    wait_until(lambda: slurm.facts(job)["Restarts"] != "0", 60, "the requeue")
+    said = slurm.output(job)
+    slurm.run("scancel", job)  # it has asked for that very node
+    assert "mpi-runtime: a node of the job does not answer, so it is queued again. srun: error: " in said
+
+
 def test_a_job_that_is_cancelled_may_save_but_does_not_come_back(slurm: Cluster) -> None:
     job = submit(slurm, LIVES, "0", options=("-N1", "--requeue"))
     slurm.wait_for_output(job, "working\n")
@@ -173,7 +189,7 @@ def test_a_cancelled_job_leaves_nothing_on_any_node(mpi: str, launcher: str, slu
 
 def preempt(slurm: Cluster) -> dict[str, str]:
     """Jobs that lose their GPUs to a job of a partition that comes first; as they are told of it."""
-    share = ("--partition=spare", "--gpus-per-node=1", "--requeue")
+    share = ("--partition=spare", "--gpus-per-node=1", "--requeue", "--env=MPI_RUNTIME_FIND_GPUS=never")
     both = (*share, "--sbatch=--nodelist=n[1-2]")
     jobs = {
         "by the signal that it has asked for": submit(slurm, LIVES, "0", options=(*both, "--warn-s=10")),
@@ -238,3 +254,5 @@ def test_signals_the_end_of_the_time_and_nodes_that_break(slurm: Cluster) -> Non
     told_by_the_known_end_it_lives_again(slurm, jobs["walltime"])
     it_is_not_called_completed(slurm, jobs["node is lost"])
     it_begins_again_on_other_nodes(slurm, jobs["power is lost"])
+    it_is_queued_again_when_a_node_does_not_answer(slurm, jobs["node is lost, to be requeued"])
+    assert slurm.wait(jobs["power is lost, not to be requeued"]).state == "NODE_FAIL", "nobody has asked for more"

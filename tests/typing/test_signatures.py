@@ -94,6 +94,7 @@ reveal_type(ray.get(ref, timeout=1))  # float
 reveal_type(ray.get([ref, ref]))  # list[float]
 reveal_type(ray.get(ref, device=None))  # float
 reveal_type(ray.get(ref, device="cpu"))  # Any
+reveal_type(ray.get(ref, device="gpu"))  # Any
 reveal_type(ray.get([ref, ref], timeout=1, device="cpu"))  # list[Any]
 reveal_type(ray.get(mean.remote(ray.put([1.0]))))  # float
 reveal_type(ray.put("a"))  # ObjectRef[str]
@@ -116,7 +117,7 @@ reveal_type(ray.get_actor("a"))  # ActorHandle[Any]
 # The rest
 reveal_type(ray.get_gpu_ids())  # list[int]
 reveal_type(ray.cluster_resources())  # dict[str, float]
-reveal_type(ray.nodes())  # list[dict[str, Any]]
+reveal_type(ray.nodes())  # Table[dict[str, Any]]
 reveal_type(ray.get_runtime_context().get_task_id())  # str | None
 reveal_type(ray.is_initialized())  # bool
 reveal_type(ray.init())  # Context
@@ -144,7 +145,7 @@ counter = cast(Counter, ray.remote(Counter).remote(1))
 
 MISTAKES = {
     "ray.get(1)": "call-overload",
-    "ray.get(ray.put(1), device='gpu')": "call-overload",
+    "ray.get(ray.put(1), device='tpu')": "call-overload",
     "ray.wait(ray.put(1))": "arg-type",
     "ray.kill(1)": "arg-type",
     "ray.put()": "call-arg",

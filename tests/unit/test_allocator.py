@@ -148,6 +148,21 @@ def test_a_hole_that_is_cold_at_one_end_is_used_from_the_other() -> None:
     assert allocator.allocate(LARGE) == blocks[2]
 
 
+def test_a_hole_that_is_cold_all_over_is_used_from_its_start() -> None:
+    allocator = Allocator(4 * LARGE)
+    assert [allocator.allocate(size) for size in (LARGE, PAGE, GRANULE)] == [0, LARGE, LARGE + PAGE]
+
+
+def test_a_hole_that_is_warm_at_both_ends_is_used_from_its_start() -> None:
+    allocator = Allocator(3 * LARGE)
+    blocks = [allocator.allocate(LARGE) for _ in range(3)]
+    allocator.free(blocks[1] or 0)
+    allocator.trim(LARGE, lambda offset, size: True)
+    allocator.free(blocks[0] or 0)
+    allocator.free(blocks[2] or 0)
+    assert allocator.allocate(LARGE) == 0
+
+
 def test_a_hole_within_a_page_is_not_trimmed() -> None:
     allocator = Allocator(2 * PAGE)
     offsets = [allocator.allocate(GRANULE) or 0 for _ in range(3)]

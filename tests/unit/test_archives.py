@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from mpi_runtime.executor import scratch
 from mpi_runtime.objects import archives
-from mpi_runtime.objects.ignoring import Patterns
-from mpi_runtime.processes import scratch
 
 
 def fill(directory: Path, *names: str) -> Path:
@@ -52,7 +51,7 @@ def made(**entries: str) -> bytes:
     ],
 )  # fmt: skip
 def test_patterns(lines: list[str], path: str, is_directory: bool, decided: bool | None) -> None:
-    assert Patterns(lines).decide(path, is_directory) is decided
+    assert archives.decide(archives.read_patterns(lines), path, is_directory) is decided
 
 
 def test_what_is_packed(tmp_path: Path) -> None:

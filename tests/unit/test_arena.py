@@ -18,6 +18,7 @@ from typing import Any
 import numpy
 import pytest
 
+from mpi_runtime.objects import arena
 from mpi_runtime.objects.allocator import PAGE
 from mpi_runtime.objects.arena import (
     COPY_STEP,
@@ -118,12 +119,12 @@ def test_the_capacity_is_the_hosts(descriptor: int) -> None:
     assert first is not None
     assert two.allocate(7 * MIB) is None
     assert "no room for an object of 7340032 bytes: 10485760 of its 16777216 bytes are in use" in two.refusal(7 * MIB)
-    assert two.host_used() == 10 * MIB
+    assert (one.statistics().used, two.statistics().used) == (10 * MIB, 0)
     assert two.allocate(6 * MIB) is not None
     assert one.allocate(1) is None
     assert one.free(first) == 10 * MIB
     assert two.allocate(10 * MIB) is not None
-    assert (one.host_used(), one.statistics().used, two.statistics().used) == (16 * MIB, 0, 16 * MIB)
+    assert (one.statistics().used, two.statistics().used) == (0, 16 * MIB)
     with pytest.raises(ValueError, match=f"offset {first}"):
         one.free(first)
 
@@ -135,7 +136,7 @@ def test_a_refusal_tells_of_holes() -> None:
     agent.free(blocks[0] or 0)
     agent.free(blocks[2] or 0)
     assert agent.allocate(2 * MIB) is None
-    assert agent.host_used() == 2 * MIB
+    assert agent.statistics().used == 2 * MIB
     assert "of 2097152 free bytes only 1048576 are in one piece" in agent.refusal(2 * MIB)
     os.close(descriptor)
 
@@ -242,6 +243,69 @@ def test_agents_do_not_wake_each_other_for_fragments_that_cannot_be_returned() -
     assert two.allocate(3 * PAGE) is not None
     assert settle_all([one, two]) == [0]
     os.close(descriptor)
+
+
+def test_who_can_give_enough_back_itself_wakes_nobody(descriptor: int) -> None:
+    one, two = AgentArena(descriptor, 0), AgentArena(descriptor, 1)
+    one.free(one.allocate(4 * MIB) or 0)
+    hole = two.allocate(6 * MIB)
+    wall = two.allocate(2 * MIB)
+    two.free(hole or 0)
+    assert two.allocate(8 * MIB) is not None  # 10 are used, and 10 spare: 4 too many
+    assert two.settle() == []
+    assert two.busy
+    assert sum(two._used) + sum(two._spare) == CAPACITY
+    assert two.settle() == []
+    assert not two.busy
+    assert one.statistics().spare == 4 * MIB
+    assert wall is not None
+
+
+class Pages:
+    """A mapping that notes what is asked of it; its system may be one that cannot do that."""
+
+    def __init__(self, problem: OSError | None = None) -> None:
+        self.asked: list[tuple[int, int, int]] = []
+        self.problem = problem
+
+    def madvise(self, advice: int, start: int, size: int) -> None:
+        self.asked.append((advice, start, size))
+        if self.problem is not None:
+            raise self.problem
+
+    def __setitem__(self, place: slice, data: memoryview) -> None:
+        assert place.stop - place.start == len(data)
+
+
+def test_memory_that_the_system_does_not_take_back_stays_spare(descriptor: int) -> None:
+    agent = AgentArena(descriptor, 0)
+    agent.free(agent.allocate(MIB) or 0)
+    pages = Pages(OSError("this system cannot"))
+    agent._window.locate = lambda offset, size: (pages, offset)  # type: ignore[method-assign,assignment,return-value]
+    assert agent.trim(MIB) == 0
+    assert len(pages.asked) == 1
+    assert agent.statistics().spare == MIB
+
+
+@pytest.mark.parametrize("limit", [resource.RLIM_INFINITY, 1 << 50])
+def test_what_was_written_is_noted_only_of_a_region_that_is_mapped_as_a_whole(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arena.resource, "getrlimit", lambda _: (limit, limit))
+    descriptor = create(5 * arena.TOUCH_GRAIN + PAGE, 1)
+    window = arena._Window(descriptor, Layout.of(descriptor), 0, mmap.ACCESS_WRITE)
+    assert window.touched == bytearray(6 if limit == resource.RLIM_INFINITY else 0)
+    os.close(descriptor)
+
+
+def test_pages_are_asked_for_once_where_that_is_noted() -> None:
+    source = memoryview(bytes(3 * PAGE))
+    for touched, times in ((bytearray(2), 1), (bytearray(), 2)):
+        pages = Pages()
+        for _ in range(2):
+            arena._copy(pages, PAGE + 1, source, touched)  # type: ignore[arg-type]
+        assert pages.asked == [(arena.MADV_POPULATE_READ, PAGE, 3 * PAGE + 1)] * times
+    assert touched == bytearray()
 
 
 # Clients.

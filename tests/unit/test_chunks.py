@@ -2,8 +2,8 @@
 
 import pytest
 
-from mpi_runtime import chunks
-from mpi_runtime.remote_function import RemoteFunction
+from mpi_runtime.calls import chunks
+from mpi_runtime.calls.remote_function import RemoteFunction
 
 
 def fit(number: int) -> int:
@@ -11,23 +11,23 @@ def fit(number: int) -> int:
 
 
 def test_a_chunk_that_hands_on_the_rest_takes_a_slice_and_a_call() -> None:
-    assert RemoteFunction(fit, {"time_limit": 100})._of_chunks(0)._options["time_limit"] == 100 + chunks.SLICE_S
+    assert chunks.of_chunks(RemoteFunction(fit, {"time_limit": 100}), 0)._options["time_limit"] == 100 + chunks.SLICE_S
 
 
 def test_one_that_makes_all_its_calls_takes_as_long_as_these() -> None:
-    assert RemoteFunction(fit, {"time_limit": 100})._of_chunks(8)._options["time_limit"] == 800
+    assert chunks.of_chunks(RemoteFunction(fit, {"time_limit": 100}), 8)._options["time_limit"] == 800
 
 
 def test_without_a_limit_there_is_none() -> None:
     function = RemoteFunction(fit, {})
-    assert [function._of_chunks(calls)._options["time_limit"] for calls in (0, 8)] == [None, None]
+    assert [chunks.of_chunks(function, calls)._options["time_limit"] for calls in (0, 8)] == [None, None]
 
 
 def test_what_chunks_of_different_sizes_take_is_measured_apart() -> None:
     function = RemoteFunction(fit, {})
-    codes = [function._of_chunks(calls)._code.pickled() for calls in (0, 8, 4)]
+    codes = [chunks.of_chunks(function, calls)._code.pickled() for calls in (0, 8, 4)]
     assert len(set(codes)) == 3
-    assert function._of_chunks(8)._code.pickled() == codes[1]
+    assert chunks.of_chunks(function, 8)._code.pickled() == codes[1]
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime import current, errors
-from mpi_runtime.generators import ObjectRefGenerator
+from mpi_runtime import errors
+from mpi_runtime.client import current, submitting
+from mpi_runtime.client.client import Client
+from mpi_runtime.client.generators import ObjectRefGenerator
+from mpi_runtime.client.refs import ObjectRef, adopt
+from mpi_runtime.client.scope import Scope
 from mpi_runtime.objects import arena, serialize
 from mpi_runtime.objects.arena import ClientArena
-from mpi_runtime.processes.client import Client
-from mpi_runtime.processes.scope import Scope
-from mpi_runtime.refs import ObjectRef
 from mpi_runtime.scheduler.effects import Ready, ReadyElsewhere, ReadyError, ReadyFailed
 from mpi_runtime.scheduler.events import (
     STREAMING,
@@ -28,12 +29,13 @@ from mpi_runtime.scheduler.events import (
     Query,
     Released,
     Spec,
-    Subscribed,
+    SubscriptionRequested,
     Unblocked,
 )
 from mpi_runtime.transport import channel, codec
-from mpi_runtime.transport.channel import HEADER, LOCAL, Splitter
+from mpi_runtime.transport.channel import LOCAL, Splitter, packed
 from mpi_runtime.transport.messages import Abandon, Allocate, Allocated, Shutdown
+from tests.helpers import wait_until, wait_until_in_client
 
 LIMIT_S = 10.0
 
@@ -76,7 +78,7 @@ class Peer:
     def say(self, *messages: Any) -> None:
         """Send a frame to the client."""
         frame = codec.encode(messages)
-        self.end.sendall(HEADER.pack(len(frame), 0) + frame)
+        self.end.sendall(packed(frame, 0))
 
 
 @pytest.fixture
@@ -84,7 +86,7 @@ def both() -> Iterator[tuple[Client, Peer]]:
     ours, theirs = channel.pair()
     descriptor = arena.create(1 << 20, 1)
     client = Client(ours, ClientArena(descriptor), {0: 0}, 65536)
-    client.enter(Scope(b"test"))
+    client.scopes.enter(Scope(b"test"))
     current.set_client(client)
     yield client, Peer(theirs)
     current.set_client(None)
@@ -98,8 +100,13 @@ def both() -> Iterator[tuple[Client, Peer]]:
 
 
 def submit(client: Client, *arguments: bytes) -> ObjectRef[Any]:
-    ref: ObjectRef[Any] = client.submit(Call(client.next_ids(1), 1, b"", list(arguments)), Spec(1, TASK, "f", b""))
+    call = Call(client.scopes.next_ids(1), 1, b"", list(arguments))
+    ref: ObjectRef[Any] = submitting.submit(client, call, Spec(1, TASK, "f", b""))
     return ref
+
+
+def put(client: Client, value: object) -> ObjectRef[Any]:
+    return submitting.put(client, serialize.dumps(value))
 
 
 def in_thread(work: Any) -> tuple[threading.Thread, list[Any]]:
@@ -122,14 +129,15 @@ def in_thread(work: Any) -> tuple[threading.Thread, list[Any]]:
 
 def test_ids_derive_from_the_parent_and_the_order(both: tuple[Client, Peer]) -> None:
     client, _ = both
-    client.enter(Scope(b"parent"))
-    first = [client.next_ids(1), client.next_ids(3), client.next_ids(1), client.next_ids(2)]
-    client.enter(Scope(b"parent"))
-    assert [client.next_ids(1), client.next_ids(3), client.next_ids(1), client.next_ids(2)] == first
-    client.enter(Scope(b"parent", 1))
-    assert client.next_ids(1) != first[0]
-    client.enter(Scope(b"other"))
-    assert client.next_ids(1) != first[0]
+    counts = (1, 3, 1, 2)
+    client.scopes.enter(Scope(b"parent"))
+    first = [client.scopes.next_ids(count) for count in counts]
+    client.scopes.enter(Scope(b"parent"))
+    assert [client.scopes.next_ids(count) for count in counts] == first
+    client.scopes.enter(Scope(b"parent", 1))
+    assert client.scopes.next_ids(1) != first[0]
+    client.scopes.enter(Scope(b"other"))
+    assert client.scopes.next_ids(1) != first[0]
     assert all(len(id) == 16 for id in first)
 
 
@@ -139,7 +147,7 @@ def test_ids_of_threads_never_overlap(both: tuple[Client, Peer]) -> None:
 
     def work(count: int) -> None:
         for _ in range(2000):
-            start = int.from_bytes(client.next_ids(count), "big")
+            start = int.from_bytes(client.scopes.next_ids(count), "big")
             found.extend((start + index).to_bytes(16, "big") for index in range(max(1, count)))
 
     threads = [threading.Thread(target=work, args=(count,)) for count in (0, 1, 2, 3, 5)]
@@ -183,7 +191,7 @@ def test_a_spec_is_said_once(both: tuple[Client, Peer]) -> None:
 
 def test_nothing_follows_the_last_message(both: tuple[Client, Peer]) -> None:
     client, peer = both
-    refs = [client.store.put(n) for n in range(10)]
+    refs = [put(client, n) for n in range(10)]
     client.outbox.send_last(Shutdown())
     refs.clear()
     submit(client)
@@ -199,14 +207,14 @@ def test_the_last_reference_is_told_once(both: tuple[Client, Peer]) -> None:
     client, peer = both
     ref = submit(client)
     id = ref.binary()
-    other: ObjectRef[Any] = ObjectRef(id, client.adopt(id))
+    other: ObjectRef[Any] = adopt(id)
     peer.rest()
     del ref
     assert not any(type(message) is Released for message in peer.rest())
     del other
     released = [message.ids for message in peer.hear(Released) if type(message) is Released]
     assert released == [[id]]
-    assert client.counts == {}
+    assert client.references.counts == {}
 
 
 def test_a_reference_that_comes_back_is_held_after_its_release(both: tuple[Client, Peer]) -> None:
@@ -215,7 +223,7 @@ def test_a_reference_that_comes_back_is_held_after_its_release(both: tuple[Clien
     id = ref.binary()
     peer.rest()
     del ref
-    again: ObjectRef[Any] = ObjectRef(id, client.adopt(id))
+    again: ObjectRef[Any] = adopt(id)
     said = [message for message in peer.rest() if type(message) in (Released, Held)]
     # Either it was back before anything was told, or both are told in this order.
     assert [type(message) for message in said] in ([], [Released, Held])
@@ -226,7 +234,7 @@ def test_a_reference_that_comes_back_is_held_after_its_release(both: tuple[Clien
 def test_an_argument_is_said_before_its_release(both: tuple[Client, Peer]) -> None:
     client, peer = both
     for _ in range(50):
-        ref = client.store.put(1)
+        ref = put(client, 1)
         id = ref.binary()
         result = submit(client, id)
         del ref
@@ -244,15 +252,15 @@ def test_values_of_gone_references_are_forgotten(both: tuple[Client, Peer]) -> N
     late = refs[3].binary()
     refs.clear()
     client.outbox.flush()
-    assert client.values == {}
+    assert client.references.values == {}
     peer.say(Ready(late, b""))  # it was on its way when the reference went
-    client.waiting.wait([client.store.put(0).binary()], 1, 0)
-    assert late not in client.values
+    client.waiting.wait([put(client, 0).binary()], 1, 0)
+    assert late not in client.references.values
 
 
 def test_references_dropped_by_the_collector(both: tuple[Client, Peer]) -> None:
     client, peer = both
-    cycle: list[Any] = [client.store.put(1)]
+    cycle: list[Any] = [put(client, 1)]
     cycle.append(cycle)
     peer.rest()
     del cycle
@@ -277,12 +285,12 @@ def test_get_waits_for_what_is_missing(both: tuple[Client, Peer]) -> None:
 def test_borrowed_objects_are_subscribed_to_once(both: tuple[Client, Peer]) -> None:
     client, peer = both
     id = bytes(16)
-    ref: ObjectRef[Any] = ObjectRef(id, client.adopt(id))
+    ref: ObjectRef[Any] = adopt(id)
     with pytest.raises(errors.GetTimeoutError):
         client.waiting.get([id], 0.01)
     with pytest.raises(errors.GetTimeoutError):
         client.waiting.get([id], 0.01)
-    assert sum(type(message) is Subscribed for message in peer.rest()) == 1
+    assert sum(type(message) is SubscriptionRequested for message in peer.rest()) == 1
     peer.say(Ready(id, serialize.dumps("v").data))
     assert client.waiting.get([id], LIMIT_S) == ["v"]
     del ref
@@ -296,7 +304,7 @@ def test_values_elsewhere_are_asked_for_together(both: tuple[Client, Peer]) -> N
     peer.say(*[ReadyElsewhere(id) for id in ids])
     assert all(client.waiting.wait(ids, len(ids), LIMIT_S))
     thread, found = in_thread(lambda: client.waiting.get(ids, LIMIT_S))
-    (asked,) = peer.hear(Subscribed)
+    (asked,) = peer.hear(SubscriptionRequested)
     assert asked.ids == ids
     assert asked.fetch
     peer.say(*[Ready(id, serialize.dumps(n).data) for n, id in enumerate(ids)])
@@ -319,7 +327,8 @@ def test_an_error_ends_the_wait(both: tuple[Client, Peer], known: bool) -> None:
         in_thread(lambda ref=ref: client.waiting.get([never.binary(), ref.binary()], LIMIT_S)) for ref in (bad, worse)
     ]
     if not known:
-        time.sleep(0.05)
+        for thread, _ in threads:
+            wait_until_in_client(thread)
         peer.say(*messages)
     for thread, _ in threads:
         thread.join(LIMIT_S)
@@ -330,13 +339,15 @@ def test_an_error_ends_the_wait(both: tuple[Client, Peer], known: bool) -> None:
 
 def test_an_executor_says_that_it_waits(both: tuple[Client, Peer]) -> None:
     client, peer = both
-    client.lends_cpu = True
+    client.blocking.lends_cpu = True
     ref = submit(client)
     peer.rest()
     threads = [in_thread(lambda: client.waiting.get([ref.binary()], LIMIT_S)) for _ in range(3)]
-    (said,) = (message for message in peer.hear(Blocked) if type(message) is Blocked)
-    assert said.ids == [ref.binary()]
-    assert not peer.rest()
+    said = [message for message in peer.hear(Blocked) if type(message) is Blocked]
+    wait_until(lambda: client.scopes.running.waiting == 3, LIMIT_S, "all threads")
+    client.outbox.flush()
+    said += [message for message in peer.rest() if type(message) is Blocked]
+    assert [message.ids for message in said] == [[ref.binary()]] * 3
     peer.say(Ready(ref.binary(), serialize.dumps(1).data))
     for thread, _ in threads:
         thread.join(LIMIT_S)
@@ -347,14 +358,14 @@ def test_an_executor_says_that_it_waits(both: tuple[Client, Peer]) -> None:
 
 def test_threads_left_behind_by_a_call_do_not_count(both: tuple[Client, Peer]) -> None:
     client, peer = both
-    client.lends_cpu = True
-    client.enter(Scope(b"first call"))
+    client.blocking.lends_cpu = True
+    client.scopes.enter(Scope(b"first call"))
     ref = submit(client)
     thread, found = in_thread(lambda: client.waiting.get([ref.binary()], LIMIT_S))
     peer.hear(Blocked)
-    client.say_unblocked()  # as at the end of the call
+    client.blocking.goes_on()  # as at the end of the call
     peer.hear(Unblocked)
-    client.enter(Scope(b"second call"))
+    client.scopes.enter(Scope(b"second call"))
     peer.say(Ready(ref.binary(), serialize.dumps(1).data))
     thread.join(LIMIT_S)
     client.outbox.flush()
@@ -366,7 +377,8 @@ def test_a_lost_connection_is_told_to_all_threads(both: tuple[Client, Peer]) -> 
     client, peer = both
     ref = submit(client)
     threads = [in_thread(lambda: client.waiting.get([ref.binary()], None)) for _ in range(3)]
-    time.sleep(0.05)
+    for thread, _ in threads:
+        wait_until_in_client(thread)
     peer.end.shutdown(socket.SHUT_RDWR)
     for thread, _ in threads:
         thread.join(LIMIT_S)
@@ -398,27 +410,27 @@ def test_memory_that_nobody_waits_for_any_more_is_given_back(
     both: tuple[Client, Peer], monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
     client, peer = both
-    read = client.wait_until
+    read = client.line.wait_until
 
     def interrupted(*_: Any) -> bool:
         (asked,) = (message for message in peer.hear(Allocate) if type(message) is Allocate)
         if not late:
             peer.say(Allocated(asked.request, 0, 64, ""))
-            read(lambda: asked.request in client.questions._replies, LIMIT_S, None)
+            read(lambda: asked.request in client.questions._replies.here, LIMIT_S, None)
         requests.append(asked.request)
         raise KeyboardInterrupt
 
     requests: list[int] = []
-    monkeypatch.setattr(client, "wait_until", interrupted)
+    monkeypatch.setattr(client.line, "wait_until", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        client.store.put(bytes(100_000))
+        put(client, bytes(100_000))
     if late:
         peer.say(Allocated(requests[0], 0, 64, ""))
-        read(lambda: not client.questions._unwanted, LIMIT_S, None)
+        read(lambda: not client.questions._replies.unwanted, LIMIT_S, None)
     (given_back,) = (message for message in peer.hear(Abandon) if type(message) is Abandon)
     assert given_back.offset == 64
-    assert not client.questions._replies
-    assert not client.questions._unwanted
+    assert not client.questions._replies.here
+    assert not client.questions._replies.unwanted
 
 
 # Streams
@@ -427,7 +439,7 @@ def test_memory_that_nobody_waits_for_any_more_is_given_back(
 def test_a_large_error_on_another_host_ends_a_stream_as_an_error(both: tuple[Client, Peer]) -> None:
     client, peer = both
     spec = Spec(2, TASK, "g", b"", num_returns=STREAMING)
-    stream: ObjectRefGenerator[Any] = client.submit(Call(client.next_ids(1), 2, b""), spec)
+    stream: ObjectRefGenerator[Any] = submitting.submit(client, Call(client.scopes.next_ids(1), 2, b""), spec)
     peer.say(ReadyElsewhere(stream.completed().binary()))
     assert next(stream) is stream.completed()
     assert list(stream) == []

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mpi_runtime.errors import DeviceUnavailableError
-from mpi_runtime.gpu import staging
+from mpi_runtime.gpu import arrays, staging
 from mpi_runtime.objects import serialize
 from mpi_runtime.objects.device_arrays import OnDevice
 from tests.fake_cuda import memory
@@ -25,12 +25,15 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(LIBRARIES)
     monkeypatch.setenv("FAKE_CUDA_DEVICES", "2")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    memory.counts.clear()
+    memory.reset()
+    staging._pairs.clear()
     yield
     for name in ("cupy", "torch"):
         sys.modules.pop(name, None)
-    memory.set_current(0)
-    assert not memory.counts["own pickles"]
+    staging._pairs.clear()
+    own_pickles = memory.counts["own pickles"]
+    memory.reset()
+    assert not own_pickles
 
 
 @pytest.fixture
@@ -55,7 +58,7 @@ def content(shape: Any = (30, 40), dtype: Any = np.float32) -> Any:
     return np.random.default_rng(1).integers(0, 200, shape).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c8", "c16", "?", "i1", "u8", "f4,i4"])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c8", "c16", "?", "i1", "u8"])
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,), (5,), (3, 4), (2, 3, 4)])
 def test_types_and_shapes(cupy: Any, shape: tuple[int, ...], dtype: str) -> None:
     array = content(shape, dtype)
@@ -68,6 +71,15 @@ def test_types_and_shapes(cupy: Any, shape: tuple[int, ...], dtype: str) -> None
     assert (on_host.shape, on_host.dtype) == (shape, np.dtype(dtype))
     assert np.array_equal(on_host, array)
     assert not on_host.flags.writeable
+
+
+def test_types_that_cupy_s_constructor_takes_and_its_functions_do_not(cupy: Any) -> None:
+    """Records, as real cupy has them: made by `ndarray` over memory of a device, and by nothing else."""
+    with pytest.raises(ValueError, match="Unsupported dtype"):
+        cupy.asarray(np.zeros(3, "f4,i4"))
+    made = cupy.ndarray((3,), "f4,i4")
+    made.fill((1.5, 2))
+    assert sent(made).get().tolist() == [(1.5, 2)] * 3
 
 
 def test_views_and_orders(cupy: Any) -> None:
@@ -158,19 +170,62 @@ def test_large_ones_go_by_pinned_memory(cupy: Any, extra: int, refused: bool, mo
     size = staging.PINNED_BYTES_MIN + extra
     array = np.random.default_rng(2).integers(0, 256, size, np.uint8)
     there = cupy.asarray(array)
+    copies_of_numpy: list[int] = []
+    empty = np.empty
+
+    def counted(*args: Any, **more: Any) -> Any:
+        copies_of_numpy.append(1)
+        return empty(*args, **more)
+
+    monkeypatch.setattr(np, "empty", counted)
     data = serialize.dumps(there).inline()
+    monkeypatch.setattr(np, "empty", empty)
     pieces = -(-size // staging.CHUNK)
     pinned = 0 if refused or extra < 0 else pieces
     assert (memory.counts["down"], memory.counts["pinned copies"]) == (pieces, pinned)
+    assert extra >= 0 or copies_of_numpy == [], "a small one goes straight to where it is to be"
     assert np.array_equal(serialize.loads(data, serialize.loads_on_host), array)
     found = serialize.loads(data)
     assert (memory.counts["up"], memory.counts["pinned copies"]) == (pieces, 2 * pinned)
     assert np.array_equal(found.get(), array)
-    assert memory.counts["pinned"] == (4 if pinned else 0), "two buffers each way"
+    for _ in range(3):
+        serialize.loads(serialize.dumps(there).inline())
+    assert memory.counts["pinned"] == (2 if pinned else 0), "two buffers a process"
+    assert memory.counts["pinned bytes"] == (2 * staging.CHUNK if pinned else 0)
+
+
+def test_buffers_that_may_be_written_into_still_are_used_no_more(cupy: Any) -> None:
+    """A cancelled call is interrupted anywhere, also while a copy is under way."""
+    there = cupy.arange(staging.CHUNK)
+    data = memoryview(serialize.dumps(there).inline())[-there.nbytes :]
+    (pair,) = staging._pairs
+    found = arrays.find(cupy.empty(staging.CHUNK, np.int64))
+    assert found is not None
+    way, waits = found.way, iter([True] * 2)
+
+    def interrupted() -> None:
+        if not next(waits, False):
+            raise KeyboardInterrupt
+
+    way.wait = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        staging.to_device(way, data)
+    assert (staging._pairs, staging._lost.pop()) == ([], pair)
+    assert serialize.loads(serialize.dumps(there).inline()).get()[-1] == staging.CHUNK - 1
+    assert staging._pairs[0].buffers[0] is not pair.buffers[0]
+
+
+def test_two_threads_at_a_time_have_buffers_of_their_own(cupy: Any) -> None:
+    array = np.random.default_rng(3).integers(0, 256, 3 * staging.CHUNK, np.uint8)
+    first, second = (staging.to_host(arrays.find(cupy.asarray(one)).way) for one in (array, ~array))  # type: ignore[union-attr]
+    pieces = [(bytes(one), bytes(other)) for one, other in zip(first, second, strict=True)]
+    assert b"".join(one for one, _ in pieces) == array.tobytes()
+    assert b"".join(other for _, other in pieces) == (~array).tobytes()
+    assert len(staging._pairs) == 1
 
 
 def test_nothing_comes_into_buffers_that_nobody_has_any_more(cupy: Any) -> None:
-    serialized = serialize.dumps(cupy.full((3 * staging.PINNED_BYTES_MIN,), 1, np.uint8))
+    serialized = serialize.dumps(cupy.full((6 * staging.CHUNK,), 1, np.uint8))
     parts = serialized.parts()
     for _ in range(4):
         next(parts)
@@ -183,7 +238,8 @@ def test_nothing_comes_into_buffers_that_nobody_has_any_more(cupy: Any) -> None:
 def test_no_memory_is_left_on_the_device(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     data = serialize.dumps(cupy.arange(1000)).inline()
     monkeypatch.setenv("FAKE_CUDA_MEMORY", "1000")
-    with pytest.raises(memory.OutOfMemoryError, match="8000 bytes"):
+    cupy.get_default_memory_pool().free_all_blocks()
+    with pytest.raises(memory.OutOfMemoryError, match="8,000 bytes"):
         serialize.loads(data)
 
 
@@ -192,11 +248,11 @@ def test_where_there_is_no_gpu(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     text = r'a cupy array on \S+:GPU 0; use get\(ref, device="cpu"\) .*finds no GPU'
     with pytest.raises(DeviceUnavailableError, match=text):
-        serialize.loads(data)
+        serialize.loads(data, serialize.loads_on_device)
     assert serialize.loads(data, serialize.loads_on_host)["a"].tolist() == [0, 1, 2]
     sys.modules["cupy"] = None  # type: ignore[assignment]  # cannot be imported
     with pytest.raises(DeviceUnavailableError, match="cupy cannot be imported"):
-        serialize.loads(data)
+        serialize.loads(data, serialize.loads_on_device)
     assert serialize.loads(data, serialize.loads_on_host)["a"].tolist() == [0, 1, 2]
 
 
@@ -221,12 +277,15 @@ class Interface:
 class DLPack:
     def __init__(self, array: Any, device: int) -> None:
         self._lambda = (number for number in [1])
-        self._array, self._device = array, device
+        self._array, self._device, self.is_read_only = array, device, False
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device, 0
 
-    def __dlpack__(self) -> Any:
+    def __dlpack__(self, *, stream: int | None = None, max_version: Any = None, copy: bool | None = None) -> Any:
+        assert stream is not None
+        if self.is_read_only and not copy:
+            raise BufferError("cannot lend a read-only array")
         return self._array.__cuda_array_interface__
 
 
@@ -247,6 +306,9 @@ def test_arrays_of_other_libraries(cupy: Any) -> None:
     found = sent([odd, DLPack(there, 2)])
     assert [type(one) for one in found] == [cupy.ndarray] * 2
     assert [one.get().tolist() for one in found] == [expected] * 2
+    read_only = DLPack(there, 2)
+    read_only.is_read_only = True
+    assert sent([read_only])[0].get().tolist() == expected, "it is copied, which is all that is wanted"
     assert sent(Wrapper(there)).array.get().tolist() == expected, "who can be pickled stays what it is"
     with pytest.raises(TypeError, match=r"cannot serialise the value of type DLPack: .*generator"):
         serialize.dumps(DLPack(there, 1))

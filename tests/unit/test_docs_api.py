@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 import mpi_runtime
-from mpi_runtime import config, errors, exceptions, options, util
+from mpi_runtime import config, errors, exceptions, util
+from mpi_runtime.calls import options
+from mpi_runtime.calls.mapping import Results
+from mpi_runtime.calls.placement_groups import PlacementGroup
 from mpi_runtime.cli import run
 from mpi_runtime.cli.main import VERBS
-from mpi_runtime.mapping import Results
-from mpi_runtime.placement import PlacementGroup
 from tests.helpers import ROOT
 
 PAGES = {path.name: path.read_text() for path in sorted((ROOT / "docs" / "api").glob("*.md"))}
@@ -23,7 +24,17 @@ TEXT = "\n".join(PAGES.values())
 ENTRY = re.compile(r"([\w.]+)(\(.*\))?")
 OWN_SYNTAX = {"remote", "method", "RemoteFunction.remote", "ActorClass.remote"}
 """Used as decorators, or taking what the function takes: what is written there is how they are used."""
-INSIDE = {"actor_pool", "check_serialize", "collective_group", "dispatch", "pool_process", "pool_results"}
+INSIDE = {
+    "actor_pool",
+    "addresses",
+    "check_serialize",
+    "collective_group",
+    "helpers",
+    "serialization",
+    "dispatch",
+    "pool_process",
+    "pool_results",
+}
 """Modules of `util` whose public names are those of other modules."""
 NOT_FOR_USERS = {"pauses", "terminated"}
 
@@ -113,13 +124,13 @@ def public_of(name: str, value: object) -> set[str]:
 
 def public_names() -> set[str]:
     """All that the pages have to have."""
-    found = {"actor.exit_actor"} | public_of("mapping.Results", Results)
+    found = {"actor.exit_actor"} | public_of("calls.mapping.Results", Results)
     for name in mpi_runtime.__all__:
         value = getattr(mpi_runtime, name)
         if not inspect.ismodule(value):
             found |= public_of(name, value)
     for name in exceptions.__all__:
-        found |= {f"errors.{name}"}
+        found |= {f"errors.{name}" if hasattr(errors, name) else f"exceptions.{name}"}
     found |= public_of("errors.TaskError", errors.TaskError)
     found |= public_of("util.placement_group.PlacementGroup", PlacementGroup)
     modules = {one.name for one in pkgutil.iter_modules(util.__path__)} - INSIDE

@@ -12,7 +12,19 @@ from tests.helpers import ROOT
 ROWS = re.findall(
     r"^\| `([\w.]+)` \| (same|differs|only here|not here) \|", (ROOT / "docs" / "from_ray.md").read_text(), re.MULTILINE
 )
-NOT_RAYS = {"ActorClass", "ActorHandle", "RemoteFunction", "RuntimeContext", "actor", "errors", "exceptions", "util"}
+NOT_RAYS = {
+    "ActorClass",
+    "ActorHandle",
+    "RemoteFunction",
+    "RuntimeContext",
+    "actor",
+    "cloudpickle",
+    "errors",
+    "exceptions",
+    "runtime_context",
+    "runtime_env",
+    "util",
+}
 """Public names that are no functions to call, or modules."""
 
 

@@ -3,6 +3,7 @@
 import builtins
 import inspect
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -10,12 +11,13 @@ import textwrap
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import cloudpickle
 import pytest
 
-from mpi_runtime import errors
+from mpi_runtime import errors, exceptions, ray_errors
 from mpi_runtime.errors import (
     ActorDiedError,
     InternalError,
@@ -29,7 +31,7 @@ from mpi_runtime.errors import (
     portable,
     task_error,
 )
-from mpi_runtime.processes.executor import title_of
+from mpi_runtime.executor.executor import title_of
 
 CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, MpiRuntimeError)]
 OWN = [kind for kind in CLASSES if not issubclass(kind, TaskError)]
@@ -314,8 +316,9 @@ def test_same_error_raised_twice_does_not_grow() -> None:
 
 
 def test_traceback_leaves_out_our_own_frames() -> None:
-    namespace: dict[str, Any] = {"__name__": "mpi_runtime.processes.executor", "throw": throw}
-    exec("def run_task(error): throw(error)", namespace)
+    namespace: dict[str, Any] = {"throw": throw}
+    ours = os.path.join(os.path.dirname(errors.__file__), "executor", "executor.py")
+    exec(compile("def run_task(error): throw(error)", ours, "exec"), namespace)
     with pytest.raises(Plain) as caught:
         namespace["run_task"](Plain("x"))
     # The test's own frame comes first: take the traceback from where our frame starts, as in an executor.
@@ -348,7 +351,19 @@ def test_uncaught_in_a_driver_prints_the_remote_traceback() -> None:
 def test_ground_floor_imports_nothing_of_ours() -> None:
     program = "import sys, mpi_runtime.errors as e; print([m for m in sys.modules if m.startswith('mpi_runtime.')])"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert run.stdout.strip() == "['mpi_runtime.errors']"
+    assert run.stdout.strip() == "['mpi_runtime.tracebacks', 'mpi_runtime.errors']"
+
+
+def test_exceptions_has_what_errors_has() -> None:
+    def public(module: ModuleType) -> dict[str, object]:
+        return {
+            name: value
+            for name, value in vars(module).items()
+            if not name.startswith("_") and isinstance(value, type) and issubclass(value, BaseException)
+        }
+
+    assert public(exceptions) == {**public(errors), **public(ray_errors)}
+    assert sorted(exceptions.__all__) == sorted({**public(errors), **public(ray_errors)})
 
 
 def test_an_actor_says_what_it_calls_itself(capfd: pytest.CaptureFixture[str]) -> None:

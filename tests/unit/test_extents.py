@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from mpi_runtime.processes.extents import ALLOCATE_RETRY_S, ALLOCATE_WAIT_S, Extents
+from mpi_runtime.rank.extents import ALLOCATE_RETRY_S, ALLOCATE_WAIT_S, Extents
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.channel import Channel
 from mpi_runtime.transport.messages import Allocate, Allocated

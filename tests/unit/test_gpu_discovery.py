@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -138,28 +139,90 @@ def four(pynvml: ModuleType) -> Report:
 ALL = "0 1a 1b 1c 2 3"
 
 
-@pytest.mark.parametrize(("value", "names", "tokens", "problem"), [
-    (None, ALL, "uuid", ""),
-    ("", "", "", ""), ("-1", "", "", ""), ("NoDevFiles", "", "", ""), ("none", "", "", ""),
-    ("0,2,3", "0 2 3", "0 2 3", ""), ("3,0", "0 3", "0 3", ""), ("02", "2", "2", ""), (" 0 , 3 ", "0 3", "0 3", ""),
-    ("2abc", "2", "2", ""),  # CUDA reads numbers as far as they go
-    ("1", "1a 1b 1c", "uuid", ""),
-    ("0,2,-1,3", "0 2", "0 2", ""),
-    ("0,9,2", "0", "0", "there is no device '9'"), ("x", "", "", "there is no device 'x'"),
-    ("GPU-00000003", "3", "uuid", ""), ("GPU-00000002-aaaa,GPU-00000000", "0 2", "uuid", ""),
-    ("GPU-0000000", "", "", "there is no device 'GPU-0000000'"),  # of four
-    ("MIG-00000001-dddd-eeee-ffff-000000000002", "1b", "uuid", ""),
-    ("MIG-GPU-00000001-aaaa-bbbb-a000-000000000001/9/0", "1c", "uuid", ""),
-    ("MIG-GPU-00000001-aaaa-bbbb-a000-000000000001/5/0", "", "", "there is no device 'MIG-GPU"),
-    ("0,0", "", "", "names a device twice"), ("2,GPU-00000002", "", "", "names a device twice"),
+@pytest.mark.parametrize(("value", "names", "problem"), [
+    (None, ALL, ""),
+    ("", "", ""), ("-1", "", ""), ("NoDevFiles", "", ""), ("none", "", ""),
+    ("0,2,3", "0 2 3", ""), ("3,0", "0 3", ""), ("02", "2", ""), (" 0 , 3 ", "0 3", ""),
+    ("2abc", "2", ""),  # CUDA reads numbers as far as they go
+    ("1", "1a 1b 1c", ""),
+    ("0,2,-1,3", "0 2", ""),
+    ("0,9,2", "0", "there is no device '9'"), ("x", "", "there is no device 'x'"),
+    ("GPU-00000003", "3", ""), ("GPU-00000002-aaaa,GPU-00000000", "0 2", ""),
+    ("GPU-0000000", "", "there is no device 'GPU-0000000'"),  # of four
+    ("MIG-00000001-dddd-eeee-ffff-000000000002", "1b", ""),
+    ("MIG-GPU-00000001-aaaa-bbbb-a000-000000000001/9/0", "1c", ""),
+    ("MIG-GPU-00000001-aaaa-bbbb-a000-000000000001/5/0", "", "there is no device 'MIG-GPU"),
+    ("0,0", "", "names a device twice"), ("2,GPU-00000002", "", "names a device twice"),
 ])  # fmt: skip
-def test_what_the_variable_leaves(four: Report, value: str | None, names: str, tokens: str, problem: str) -> None:
+def test_what_the_variable_leaves(four: Report, value: str | None, names: str, problem: str) -> None:
     found = visible(four, {} if value is None else {"CUDA_VISIBLE_DEVICES": value})
     assert " ".join(name_of(device) for device in found.devices) == names
     assert problem in found.problem
     assert bool(problem) == bool(found.problem)
-    uuids = [device.uuid for device in found.devices]
-    assert [found.tokens[uuid] for uuid in uuids] == (uuids if tokens == "uuid" else tokens.split())
+    assert all(found.tokens[device.uuid] == device.uuid for device in found.devices), "one is split: no number is sure"
+
+
+@pytest.mark.parametrize("value", [None, "0,1,2,3", "3,2,0,1", "GPU-00000003,GPU-00000001", "1"])
+@pytest.mark.parametrize("wrong", ["", "GPU_IS_LOST", "NO_PERMISSION"])
+def test_devices_are_numbers_where_the_numbering_is_sure(pynvml: ModuleType, value: str | None, wrong: str) -> None:
+    """With one card lost, or hidden by a control group, CUDA may count otherwise than we."""
+    machine = machines.v100_pairs()
+    if wrong:
+        machine["gpus"][1]["errors"] = {"*" if wrong == "GPU_IS_LOST" else "nvmlDeviceGetHandleByIndex": wrong}
+    report = look(pynvml, machine)
+    assert report.missing == bool(wrong)
+    found = visible(report, {} if value is None else {"CUDA_VISIBLE_DEVICES": value})
+    for device in found.devices:
+        number = str(int(device.uuid[4:12]))
+        assert found.tokens[device.uuid] == (device.uuid if wrong else number)
+
+
+def test_an_old_library_lacks_functions(pynvml: ModuleType) -> None:
+    """Which are missed as what a device cannot answer, and not all of it as if there were no GPU."""
+    machine = machines.h100x8()
+    machine["missing"] = [
+        "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetNvLinkRemoteDeviceType", "nvmlDeviceGetNumaNodeId",
+        "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetPersistenceMode",
+    ]  # fmt: skip
+    report = look(pynvml, machine)
+    assert (report.error, report.problems, len(report.devices)) == ("", [], 8)
+    assert {link.nvlinks for link in report.links} == {18}
+
+
+def test_links_to_hidden_gpus_are_no_links_by_a_switch(pynvml: ModuleType) -> None:
+    machine = machines.v100_pairs()  # 0 with 3, 1 with 2
+    for number in (2, 3):
+        machine["gpus"][number]["errors"] = {"nvmlDeviceGetHandleByIndex": "NO_PERMISSION"}
+    (link,) = look(pynvml, machine).links
+    assert link.nvlinks == 0
+
+
+def test_more_links_than_eighteen(pynvml: ModuleType) -> None:
+    report = look(pynvml, {**machines.h100x8(), "nvswitch": 36})
+    assert {link.nvlinks for link in report.links} == {36}
+
+
+def test_the_node_of_the_slot_is_the_kernel_s(
+    pynvml: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVML tells the node of the device's own memory where that is one, as on Grace Hopper."""
+    monkeypatch.setattr(nvidia, "PCI_DEVICES", str(tmp_path))
+    for bus, node in (("0000:1b:00.0", "3"), ("0000:43:00.0", "-1")):
+        (tmp_path / bus).mkdir()
+        (tmp_path / bus / "numa_node").write_text(node)
+    assert [device.numa for device in look(pynvml, machines.h100x8()).devices[:3]] == [3, 0, 0]
+
+
+@pytest.mark.parametrize(("persistence", "is_said"), [(0, True), (1, False)])
+def test_a_driver_that_has_to_start_its_devices_first(
+    pynvml: ModuleType, monkeypatch: pytest.MonkeyPatch, persistence: int, is_said: bool
+) -> None:
+    monkeypatch.setattr(nvidia, "SLOW_S", 0.01)
+    machine = {**machines.v100_pairs(), "delay_s": 0.05}
+    for gpu in machine["gpus"]:
+        gpu["persistence"] = persistence
+    problems = look(pynvml, machine).problems
+    assert [("persistence mode is off" in line) for line in problems] == [True] * is_said
 
 
 def name_of(device: Device) -> str:

@@ -1,12 +1,15 @@
 """Errors of CUDA are known by where their classes come from, by number and by text; no library is loaded for it."""
 
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
-from mpi_runtime.errors import GpuOutOfMemoryError, TaskError, make_task_error
-from mpi_runtime.gpu.faults import Fault, fault, is_out_of_memory
+from mpi_runtime.errors import DeviceUnavailableError, GpuOutOfMemoryError, TaskError, make_task_error
+from mpi_runtime.gpu.device import BUSY, DEVICE, NOBODY, NODE, PROGRAM
+from mpi_runtime.gpu.faults import DRIVER_NAMES, FAULTS, Fault, fault, is_absent, is_out_of_memory
+from tests.helpers import IN_CI
 
 
 def raised(module: str, name: str, text: str, base: type[Exception] = RuntimeError, **fields: Any) -> Exception:
@@ -20,23 +23,30 @@ def cupy(status: int, text: str) -> Exception:
 
 
 ILLEGAL = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously reported"
-DEAD: list[tuple[Exception, str, bool]] = [
-    (cupy(700, "cudaErrorIllegalAddress: an illegal memory access was encountered"), "cudaErrorIllegalAddress", True),
-    (cupy(214, "cudaErrorECCUncorrectable: ..."), "cudaErrorECCUncorrectable", False),
-    (cupy(46, "cudaErrorDevicesUnavailable: ..."), "cudaErrorDevicesUnavailable", False),
-    (cupy(999, "cudaErrorUnknown: unknown error"), "cudaErrorUnknown", False),
-    (raised("cupy_backends.cuda.api.driver", "CUDADriverError", "...", status=719), "cudaErrorLaunchFailure", True),
-    (raised("torch", "AcceleratorError", ILLEGAL), "cudaErrorIllegalAddress", True),
-    (raised("torch", "AcceleratorError", "a text of its own", error_code=710), "cudaErrorAssert", True),
-    (RuntimeError(ILLEGAL), "cudaErrorIllegalAddress", True),
-    (RuntimeError("CUDA error: device-side assert triggered"), "cudaErrorAssert", True),
-    (RuntimeError("CUDA error: uncorrectable ECC error encountered"), "cudaErrorECCUncorrectable", False),
-    (RuntimeError("CUDA error: unknown error"), "cudaErrorUnknown", False),
-    (RuntimeError("No CUDA GPUs are available"), "cudaErrorNoDevice", False),
+DEAD: list[tuple[Exception, int, str]] = [
+    (cupy(700, "cudaErrorIllegalAddress: an illegal memory access was encountered"), 700, PROGRAM),
+    (cupy(214, "cudaErrorECCUncorrectable: ..."), 214, DEVICE),
+    (cupy(46, "cudaErrorDevicesUnavailable: ..."), 46, BUSY),
+    (cupy(999, "cudaErrorUnknown: unknown error"), 999, DEVICE),
+    (raised("cupy_backends.cuda.api.driver", "CUDADriverError", "...", status=719), 719, PROGRAM),
+    (raised("torch", "AcceleratorError", ILLEGAL), 700, PROGRAM),
+    (raised("torch", "AcceleratorError", "a text of its own", error_code=710), 710, PROGRAM),
+    (RuntimeError(ILLEGAL), 700, PROGRAM),
+    (RuntimeError("CUDA error: device-side assert triggered"), 710, PROGRAM),
+    (RuntimeError("CUDA error: uncorrectable ECC error encountered"), 214, DEVICE),
+    (RuntimeError("CUDA error: unknown error"), 999, DEVICE),
+    (RuntimeError("No CUDA GPUs are available"), 100, DEVICE),
     (raised("numba.cuda.cudadrv.driver", "CudaAPIError", "[700] Call to cuMemcpyDtoH results in "
-     "CUDA_ERROR_ILLEGAL_ADDRESS", Exception, code=700), "cudaErrorIllegalAddress", True),
+     "CUDA_ERROR_ILLEGAL_ADDRESS", Exception, code=700), 700, PROGRAM),
     (raised("jaxlib.xla_extension", "XlaRuntimeError", "INTERNAL: CUDA_ERROR_LAUNCH_FAILED: ..."),
-     "cudaErrorLaunchFailure", True),
+     719, PROGRAM),
+    (RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable"), 46, BUSY),
+    (RuntimeError("CUDA error: system not yet initialized"), 802, NODE),
+    (cupy(226, "cudaErrorContained: ..."), 226, DEVICE),
+    (cupy(721, "cudaErrorTensorMemoryLeak: ..."), 721, PROGRAM),
+    (cupy(802, "cudaErrorSystemNotReady: system not yet initialized"), 802, NODE),
+    (cupy(806, "cudaErrorMpsRpcFailure: ..."), 806, NOBODY),
+    (cupy(911, "cudaErrorExternalDevice: ..."), 911, NOBODY),
 ]  # fmt: skip
 ALIVE: list[Exception] = [
     cupy(1, "cudaErrorInvalidValue: invalid argument"),
@@ -59,9 +69,9 @@ FULL: list[Exception] = [
 ]
 
 
-@pytest.mark.parametrize(("error", "name", "by_program"), DEAD, ids=lambda value: str(value)[:40])
-def test_after_these_a_process_can_use_no_gpu(error: Exception, name: str, by_program: bool) -> None:
-    assert fault(error) == Fault(name, by_program)
+@pytest.mark.parametrize(("error", "number", "blame"), DEAD, ids=lambda value: str(value)[:40])
+def test_after_these_a_process_can_use_no_gpu(error: Exception, number: int, blame: str) -> None:
+    assert fault(error) == Fault(FAULTS[number][0], blame, number)
     assert not is_out_of_memory(error)
 
 
@@ -93,7 +103,7 @@ def test_what_was_raised_while_it_was_handled_tells_it_too() -> None:
     for name in ("__cause__", "__context__"):
         error = ValueError("no batch")
         setattr(error, name, RuntimeError(ILLEGAL))
-        assert fault(error) == Fault("cudaErrorIllegalAddress", True)
+        assert fault(error) == Fault("cudaErrorIllegalAddress", PROGRAM, 700)
 
 
 def test_the_error_of_another_call_says_nothing_about_this_process() -> None:
@@ -103,6 +113,41 @@ def test_the_error_of_another_call_says_nothing_about_this_process() -> None:
     wrapped = ValueError("no batch")
     wrapped.__cause__ = other
     assert fault(wrapped) is None
+
+
+def test_what_was_said_while_an_argument_was_read_tells_it_too() -> None:
+    unread = DeviceUnavailableError("The value is a cupy array")
+    unread.__cause__ = cupy(700, "cudaErrorIllegalAddress: ...")
+    assert fault(unread) == Fault("cudaErrorIllegalAddress", PROGRAM, 700)
+
+
+@pytest.mark.parametrize("error", [
+    cupy(35, "cudaErrorInsufficientDriver: ..."), cupy(100, "cudaErrorNoDevice: ..."),
+    RuntimeError("No CUDA GPUs are available"), RuntimeError("Found no NVIDIA driver on your system."),
+], ids=str)  # fmt: skip
+def test_that_there_is_no_device_is_another_matter_than_that_one_fails(error: Exception) -> None:
+    assert is_absent(error)
+
+
+@pytest.mark.parametrize("error", [one for one, number, _ in DEAD if number != 100] + ALIVE + FULL, ids=repr)
+def test_a_device_that_fails_is_not_absent(error: Exception) -> None:
+    assert not is_absent(error)
+
+
+def test_numbers_names_and_texts_are_those_of_cuda() -> None:
+    """Of the CUDA that the extra `dev` brings: NVIDIA's own bindings, which need no driver for this."""
+    if find_spec("cuda.bindings" if find_spec("cuda") else "cuda") is None and not IN_CI:
+        pytest.skip("cuda-bindings is not installed: the extra `dev` brings it")
+    from cuda.bindings import driver, runtime
+
+    for number, (name, text, _) in FAULTS.items():
+        error = runtime.cudaError_t(number)
+        assert error.name == name
+        assert driver.CUresult(number).name == f"CUDA_ERROR_{DRIVER_NAMES[number]}"
+        said = f"CUDA error: {runtime.cudaGetErrorString(error)[1].decode()}"
+        assert any(part in said for part in text.split("|")), said
+        assert fault(RuntimeError(said)) == Fault(name, FAULTS[number][2], number)
+    assert DRIVER_NAMES.keys() == FAULTS.keys()
 
 
 def test_no_library_is_loaded() -> None:

@@ -9,8 +9,8 @@ import pytest
 from mpi_runtime import config as configuration
 from mpi_runtime.gpu import nvidia
 from mpi_runtime.gpu.device import Report
-from mpi_runtime.processes import devices
-from mpi_runtime.processes.devices import Finder, Gpus
+from mpi_runtime.rank import gpus as devices
+from mpi_runtime.rank.gpus import Finder, Gpus
 from tests.fake_nvml import machines
 
 
@@ -48,7 +48,7 @@ def test_the_helper_answers(path: list[str]) -> None:
     gpus = Gpus(Finder(path), 30.0, None, "none")
     uuids = [device.uuid for device in gpus.report.devices]
     assert len(uuids) == 4
-    assert gpus.variables(uuids[1:3]) == {"CUDA_VISIBLE_DEVICES": ",".join(uuids[1:3])}
+    assert gpus.variables(uuids[1:3]) == {"CUDA_VISIBLE_DEVICES": "1,2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     assert gpus.variables([]) == {"CUDA_VISIBLE_DEVICES": ""}
     assert [device.name for device in gpus.devices(uuids[:1])] == ["Tesla V100-SXM2-16GB"]
     assert "pynvml" not in sys.modules or not hasattr(sys.modules["pynvml"], "Library"), "it was imported elsewhere"
@@ -57,7 +57,7 @@ def test_the_helper_answers(path: list[str]) -> None:
 def test_a_driver_that_hangs_is_not_waited_for(path: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     show(monkeypatch, {**machines.v100_pairs(), "delay_s": 1000})
     gpus = Gpus(Finder(path), 0.5, 2, "none")
-    assert gpus.report.error == "NVML did not answer within 0.5 s"
+    assert gpus.report.error.startswith("NVML did not answer within 0.5 s. Without persistence mode")
     assert gpus.stated == 0, "what is stated is not believed of a driver that does not answer"
 
 

@@ -9,9 +9,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpi_runtime.gpu.device import Device, Link
+from mpi_runtime.gpu.device import BUSY, DEVICE, PROGRAM, Device, Link
 from mpi_runtime.scheduler.effects import Cancel, StartExecutor, StopExecutor
-from mpi_runtime.scheduler.events import Call, Cancelled, Faulted, RankJoined
+from mpi_runtime.scheduler.events import Call, CancelRequested, Faulted
+from mpi_runtime.scheduler.limits import BACKOFF_US_MAX
+from mpi_runtime.scheduler.rank_events import RankJoined
 from tests.builders import DRIVER, UNIT, Cluster
 
 GIB = 1 << 30
@@ -87,12 +89,13 @@ class World:
         executors = sorted(one for one in self.running if self.devices[one])
         if executors:
             executor = executors[number % len(executors)]
-            by_program, is_fresh = number % 4 == 3, executor not in self.worked
+            blame, is_fresh = (DEVICE, DEVICE, BUSY, PROGRAM)[number % 4], executor not in self.worked
             for device in self.devices[executor]:
-                self.failures[device.uuid] = self.failures.get(device.uuid, 0) + (is_fresh and not by_program)
+                in_a_row = self.failures.get(device.uuid, 0) if is_fresh or blame == BUSY else 0
+                self.failures[device.uuid] = in_a_row + (is_fresh and blame == DEVICE)
             id = self.running[executor]
             name = self.cluster.state.executors[executor].in_hand[id].function.spec.name
-            self.cluster.client_says(executor, Faulted(name, "cudaErrorUnknown", by_program, is_fresh, "traceback"))
+            self.cluster.client_says(executor, Faulted(name, "cudaErrorUnknown", blame, is_fresh, "traceback"))
             self.die(executor)
             assert {uuid for uuid, count in self.failures.items() if count >= 2} <= self.out
 
@@ -104,7 +107,7 @@ class World:
     def cancel(self, number: int) -> None:
         if self.waiting:
             id = self.waiting[number % len(self.waiting)]
-            self.cluster.client_says(DRIVER, Cancelled(id, True, True))
+            self.cluster.client_says(DRIVER, CancelRequested(id, True, True))
             self.look()
 
     def stop(self, number: int) -> None:
@@ -119,9 +122,11 @@ class World:
         self.look()
 
     def look(self) -> None:
-        """Take what was decided."""
+        """Take what was decided, by the time when what has died at once is run again."""
+        self.cluster.later(BACKOFF_US_MAX)
         recorded, self.cluster.recorded = self.cluster.recorded, []
-        said, self.cluster.notes = self.cluster.notes, []
+        said = self.cluster.notes
+        self.cluster.said.clear()
         self.out.update(line.partition("(")[2].partition(")")[0] for line in said)
         before = dict(self.devices)
         for who, to, effect in recorded:
@@ -182,6 +187,9 @@ class World:
                 self.finish(0)
             elif self.doomed:
                 self.stop(0)
+            elif self.waiting and self.cluster.scheduler.deadline() is not None:  # calls that have crashed at once wait
+                self.cluster.later(BACKOFF_US_MAX)
+                self.look()
             else:
                 break
         assert not self.waiting, "everything that can run has run, and what cannot has failed"

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpi_runtime.gpu.device import Device, Link
-from mpi_runtime.gpu.ledger import ALL_RANKS, UNIT, Granted, Inventory, choose, part
+from mpi_runtime.gpu.ledger import UNIT, Granted, Inventory, choose, part
 from mpi_runtime.gpu.topology import choose_set, pair_weight
 from mpi_runtime.scheduler.resources import Grant, Pool, Request, fits, give_back, take
 
 GIB = 1 << 30
-MASKS = (0b01, 0b10, 0b11, ALL_RANKS)
+RANKS = (frozenset((4,)), frozenset((7,)), frozenset((4, 7)), None)
 
 
 @st.composite
@@ -28,7 +28,7 @@ def inventories(draw: st.DrawFn) -> Inventory:
             is_exclusive=draw(st.sampled_from([False, False, True])),
         )
         links = [Link(device.uuid, one.uuid, draw(st.integers(0, 2)), 50) for one in inventory.devices]
-        inventory.add([device], links, draw(st.sampled_from(MASKS)))
+        inventory.add([device], links, draw(st.sampled_from(RANKS)))
     for id in range(len(inventory.devices)):
         draw(st.sampled_from([{}, {}, inventory.suspects, inventory.out]))[id] = "why"
     return inventory
@@ -84,7 +84,7 @@ def check_grant(inventory: Inventory, request: Request, granted: Granted) -> Non
     ids = [device for device, _, _ in granted]
     devices = [inventory.devices[device] for device in ids]
     assert ids == sorted(set(ids))
-    assert inventory.ranks_of(ids) != 0, "one rank can use all of them"
+    assert inventory.ranks_of(ids) != frozenset(), "one rank can use all of them"
     assert not inventory.out.keys() & set(ids)
     assert len(ids) == 1 or not any(device.is_instance for device in devices)
     assert all(name in device.types for device in devices for name in request.types)
@@ -119,7 +119,7 @@ def there_is(inventory: Inventory, free: Pool, request: Request) -> bool:
             free.devices[device] == UNIT and free.device_memory[device] == inventory.devices[device].memory
             for device in chosen
         )
-        and inventory.ranks_of(chosen)
+        and inventory.ranks_of(chosen) != frozenset()
         and (count == 1 or not any(inventory.devices[device].is_instance for device in chosen))
         for chosen in combinations(usable, count)
     )
@@ -131,7 +131,7 @@ def there_is(inventory: Inventory, free: Pool, request: Request) -> bool:
 def linked(*pairs: tuple[int, int], count: int = 4, nvlinks: int = 2) -> Inventory:
     inventory = Inventory()
     links = [Link(f"GPU-{a}", f"GPU-{b}", nvlinks, 50) for a, b in pairs]
-    inventory.add([Device(f"GPU-{number}", bus=f"{number:02}") for number in range(count)], links, ALL_RANKS)
+    inventory.add([Device(f"GPU-{number}", bus=f"{number:02}") for number in range(count)], links, None)
     return inventory
 
 
@@ -188,22 +188,24 @@ def test_weights_follow_the_distance() -> None:
 def test_one_device_that_several_ranks_name_is_one() -> None:
     inventory = Inventory()
     first, second = Device("GPU-b", bus="02"), Device("GPU-a", bus="01")
-    assert inventory.add([first], (), 0b01) == [first]
-    assert inventory.add([first, second], (), 0b10) == [second]
+    assert inventory.add([first], (), frozenset((4,))) == [first]
+    assert inventory.add([first, second], (), frozenset((7,))) == [second]
     assert [device.uuid for device in inventory.devices] == ["GPU-a", "GPU-b"], "numbered by place, whoever came first"
-    assert inventory.seen_by == [0b10, 0b11]
+    assert inventory.seen_by == [frozenset((7,)), frozenset((4, 7))]
 
 
-@pytest.mark.parametrize(("masks", "count", "chosen"), [
-    ((0b01, 0b01, 0b10, 0b10), 2, [0, 1]),
-    ((0b01, 0b10, 0b10, 0b10), 2, [1, 2]),
-    ((0b01, 0b10, 0b10, 0b10), 3, [1, 2, 3]),
-    ((0b01, 0b01, 0b10, 0b10), 3, None),
-    ((0b11, 0b01, 0b10, ALL_RANKS), 3, [0, 1, 3]),
+@pytest.mark.parametrize(("seen_by", "count", "chosen"), [
+    (({4}, {4}, {7}, {7}), 2, [0, 1]),
+    (({4}, {7}, {7}, {7}), 2, [1, 2]),
+    (({4}, {7}, {7}, {7}), 3, [1, 2, 3]),
+    (({4}, {4}, {7}, {7}), 3, None),
+    (({4, 7}, {4}, {7}, None), 3, [0, 1, 3]),
 ])  # fmt: skip
-def test_several_are_those_that_one_rank_can_use(masks: tuple[int, ...], count: int, chosen: list[int] | None) -> None:
+def test_several_are_those_that_one_rank_can_use(
+    seen_by: tuple[set[int] | None, ...], count: int, chosen: list[int] | None
+) -> None:
     inventory = Inventory()
-    for number, mask in enumerate(masks):
-        inventory.add([Device(f"GPU-{number}", bus=f"{number}")], (), mask)
+    for number, ranks in enumerate(seen_by):
+        inventory.add([Device(f"GPU-{number}", bus=f"{number}")], (), None if ranks is None else frozenset(ranks))
     found = choose(inventory, [UNIT] * 4, [0] * 4, count * UNIT)
     assert (ids(found) if found else None) == chosen

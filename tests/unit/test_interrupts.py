@@ -8,7 +8,7 @@ from types import FrameType
 
 import pytest
 
-from mpi_runtime.processes.interrupts import Interrupts
+from mpi_runtime.client.interrupts import Interrupts
 
 
 @pytest.fixture(autouse=True)

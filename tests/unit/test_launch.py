@@ -6,8 +6,9 @@ the launcher, the rank and the job. Those of other launchers follow their docume
 
 import pytest
 
-from mpi_runtime.config import LAUNCHER, child_environment
-from mpi_runtime.processes.launch import Launch, detect, singleton_message
+from mpi_runtime.config import LAUNCHER
+from mpi_runtime.host.launch import Launch, detect, singleton_message
+from mpi_runtime.host.launchers import child_environment
 
 USER = {"PATH": "/usr/bin", "HOME": "/home/ada", "OMP_NUM_THREADS": "4", "OMPI_MCA_btl": "tcp,self", "UCX_TLS": "tcp"}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime import options, specs
+from mpi_runtime.calls import options, specs
 from mpi_runtime.scheduler.events import ACTOR, METHOD, TASK
 from mpi_runtime.scheduler.limits import UNIT
 from mpi_runtime.scheduler.resources import request_of
@@ -34,8 +34,10 @@ def test_good_options(given: Any) -> None:
     ("given", "error"),
     [
         ({"num_cpus": -0.1}, ValueError), ({"num_cpus": math.inf}, ValueError), ({"num_cpus": math.nan}, ValueError),
+        ({"num_cpus": 10**30}, ValueError),
         ({"num_cpus": True}, TypeError), ({"num_cpus": "1"}, TypeError), ({"num_gpus": 1.5}, ValueError),
-        ({"num_returns": -1}, ValueError), ({"num_returns": 1.0}, TypeError), ({"num_returns": True}, TypeError),
+        ({"num_returns": -1}, ValueError), ({"num_returns": (1 << 20) + 1}, ValueError),
+        ({"num_returns": 1.0}, TypeError), ({"num_returns": True}, TypeError),
         ({"max_retries": -2}, ValueError), ({"retry_exceptions": 1}, TypeError), ({"name": 1}, TypeError),
         ({"resources": {"GPU": 1}}, ValueError), ({"resources": {1: 1}}, TypeError),
         ({"resources": {"a": "1"}}, TypeError),

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from mpi_runtime.processes import patience
-from mpi_runtime.processes.patience import LOOK_S, SHORT_S, Patience
+from mpi_runtime.transport import patience
+from mpi_runtime.transport.patience import LOOK_S, SHORT_S, Patience
 
 
 @pytest.fixture(autouse=True)

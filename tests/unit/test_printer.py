@@ -1,14 +1,16 @@
 """Output waits for its reader as long as that takes anything, and nobody else waits with it."""
 
 import os
+import select
 import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from mpi_runtime.processes import printer
-from mpi_runtime.processes.printer import LAG_BYTES_MAX, Printer
+from mpi_runtime.rank import printer
+from mpi_runtime.rank.printer import LAG_BYTES_MAX, Printer
+from tests.helpers import wait_until
 
 
 @pytest.fixture
@@ -101,7 +103,7 @@ def test_lines_stay_whole_though_others_write_to_the_same_pipe(pipe: tuple[int, 
     expected = [b"(f pid=1) %06d" % number for number in range(40_000)]
     printing.print(writer, b"(f pid=1) ", b"".join(b"%06d\n" % number for number in range(40_000)))
     theirs.start()
-    time.sleep(0.1)  # the pipe is full, and both wait for room in it
+    wait_until(lambda: not select.select([], [writer], [], 0)[1])  # the pipe is full, and both wait for room in it
     lines = read(reader, sum(len(line) + 1 for line in expected) + 5000 * 7, at_a_time=1000).splitlines()
     theirs.join()
     printing.close(lambda: True)

@@ -1,18 +1,26 @@
 """`runtime_env`: what is refused, and what a call's own comes to beside that of its process."""
 
 import math
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, NoReturn
 
 import pytest
 
-from mpi_runtime import runtime_env, specs
-from mpi_runtime.objects.serialize import Serialized
-from mpi_runtime.processes.client import Client
-from mpi_runtime.processes.scratch import PY_MODULES, WORKING_DIR, held, needs_files
-from mpi_runtime.runtime_env import RuntimeEnv
+from mpi_runtime.calls import runtime_env, specs
+from mpi_runtime.calls.runtime_env import RuntimeEnv
+from mpi_runtime.client import current
+from mpi_runtime.client.client import Client
+from mpi_runtime.client.inherited import Inherited
+from mpi_runtime.client.refs import adopt
+from mpi_runtime.errors import ObjectStoreFullError
+from mpi_runtime.executor.scratch import PY_MODULES, WORKING_DIR, held, needs_files
+from mpi_runtime.objects import arena
+from mpi_runtime.objects.arena import ClientArena
+from mpi_runtime.transport import channel
 
 
 @pytest.mark.parametrize(
@@ -53,74 +61,62 @@ def test_bad(given: dict[str, Any], words: str) -> None:
         RuntimeEnv(**{str(key): value for key, value in given.items()})
 
 
-class Store:
-    """Of a client: what packing needs."""
-
-    def __init__(self) -> None:
-        self.environment: dict[str, str] = {"A": "1", "B": "1"}
-        self.archives: dict[str, Any] = {}
-        self.packed: dict[Any, str] = {}
-        self.stored = 0
-        self.store = self
-
-    def put_serialized(self, value: Serialized) -> Any:
-        self.stored += 1
-        return Reference(self.stored)
-
-
-class Reference:
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def hex(self) -> str:
-        return f"{self.number:032x}"
-
-    def check_job(self) -> None:
-        """It always runs here."""
+@pytest.fixture
+def inherited() -> Iterator[Inherited]:
+    """Of a client that has the archives, and nobody at the other end of its line."""
+    ours, theirs = channel.pair()
+    descriptor = arena.create(1 << 20, 1)
+    client = Client(ours, ClientArena(descriptor), {0: 0}, 65536)
+    client.inherited.environment = {"A": "1", "B": "1"}
+    current.set_client(client)
+    yield client.inherited
+    current.set_client(None)
+    client.close()
+    for one in (ours, theirs):
+        one.close()
+    os.close(descriptor)
 
 
-def environment(store: Store, **given: Any) -> dict[str, str]:
-    return specs.environment(cast(Client, store), {"runtime_env": given})
+def environment(inherited: Inherited, **given: Any) -> dict[str, str]:
+    return specs.environment(inherited, {"runtime_env": given})
 
 
-def test_what_a_call_says_is_laid_over_what_its_process_has(tmp_path: Path) -> None:
+def test_what_a_call_says_is_laid_over_what_its_process_has(tmp_path: Path, inherited: Inherited) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "file").touch()
     (tmp_path / "module.py").touch()
-    store = Store()
-    assert specs.environment(cast(Client, store), {}) is store.environment
-    assert environment(store, env_vars={"B": "2", "C": "3"}) == {"A": "1", "B": "2", "C": "3"}
-    one = environment(store, working_dir=str(tmp_path / "one"))
+    assert specs.environment(inherited, {}) is inherited.environment
+    assert environment(inherited, env_vars={"B": "2", "C": "3"}) == {"A": "1", "B": "2", "C": "3"}
+    one = environment(inherited, working_dir=str(tmp_path / "one"))
     assert {"A": "1", "B": "1"}.items() <= one.items()
-    assert held(one) == [(1).to_bytes(16, "big")]
+    assert held(one) == list(inherited.archives.values())
     assert needs_files(one)
-    store.environment = one
-    both = environment(store, py_modules=[tmp_path / "module.py", tmp_path / "two"])
+    inherited.environment = one
+    both = environment(inherited, py_modules=[tmp_path / "module.py", tmp_path / "two"])
     assert both[WORKING_DIR] == one[WORKING_DIR]
-    assert [int.from_bytes(id, "big") for id in held(both)] == [1, 2, 3]
-    store.environment = both
-    less = environment(store, working_dir=tmp_path / "two", py_modules=[])
+    assert held(both) == list(inherited.archives.values())
+    assert len(held(both)) == 3
+    inherited.environment = both
+    less = environment(inherited, working_dir=tmp_path / "two", py_modules=[])
     assert less[WORKING_DIR] != one[WORKING_DIR]
     assert less[PY_MODULES] == ""
-    assert store.stored == 4, "as a module a directory stands in itself"
+    assert len(inherited.archives) == 4, "as a module a directory stands in itself"
 
 
-def test_a_directory_is_packed_once_and_stored_once(tmp_path: Path) -> None:
+def test_a_directory_is_packed_once_and_stored_once(tmp_path: Path, inherited: Inherited) -> None:
     for name in ("one", "same"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text("text")
-    store = Store()
-    first = environment(store, working_dir=tmp_path / "one")
+    first = environment(inherited, working_dir=tmp_path / "one")
     (tmp_path / "one" / "file").write_text("changed")
-    assert environment(store, working_dir=tmp_path / "one") == first, "a snapshot"
-    assert environment(store, working_dir=tmp_path / "same") == first, "the same content"
-    assert environment(store, working_dir=tmp_path / "one", excludes=["file"]) != first
-    assert store.stored == 2
+    assert environment(inherited, working_dir=tmp_path / "one") == first, "a snapshot"
+    assert environment(inherited, working_dir=tmp_path / "same") == first, "the same content"
+    assert environment(inherited, working_dir=tmp_path / "one", excludes=["file"]) != first
+    assert len(inherited.archives) == 2
 
 
-def test_modules(tmp_path: Path) -> None:
-    store = Store()
+def test_modules(tmp_path: Path, inherited: Inherited) -> None:
     path = tmp_path / "single.py"
     path.touch()
     single = ModuleType("single")
@@ -128,11 +124,37 @@ def test_modules(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     package = ModuleType("package")
     package.__path__ = [str(tmp_path / "package")]
-    assert len(held(environment(store, py_modules=[single, package, tmp_path / "package"]))) == 3
-    assert store.stored == 2
+    assert len(held(environment(inherited, py_modules=[single, package, tmp_path / "package"]))) == 3
+    assert len(inherited.archives) == 2
     package.__path__ = ["a", "b"]
     for module in (sys, package):
         with pytest.raises(ValueError, match=module.__name__):
-            environment(store, py_modules=[module])
+            environment(inherited, py_modules=[module])
     with pytest.raises(ValueError, match=r"neither a directory nor a \.py file"):
-        environment(store, py_modules=["nowhere"])
+        environment(inherited, py_modules=["nowhere"])
+
+
+def test_what_could_not_be_stored_is_packed_again(
+    tmp_path: Path, inherited: Inherited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> NoReturn:
+        raise ObjectStoreFullError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime_env, "put", full)
+        with pytest.raises(ObjectStoreFullError):
+            environment(inherited, working_dir=tmp_path)
+    assert len(held(environment(inherited, working_dir=tmp_path))) == 1
+
+
+def test_an_archive_that_calls_name_is_kept_though_another_process_has_packed_the_same(
+    tmp_path: Path, inherited: Inherited
+) -> None:
+    here = environment(inherited, working_dir=tmp_path)
+    (hash,) = inherited.archives
+    other = runtime_env.Archive(hash, adopt(b"o" * 16))
+    assert environment(inherited, working_dir=other) == here
+    del other
+    client = current.client()
+    client.outbox.flush()
+    assert [*client.references.counts] == held(here), "the one that is named"

@@ -3,8 +3,9 @@
 from typing import Any
 
 from mpi_runtime.scheduler.effects import Fetch, Ready, ReadyError, StartExecutor, StopExecutor
-from mpi_runtime.scheduler.events import Call, Fetched, Killed, Stored, Value
-from mpi_runtime.scheduler.limits import ACTOR_CALLS_MAX
+from mpi_runtime.scheduler.events import Call, Held, KillRequested, Released, Spec, Stored, Value
+from mpi_runtime.scheduler.limits import ACTOR_CALLS_MAX, AT_ONCE_US, BACKOFF_US_MAX
+from mpi_runtime.scheduler.rank_events import Fetched
 from tests.builders import DRIVER, LARGE, UNIT, Cluster
 
 
@@ -130,7 +131,7 @@ def test_a_killed_actor_fails_its_calls() -> None:
         actor, executor = created(cluster)
         running = cluster.method(actor)
         cluster.placed(running)
-        cluster.client_says(DRIVER, Killed(actor))
+        cluster.client_says(DRIVER, KillRequested(actor))
         assert cluster.one(StopExecutor).force
         late = cluster.method(actor)
         assert "was killed by kill()" in cluster.told(late).message
@@ -145,7 +146,7 @@ def test_an_actor_can_be_killed_before_it_is_placed() -> None:
         cluster.placed(cluster.submit())
         actor = cluster.actor()
         call = cluster.method(actor)
-        cluster.client_says(DRIVER, Killed(actor))
+        cluster.client_says(DRIVER, KillRequested(actor))
         assert cluster.told(actor).code == "ActorDiedError"
         assert cluster.told(call).code == "ActorDiedError"
 
@@ -216,15 +217,28 @@ def test_a_constructor_is_not_run_again_for_an_exception() -> None:
         cluster.one(StopExecutor)
 
 
-def test_a_blocked_actor_lends_what_it_keeps() -> None:
+def test_a_blocked_actor_keeps_the_cpu_that_it_holds() -> None:
     with Cluster().node() as cluster:
         actor, executor = created(cluster, held_cpu=UNIT)
         call = cluster.method(actor)
         cluster.placed(call)
         child = cluster.submit(client=executor)
+        cluster.blocked(executor, child)
+        cluster.nothing()  # it would use the CPU twice when it goes on
+
+
+def test_a_constructor_that_waits_lends_what_the_actor_will_not_hold() -> None:
+    with Cluster().node() as cluster:
+        actor = cluster.actor(held_cpu=UNIT // 4)
+        executor = cluster.placed(actor)
+        child = cluster.submit(client=executor, cpu=0.75)
         cluster.nothing()
         cluster.blocked(executor, child)
         cluster.placed(child)
+        assert cluster.state.nodes[0].free.cpu == 0
+        cluster.done(executor, actor)  # a thread of it waits still
+        cluster.told(actor)
+        assert cluster.state.nodes[0].free.cpu == 0
 
 
 def test_an_actor_is_created_again_and_goes_on_with_what_it_had_not_started() -> None:
@@ -249,7 +263,7 @@ def test_an_actor_is_created_again_and_goes_on_with_what_it_had_not_started() ->
 def test_a_killed_actor_may_be_created_again() -> None:
     with Cluster().node() as cluster:
         actor, executor = created(cluster, max_restarts=1)
-        cluster.client_says(DRIVER, Killed(actor, no_restart=False))
+        cluster.client_says(DRIVER, KillRequested(actor, no_restart=False))
         assert cluster.one(StopExecutor) == StopExecutor(executor, force=True)
         call = cluster.method(actor)
         cluster.nothing()
@@ -353,6 +367,14 @@ def test_a_call_that_need_not_wait_its_turn_overtakes_one_that_waits_for_an_argu
         assert cluster.placed(first) == executor
 
 
+def test_calls_that_need_not_wait_their_turn_start_in_order_if_they_are_ready() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        actor, executor = created(cluster, out_of_order=True)
+        calls = [cluster.method(actor, max_retries=retries) for retries in (0, 1, 0, 1)]
+        assert [call.id for call in cluster.take(Call, 4, to=executor)] == calls
+        cluster.forget()
+
+
 def test_a_call_that_raised_what_a_large_argument_is_is_not_run_again() -> None:
     with Cluster().node(cpus=2) as cluster:
         actor, executor = created(cluster)
@@ -389,3 +411,36 @@ def test_a_pending_actor_lives_on_with_another_handle() -> None:
         cluster.died(maker, running=call)
         assert cluster.told(call).code == "WorkerCrashedError"
         cluster.placed(actor)
+
+
+def test_a_handle_that_goes_and_comes_back_in_one_frame_keeps_the_actor() -> None:
+    with Cluster().node() as cluster:
+        actor, executor = created(cluster)
+        cluster.client_says(DRIVER, Released([actor]), Held([actor]))
+        cluster.nothing()
+        assert cluster.placed(cluster.method(actor)) == executor
+
+
+def test_the_spec_of_a_method_comes_before_its_first_call() -> None:
+    with Cluster().node() as cluster:
+        actor, executor = created(cluster)
+        call = cluster.method(actor)
+        kinds = [type(effect) for _, to, effect in cluster.recorded if to == executor]
+        assert kinds == [Spec, Call]
+        assert cluster.placed(call) == executor
+        cluster.method(actor)
+        (again,) = cluster.take(Call, 1, to=executor)
+        assert again.actor == actor
+
+
+def test_restarts_are_counted() -> None:
+    with Cluster().node() as cluster:
+        actor, executor = created(cluster, max_restarts=2)
+        for number in (1, 2):
+            cluster.later(AT_ONCE_US)
+            cluster.died(executor)
+            cluster.later(BACKOFF_US_MAX)
+            executor = cluster.placed(actor)
+            cluster.done(executor, actor)
+            cluster.forget()
+            assert cluster.ask("statistics")["restarted"] == number

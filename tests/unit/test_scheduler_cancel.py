@@ -1,13 +1,14 @@
 """Cancelling: what becomes of a call in each state, and of those around it."""
 
 from mpi_runtime.scheduler.effects import Cancel, Fetch, TakeBack
-from mpi_runtime.scheduler.events import Call, Cancelled, Fetched, Released
+from mpi_runtime.scheduler.events import Call, CancelRequested, Released
 from mpi_runtime.scheduler.ids import prefix_of
+from mpi_runtime.scheduler.rank_events import Fetched
 from tests.builders import DRIVER, LARGE, Cluster
 
 
 def cancel(cluster: Cluster, id: bytes, force: bool = False, recursive: bool = False, client: int = DRIVER) -> None:
-    cluster.client_says(client, Cancelled(id, force, recursive))
+    cluster.client_says(client, CancelRequested(id, force, recursive))
 
 
 def is_cancelled(cluster: Cluster, *ids: bytes) -> bool:
@@ -321,8 +322,8 @@ def test_cancelling_for_nobody_leaves_nothing() -> None:
     with Cluster().node() as cluster:
         running, queued = cluster.submit(), cluster.submit()
         executor = cluster.placed(running)
-        cluster.client_says(DRIVER, Released([queued]), Cancelled(queued, False, True))
-        cluster.client_says(DRIVER, Cancelled(running, False, True), Released([running]))
+        cluster.client_says(DRIVER, Released([queued]), CancelRequested(queued, False, True))
+        cluster.client_says(DRIVER, CancelRequested(running, False, True), Released([running]))
         cluster.one(Cancel)
         cluster.raised(executor, running)
         cluster.nothing()

@@ -52,9 +52,9 @@ def test_it_runs_or_stands_behind_one_that_runs() -> None:
         where = f"executor {executor} (pid {4000 + executor}) on rank 0 of host0"
         assert cluster.explain(ids[1]) == {"state": "sent", "name": "fit", "why": f"It runs in {where}."}
         assert cluster.explain(ids[2])["why"] == f"It is with {where}, behind fit."
-        cluster.blocked(executor, ids[0])
+        cluster.blocked(executor, ids[2])
         cluster.forget()
-        assert cluster.explain(ids[1])["why"] == f"It runs in {where} and waits for {ids[0].hex()}."
+        assert cluster.explain(ids[1])["why"] == f"It runs in {where} and waits for {ids[2].hex()}."
 
 
 def test_it_waits_for_arguments() -> None:

@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from mpi_runtime.scheduler.effects import Answer, Fetch, Free, StartExecutor, StopExecutor
-from mpi_runtime.scheduler.events import Fetched, Stored, Value, Where
+from mpi_runtime.scheduler.events import Stored, Value, Where
 from mpi_runtime.scheduler.limits import RESERVATION_US_MAX
+from mpi_runtime.scheduler.rank_events import Fetched
 from tests.builders import LARGE, UNIT, Cluster
 
 
@@ -190,7 +191,7 @@ def test_calls_outside_do_not_take_from_bundles() -> None:
     [
         ({"cpu": 2}, -1, "in any bundle of placement group"),
         ({"cpu": 1, "gpu": 1}, 0, "in bundle 0 of placement group"),
-        ({"cpu": 1}, 7, "which has 2 bundle(s)"),
+        ({"cpu": 1}, 2, "which has 2 bundle(s)"),
     ],
     ids=str,
 )
@@ -436,3 +437,29 @@ def test_the_memory_of_a_result_that_comes_too_late_is_freed() -> None:
         cluster.died(executor)
         cluster.released(group, id)
         assert cluster.is_clean()
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_a_call_runs_in_the_bundle_that_is_near_to_its_data(rank: int) -> None:
+    with Cluster().node(cpus=2).node(cpus=2).node(cpus=2) as cluster:
+        group = cluster.group({"cpu": 1}, {"cpu": 1}, {"cpu": 1}, strategy="STRICT_SPREAD")
+        cluster.told(group)
+        data = cluster.put(size=LARGE, rank=rank)
+        call = cluster.submit(data, where=inside(group))
+        assert cluster.state.executors[cluster.placed(call)].rank.number == rank
+
+
+@pytest.mark.parametrize(("priority", "goes_on"), [(-1, False), (0, False), (1, True)])
+def test_a_group_that_waits_goes_before_calls_of_no_higher_priority(priority: int, goes_on: bool) -> None:
+    with Cluster().node(cpus=1) as cluster:
+        first = cluster.submit(priority=priority)
+        executor = cluster.placed(first)
+        group = cluster.group({"cpu": 1})
+        second = cluster.submit(priority=priority)
+        cluster.nothing()
+        cluster.done(executor, first)
+        cluster.told(first)
+        if goes_on:
+            assert cluster.placed(second) == executor
+        else:
+            cluster.told(group)

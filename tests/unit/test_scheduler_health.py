@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime.gpu.device import Device, Link
-from mpi_runtime.scheduler import devices
+from mpi_runtime.gpu.device import BUSY, DEVICE, NOBODY, NODE, PROGRAM, Device, Link
+from mpi_runtime.scheduler import gpu_pool
 from mpi_runtime.scheduler.effects import ReadyFailed, StartExecutor, StopExecutor
-from mpi_runtime.scheduler.events import Call, RankJoined, Where
+from mpi_runtime.scheduler.events import Call, Where
+from mpi_runtime.scheduler.limits import BACKOFF_US_MAX
+from mpi_runtime.scheduler.rank_events import RankJoined
 from tests.builders import Cluster
-from tests.unit.test_scheduler_devices import GIB, cluster_of, free, gpu, joined
+from tests.unit.test_scheduler_gpu_pool import GIB, cluster_of, free, gpu, joined
 
-ILLEGAL: dict[str, Any] = {"fault": "cudaErrorIllegalAddress", "by_program": True}
+ILLEGAL: dict[str, Any] = {"fault": "cudaErrorIllegalAddress", "blame": PROGRAM}
 
 
 def pair() -> Cluster:
@@ -56,7 +58,7 @@ def test_the_second_in_a_row_takes_it_out() -> None:
         assert failed.code == "GpuExecutorDiedError"
         line, traceback = failed.message.splitlines()
         assert "ended because CUDA answered cudaErrorUnknown in f on GPU 1 (GPU-H100-1): its context was dead" in line
-        assert line.endswith("It was run 2 time(s); max_retries is 1.")
+        assert "It was run 2 time(s); max_retries is 1. What had happened before: 0 s ago the call was lost" in line
         assert traceback == "the traceback"
         assert out(cluster) == [bad]
         assert cluster.notes == [
@@ -210,6 +212,7 @@ def test_an_actor_that_cannot_be_created_again() -> None:
         failed = cluster.told(called)
         assert failed.code == "ActorUnavailableError"
         cluster.faulted(cluster.placed(actor), actor, "Actor")
+        cluster.later(BACKOFF_US_MAX)
         told = cluster.told(cluster.method(actor))
         assert (told.code, type(told)) == ("ActorDiedError", ReadyFailed)
         assert "1 quarantined" in told.message
@@ -250,7 +253,7 @@ def test_each_device_has_a_home(ranks: list[RankJoined], homes: list[int]) -> No
     with cluster_of(*ranks) as cluster:
         assert [one["home"] for one in cluster.ask("nodes")[0]["gpus"]] == homes
         node = cluster.state.nodes[0]
-        assert devices.homes(node) == homes
+        assert gpu_pool.homes(node) == homes
 
 
 def test_executors_start_at_the_home_of_their_devices() -> None:
@@ -265,3 +268,66 @@ def test_executors_start_at_the_home_of_their_devices() -> None:
         cluster.submit(cpu=0, gpu=1, name="another")
         assert cluster.one(StartExecutor, to=1).gpus == [3]
         cluster.forget()
+
+
+def test_a_device_that_others_use_up_is_given_last_and_kept() -> None:
+    with pair() as cluster:
+        id = cluster.submit(cpu=0, gpu=1, max_retries=0)
+        executor = cluster.placed(id)
+        assert device_of(cluster, executor) == 0
+        cluster.faulted(executor, id, fault="cudaErrorDevicesUnavailable", blame=BUSY)
+        assert "cudaErrorDevicesUnavailable in f on GPU 0 (GPU-H100-0): others use it up" in cluster.told(id).message
+        good, bad = (cluster.submit(cpu=0, gpu=1, max_retries=0) for _ in range(2))
+        assert [device_of(cluster, cluster.placed(one)) for one in (good,)] == [1]
+        for blame in (BUSY, BUSY, DEVICE):
+            executor = cluster.placed(bad)
+            assert device_of(cluster, executor) == 0
+            cluster.faulted(executor, bad, fault="cudaErrorUnknown", blame=blame)
+            cluster.told(bad)
+            assert out(cluster) == [], "it is the first that speaks against it"
+            bad = cluster.submit(cpu=0, gpu=1, max_retries=0)
+        cluster.faulted(cluster.placed(bad), bad)
+        cluster.told(bad)
+        assert out(cluster) == [0]
+
+
+def test_an_error_of_neither_is_held_against_nobody() -> None:
+    with cluster_of(joined(0, 0, gpu(0))) as cluster:
+        for _ in range(3):
+            id = cluster.submit(cpu=0, gpu=1, max_retries=0)
+            cluster.faulted(cluster.placed(id), id, fault="cudaErrorMpsRpcFailure", blame=NOBODY)
+            cluster.told(id)
+        assert out(cluster) == []
+
+
+def test_a_node_on_which_cuda_does_not_start_draws_no_further_calls() -> None:
+    """It is said once; the call goes to another node, with all its retries."""
+    with cluster_of(joined(0, 0, gpu(0), gpu(1)), joined(1, 1, gpu(0, kind="A100"), gpu(1, kind="A100"))) as cluster:
+        id = cluster.submit(cpu=0, gpu=1, max_retries=1)
+        cluster.faulted(cluster.placed(id), id, fault="cudaErrorSystemNotReady", blame=NODE)
+        (note,) = cluster.notes
+        assert note.endswith(
+            ": CUDA does not start on this node: cudaErrorSystemNotReady. None of its 2 GPU(s) is used any more."
+        )
+        assert cluster.ask("cluster_resources")["GPU"] == 2
+        for _ in range(2):
+            executor = cluster.placed(id)
+            assert cluster.state.executors[executor].rank.number == 1
+            cluster.faulted(executor, id, **ILLEGAL)
+        assert "It was run 3 time(s); max_retries is 1." in cluster.told(id).message
+        assert len(cluster.notes) == 1
+
+
+def test_what_may_not_be_run_twice_is_not_run_elsewhere_either() -> None:
+    with cluster_of(joined(0, 0, gpu(0)), joined(1, 1, gpu(0, kind="A100"))) as cluster:
+        id = cluster.submit(cpu=0, gpu=1, max_retries=0)
+        cluster.faulted(cluster.placed(id), id, fault="cudaErrorSystemNotReady", blame=NODE)
+        assert cluster.told(id).code == "GpuExecutorDiedError"
+
+
+def test_an_actor_is_created_elsewhere_at_no_charge() -> None:
+    with cluster_of(joined(0, 0, gpu(0)), joined(1, 1, gpu(0, kind="A100"))) as cluster:
+        id = cluster.actor(cpu=0, gpu=1, max_restarts=0)
+        first = cluster.placed(id)
+        cluster.faulted(first, id, fault="cudaErrorSystemNotReady", blame=NODE)
+        assert cluster.placed(id) != first

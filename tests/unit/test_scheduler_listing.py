@@ -30,11 +30,11 @@ class Unlisted(dict[Any, Any]):
 def busy() -> Cluster:
     """A cluster that has several of everything."""
     cluster = Cluster().node(cpus=4).node(cpus=4)
-    for _ in range(2):
+    for number in range(2):
         cluster.placed(cluster.actor())
         cluster.placed(cluster.submit())
         cluster.submit(num_returns=2, cpu=4)
-        cluster.put(size=LARGE)
+        cluster.put(size=LARGE, offset=number * LARGE)
         cluster.group({"cpu": 1})
     cluster.forget()
     return cluster
@@ -68,3 +68,34 @@ def test_the_second_value_of_a_call_is_no_call() -> None:
     assert [entry["task_id"] for entry in cluster.ask("tasks", call)] == [call.hex()]
     assert cluster.ask("tasks", second) == []
     assert [entry["object_id"] for entry in cluster.ask("objects", second)] == [second.hex()]
+
+
+def test_what_calls_wait_for() -> None:
+    with Cluster().node(cpus=1) as cluster:
+        actor = cluster.actor(held_cpu=0)
+        executor = cluster.placed(actor)
+        cluster.done(executor, actor)
+        cluster.forget()
+        running = cluster.submit(name="runs")
+        cluster.placed(running)
+        cluster.submit(name="has no room")
+        cluster.submit(running, name="has no argument")
+        cluster.method(actor, running)
+        found = {entry["name"]: entry["state"] for entry in cluster.ask("tasks")}
+        assert found == {
+            "runs": "RUNNING",
+            "has no room": "PENDING_NODE_ASSIGNMENT",
+            "has no argument": "PENDING_ARGS_AVAIL",
+            "Actor.method": "PENDING_ARGS_AVAIL",
+        }
+
+
+def test_the_process_of_an_actor() -> None:
+    with Cluster().node() as cluster:
+        actor = cluster.actor()
+        executor = cluster.placed(actor)
+        cluster.started(executor)
+        cluster.done(executor, actor)
+        cluster.forget()
+        (entry,) = cluster.ask("actors")
+        assert entry["pid"] == 4000 + executor

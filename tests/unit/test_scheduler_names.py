@@ -3,7 +3,7 @@
 import msgspec
 
 from mpi_runtime.scheduler.effects import Answer
-from mpi_runtime.scheduler.events import ACTOR, Call, Killed, Named
+from mpi_runtime.scheduler.events import ACTOR, Call, KillRequested, NamedActorRequested
 from tests.builders import DRIVER, Cluster
 
 
@@ -13,7 +13,7 @@ def wish(
     """Want an actor with this id and name; whose the name is then."""
     made = cluster.spec("Actor", kind=ACTOR, held_cpu=0, **spec)
     creation = Call(actor, made.id, b"")
-    cluster.client_says(client, made, Named(1, "", name, b"handle of " + actor, detached, creation))
+    cluster.client_says(client, made, NamedActorRequested(1, "", name, b"handle of " + actor, detached, creation))
     found, handle = msgspec.msgpack.decode(cluster.one(Answer, to=client).data)
     assert handle == b"handle of " + found
     return found  # type: ignore[no-any-return]
@@ -110,7 +110,7 @@ def test_a_detached_actor_lives_without_handles_until_it_is_killed() -> None:
         assert cluster.placed(call) == executor
         cluster.done(executor, call)
         cluster.told(call)
-        cluster.client_says(DRIVER, Killed(actor))
+        cluster.client_says(DRIVER, KillRequested(actor))
         assert look_up(cluster) is None
         cluster.forget()
         cluster.died(executor)

@@ -1,8 +1,10 @@
 """Objects: who is told, who keeps them, where their bytes lie."""
 
 from mpi_runtime.scheduler.effects import Fetch, Free, Ready, ReadyElsewhere, ReadyFailed, ReadyStored
-from mpi_runtime.scheduler.events import Fetched, Stored, Value
+from mpi_runtime.scheduler.events import Stored, Value, Where
+from mpi_runtime.scheduler.lifecycle import INLINE, REBUILDING
 from mpi_runtime.scheduler.limits import PUSH_BYTES_MAX
+from mpi_runtime.scheduler.rank_events import Fetched
 from tests.builders import DRIVER, LARGE, Cluster
 
 
@@ -137,6 +139,48 @@ def test_a_copy_that_cannot_be_had_fails_those_who_want_it() -> None:
         cluster.rank_says(Fetched(1, id, -1, "no room on host1"))
         assert cluster.told(id, to=executor).message == "no room on host1"
         assert cluster.told(waiting).code == "ObjectStoreFullError"
+
+
+def test_a_value_whose_host_cannot_be_reached_is_lost_until_it_is_found_again() -> None:
+    with Cluster().head().node(cpus=2).node(cpus=2) as cluster:
+        id = cluster.put(size=LARGE, rank=2)
+        waiting = cluster.submit(id, cpu=1, where=Where(node=f"{1:032x}"))
+        cluster.subscribed(DRIVER, id)
+        cluster.forget()
+        cluster.rank_says(Fetched(1, id, -1, "rank 2 was lost while it sent the object", is_lost=True))
+        failed = cluster.told(waiting)
+        assert failed.code == "ObjectLostError"
+        assert failed.message == f"object {id.hex()} cannot be had: rank 2 was lost while it sent the object."
+        assert cluster.explain(id)["state"] == "lost"
+        assert "the object was lost (rank 2 was lost" in cluster.explain(id)["story"]
+        cluster.now += 1_000_000
+        cluster.rank_says(Fetched(0, id, -1, "rank 2, which has it, cannot be reached", is_lost=True))
+        told = cluster.told(id)
+        assert told.code == "ObjectLostError"
+        before = "1 s ago the object was lost (rank 2 was lost while it sent the object)"
+        assert told.message.endswith(f" What had happened before: {before}.")
+        again = cluster.submit(id, cpu=1, where=Where(node=f"{1:032x}"))
+        cluster.one(Fetch, to=1)
+        cluster.rank_says(Fetched(1, id, 64))
+        cluster.placed(again)
+        assert cluster.explain(id)["state"] == "stored"
+        assert "the object was found again (rank 1 has got a copy)" in cluster.explain(id)["story"]
+        cluster.forget()
+
+
+def test_the_handles_of_an_actor_that_is_created_again_wait_for_it() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        actor = cluster.actor(max_restarts=1)
+        executor = cluster.placed(actor)
+        cluster.done(executor, actor)
+        cluster.told(actor)
+        cluster.died(executor)
+        found = cluster.state.objects[actor]
+        assert found.state == REBUILDING
+        cluster.subscribed(DRIVER, actor)
+        cluster.done(cluster.placed(actor), actor)
+        assert found.state == INLINE
+        cluster.take(Ready, 2, to=DRIVER)
 
 
 def test_what_is_wanted_only_by_name_is_not_fetched() -> None:

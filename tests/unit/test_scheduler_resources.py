@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpi_runtime.scheduler.effects import StartExecutor
+from mpi_runtime.scheduler.index import Index
 from mpi_runtime.scheduler.limits import UNIT
-from mpi_runtime.scheduler.nodes import Index, Node
+from mpi_runtime.scheduler.records import Node
 from mpi_runtime.scheduler.resources import Pool, Request, choose_devices, fits, give_back, take
 from tests.builders import Cluster
 
@@ -110,16 +111,17 @@ def test_calls_without_cpu_need_none() -> None:
 def test_the_index_finds_the_node_with_most_of_the_rarest_resource() -> None:
     index = Index()
     nodes = [
-        Node(host=host, hostname=f"host{host}", total=pool(), free=Pool(cpu, 0, {}, devices))
-        for host, (cpu, devices) in enumerate([(4, [UNIT // 2]), (8, []), (2, [UNIT])])
+        Node(number=number, hostname=f"host{number}", total=pool(), free=Pool(cpu, 0, {}, devices))
+        for number, (cpu, devices) in enumerate([(4, [UNIT // 2]), (8, []), (2, [UNIT])])
     ]
     for node in nodes:
         index.update(node)
-    assert [node.host for node in index.candidates(Request(1, 0, 0))] == [1, 0, 2]
-    assert [node.host for node in index.candidates(Request(1, 1, 0))] == [2, 0]
+    assert [node.number for node in index.candidates(Request(1, 0, 0))] == [1, 0, 2]
+    assert [node.number for node in index.candidates(Request(1, 1, 0))] == [2, 0]
     nodes[1].free.cpu = 0
     index.update(nodes[1])
     found = index.find(Request(3, 0, 0), None)
     assert found is nodes[0]
-    index.remove(nodes[0])
+    nodes[0].free.cpu = 2
+    index.update(nodes[0])
     assert index.find(Request(3, 0, 0), None) is None

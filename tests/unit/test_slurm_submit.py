@@ -31,7 +31,8 @@ def options(text: str) -> list[str]:
 def test_a_script_for_one_node_needs_no_mpi() -> None:
     text = script.text(Request(python="/env/bin/python"), PROGRAM)
     assert options(text) == [
-        "--job-name=my_app", "--output=my_app-%j.out", "--nodes=1", "--ntasks-per-node=1", "--exclusive",
+        "--job-name=my_app", "--output=my_app-%j.out", "--open-mode=append", "--nodes=1", "--ntasks-per-node=1",
+        "--exclusive", "--no-requeue",
     ]  # fmt: skip
     assert "\n/env/bin/python -m mpi_runtime --exit-file \"$left\" 'dir/my app.py' --size '3 4' &\n" in text
     assert 'left="$PWD/my_app-$SLURM_JOB_ID.exit"' in text
@@ -39,31 +40,79 @@ def test_a_script_for_one_node_needs_no_mpi() -> None:
 
 def test_a_script_says_all_that_was_asked_for() -> None:
     request = Request(
-        nodes=2, gpus_per_node="a100:4", cpus_per_node=9, memory="64G", time="1:00:00", name="a b", partition="gpu",
+        nodes=2, gpus_per_node="a100:4", cpus_per_node=5, memory="64G", time="1:00:00", name="a b", partition="gpu",
         account="x", qos="long", array="0-9", warn_s=60, requeue=True, modules=("gcc/13", "a b"), setup=("cd data",),
         environment={"A": "b c"}, sbatch=("--constraint=ib",), launcher="srun --mpi=pmix", python="py",
     )  # fmt: skip
     text = script.text(request, ("-m", "pkg.main"))
     assert options(text) == [
-        "--job-name=a_b", "--output=a_b-%A_%a.out", "--nodes=2", "--ntasks-per-node=2", "--cpus-per-task=5",
-        "--gpus-per-node=a100:4", "--mem=64G", "--time=1:00:00", "--partition=gpu", "--account=x", "--qos=long",
-        "--array=0-9", "--signal=B:USR1@60", "--requeue", "--open-mode=append", "--constraint=ib",
+        "--job-name=a_b", "--output=a_b-%A_%a.out", "--open-mode=append", "--nodes=2", "--ntasks-per-node=1",
+        "--cpus-per-task=5", "--gpus-per-node=a100:4", "--mem=64G", "--time=1:00:00", "--partition=gpu", "--account=x",
+        "--qos=long", "--array=0-9", "--signal=B:URG@60", "--requeue", "--constraint=ib",
     ]  # fmt: skip
-    assert 'scontrol requeue "$SLURM_JOB_ID"' in text
-    assert "scontrol" not in script.text(Request(), ("app.py",)), "nobody has asked for it"
-    assert "module load gcc/13\nmodule load 'a b'\nexport A='b c'\ncd data\n" in text
-    assert 'srun --mpi=pmix -n 3 py -m mpi_runtime --exit-file "$left" -m pkg.main &\n' in text
+    assert "srun --overlap" in text
+    assert "srun --overlap" not in script.text(Request(nodes=2), ("app.py",)), "nobody has asked for it"
+    assert "module load gcc/13\ncheck 'module load gcc/13'\nmodule load 'a b'\n" in text
+    assert "\nexport A=\"b c\"\nexport MPI_RUNTIME_WARN_S=60\ncd data\ncheck 'cd data'\n" in text
+    assert 'left="$PWD/a_b-${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID.exit"' in text
+    assert 'srun --mpi=pmix -n 2 py -m mpi_runtime --exit-file "$left" -m pkg.main &\n' in text
     syntax = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True)
     assert (syntax.returncode, syntax.stderr) == (0, "")
 
 
 def test_ranks() -> None:
-    assert [Request(nodes=n).ranks for n in (1, 2, 8)] == [1, 3, 9]
+    assert [Request(nodes=n).ranks for n in (1, 2, 8)] == [1, 2, 8]
     request = Request(nodes=2, ranks_per_node=4, cpus_per_node=8, python="py")
     text = script.text(request, ("app.py",))
     assert "--ntasks-per-node=4" in options(text)
     assert "--cpus-per-task=2" in options(text)
     assert "py -m mpi_runtime run -n 8 -m mpi_runtime --exit-file" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("plain", "plain"),
+        ("", ""),
+        ("a b", "a b"),
+        ("$PLACE/x", "/p q/x"),
+        ("${PLACE}x:$PLACE", "/p qx:/p q"),
+        ("~/x", "/home/ada/x"),
+        ("~", "/home/ada"),
+        ("a~", "a~"),
+        (r"\$PLACE", "$PLACE"),
+        ("5$", "5$"),
+        ("$(date) `date` ${PLACE:-x}", "$(date) `date` ${PLACE:-x}"),
+        ("\"quoted\" 'too'", "\"quoted\" 'too'"),
+        (r"back\slash \" \`", r"back\slash \" \`"),
+    ],
+)
+def test_variables_are_replaced_on_the_node_and_nothing_else(value: str, found: str) -> None:
+    line = next(
+        line for line in script.text(Request(environment={"A": value}), PROGRAM).splitlines() if "export A" in line
+    )
+    shell = subprocess.run(
+        ["bash", "-c", f'{line}; printf %s "$A"'],
+        env={"PLACE": "/p q", "HOME": "/home/ada", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shell.stdout == found
+
+
+def test_the_number_of_an_array_s_task_stands_for_itself() -> None:
+    text = script.text(Request(array="0-9", python="py"), ("app.py", "{task}", "in {task}.x", "{other}"))
+    assert """app.py "$SLURM_ARRAY_TASK_ID" 'in '"$SLURM_ARRAY_TASK_ID".x '{other}' &\n""" in text
+    assert "app.py '{task}' &" in script.text(Request(), ("app.py", "{task}"))
+
+
+def test_the_doctor_is_run_by_all_ranks(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--doctor"], ["doctor"], ["-m", "mpi_runtime", "doctor"]):
+        assert cli.submit(["-N2", "--dry-run", *words]) == 0
+        text = capsys.readouterr().out
+        assert '-m mpi_runtime run -n 2 -m mpi_runtime --exit-file "$left" -m mpi_runtime doctor &' in text
+        assert "--job-name=doctor" in options(text)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +123,11 @@ def test_ranks() -> None:
         ({"nodes": True}, "nodes must be a whole number, not True"),
         ({"modules": "gcc"}, "modules must be a list of strings, not 'gcc'"),
         ({"environment": {"A-B": "1"}}, "'A-B' cannot be the name of a variable"),
+        ({"environment": {"A": 1}}, "environment: A must be a string, as '1', not 1"),
+        ({"time": 600}, "time must be a string, as Slurm writes it, not 600: a bare number is minutes to Slurm"),
+        ({"time": "90s"}, "not '90s'; 90s is '0:90'"),
+        ({"time": "soon"}, "time must be minutes, minutes:seconds"),
+        ({"cpus_per_node": 9, "ranks_per_node": 2}, "cpus_per_node must be a multiple of ranks_per_node (2), not 9"),
         ({"launcher": "aprun"}, "launcher must be 'mpirun' or 'srun ...', not 'aprun'"),
     ],
 )
@@ -109,7 +163,11 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_profiles_are_what_submit_begins_with(file: Path) -> None:
     request = jobs.make_request(None, nodes=2, time=None, environment={"B": "3"})
     assert request == Request(nodes=2, partition="gpu", modules=("gcc/13",), environment={"A": "1", "B": "3"})
-    assert jobs.make_request("long", time="1") == Request(time="1")
+    long = jobs.make_request("long", modules=["own"], setup=["cd data"])
+    both = {"A": "1", "B": "2"}
+    assert long == Request(
+        partition="gpu", modules=("gcc/13", "own"), setup=["cd data"], environment=both, time="2-00:00:00",  # type: ignore[arg-type]
+    )  # fmt: skip
     assert profiles.read(file.with_name("absent"), None) == {}
 
 
@@ -126,6 +184,22 @@ def test_wrong_profiles(name: str, text: str, error: str, file: Path) -> None:
     file.write_text(text)
     with pytest.raises(ValueError, match=error):
         jobs.make_request(name)
+
+
+def test_programs_that_are_not_there(tmp_path: Path) -> None:
+    (tmp_path / "app.py").touch()
+
+    def check(*words: str, **options: Any) -> None:
+        jobs.check_program(Request(**options), words, str(tmp_path))
+
+    check("app.py")
+    check("-m", "app")
+    with pytest.raises(ValueError, match=f"there is no file 'sub/app.py' in {tmp_path}"):
+        check("sub/app.py")
+    with pytest.raises(ValueError, match=r"a program with arguments is a list, \['app.py', '--size', '3'\]"):
+        check("app.py --size 3")
+    check("elsewhere.py", setup=("cd sub",))  # nobody knows
+    check("elsewhere.py", sbatch=("--chdir=sub",))
 
 
 def test_where_profiles_are() -> None:
@@ -146,7 +220,7 @@ def test_the_command_line_has_each_option(file: Path, capsys: pytest.CaptureFixt
     assert cli.submit(words.split()) == 0
     text = capsys.readouterr().out
     assert {"--nodes=2", "--gpus-per-node=4", "--time=1:00:00", "--partition=gpu"} <= set(options(text))
-    assert "module load m\nexport A=1\nexport B=3\n" in text
+    assert "module load m\ncheck 'module load m'\nexport A=1\nexport B=3\n" in text
     assert "-m pkg.main --time 5 &\n" in text
     flags = cli._submit_parser().format_help()
     known = {field.name.replace("_", "-") for field in fields(Request)} - {"modules", "environment"}
@@ -159,7 +233,8 @@ def test_the_command_line_has_each_option(file: Path, capsys: pytest.CaptureFixt
         ("-N 2", "name a program to run"),
         ("-N 0 app.py", "nodes must be 1 or more"),
         ("--env A app.py", "--env takes NAME=VALUE, not 'A'"),
-        ("--wait --array 0-3 app.py", "not for an array"),
+        ("--doctor app.py", "--doctor takes no program"),
+        ("--time 1h app.py", "1h is '1:00:00'"),
         ("--profile none app.py", "there is no profile 'none'"),
     ],
 )

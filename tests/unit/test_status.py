@@ -5,8 +5,8 @@ import pty
 
 import pytest
 
-from mpi_runtime.processes import status
-from mpi_runtime.processes.status import Status, line, split, terminal
+from mpi_runtime.rank import status
+from mpi_runtime.rank.status import Status, line, split, terminal
 
 
 def drawn(written: list[bytes]) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from mpi_runtime.objects.arena import AgentArena, create
 from mpi_runtime.objects.transfer import FAN_OUT, SMALL, Transfers
-from mpi_runtime.scheduler.events import Fetched
+from mpi_runtime.scheduler.rank_events import Fetched
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Buffer, Transfer, TransportError
 from mpi_runtime.transport.memory import MemoryTransport, network
@@ -172,8 +172,9 @@ def test_a_lost_peer(peers: list[Peer], at_once: bool) -> None:
     assert [(fetched.id, fetched.offset) for fetched in ended] == [(b"id", -1)]
     assert "rank 1" in ended[0].reason
     assert "it is gone" in ended[0].reason
+    assert ended[0].is_lost
     assert not transfers.busy
-    assert arena.host_used() == 2 * MIB
+    assert arena.statistics().used == 2 * MIB
 
 
 def test_tags_are_unique_and_come_round(peers: list[Peer], monkeypatch: pytest.MonkeyPatch) -> None:

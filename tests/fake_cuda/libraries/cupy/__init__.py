@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import numpy
 
 from tests.fake_cuda import memory
+
+memory.install()
 
 
 class ndarray:
@@ -101,6 +104,8 @@ def asarray(value: Any, dtype: Any = None, order: Any = "C") -> ndarray:
     if hasattr(value, "__cuda_array_interface__"):
         return _of_interface(value.__cuda_array_interface__)
     value = numpy.asarray(value, dtype, order=order)
+    if value.dtype.char not in "?bhilqBHILQefdFD":
+        raise ValueError(f"Unsupported dtype {value.dtype}")
     made = ndarray(value.shape, value.dtype, order=order)
     made._there[...] = value
     return made
@@ -119,8 +124,9 @@ def _of_interface(interface: dict[str, Any]) -> ndarray:
     return made
 
 
-def from_dlpack(value: Any) -> ndarray:
-    return _of_interface(value.__dlpack__())
+def from_dlpack(value: Any, *, device: Any = None, copy: Any = None) -> ndarray:
+    """The producer is told the stream on which its bytes will be read; it may refuse to lend what is read-only."""
+    return _of_interface(value.__dlpack__(stream=cuda.get_current_stream().ptr, max_version=(1, 0), copy=copy))
 
 
 def empty(shape: Any, dtype: Any = float, order: Any = "C") -> ndarray:
@@ -165,50 +171,88 @@ class _Device:
         memory.settle(self.id)
 
 
+_streams = threading.local()
+"""The current stream of each device, in each thread."""
+
+
 class _Stream:
     made = 0
-    current: _Stream
 
     def __init__(self, null: bool = False, non_blocking: bool = False) -> None:
-        self.ptr = 0 if null else _Stream.made
-        _Stream.made += 1
+        memory.check()
+        self.ptr = 0 if null else _Stream.made + 1
+        _Stream.made += not null
+        self.device_id = -1 if null else memory.current()
 
     def __enter__(self) -> _Stream:
-        self._before = _Stream.current
-        _Stream.current = self
+        assert self.device_id in (-1, memory.current()), "a stream of another device than the current one"
+        self._before = cuda.get_current_stream()
+        vars(_streams)[str(memory.current())] = self
         return self
 
     def __exit__(self, *_: object) -> None:
-        _Stream.current = self._before
+        vars(_streams)[str(memory.current())] = self._before
 
     def synchronize(self) -> None:
+        assert self.device_id in (-1, memory.current()), "a stream of another device than the current one"
         memory.wait(memory.current(), self.ptr)
 
 
-_Stream.current = _Stream(null=True)
+class _MemoryPool:
+    def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
+        """Of the current device; 0: none."""
+        assert fraction is None
+        memory.set_limit(size or 0)
+
+    def free_all_blocks(self) -> None:
+        memory.free_all_blocks()
+
+    def get_limit(self) -> int:
+        return memory._State.limits.get(memory.current(), 0)
 
 
-class cuda:
+def get_default_memory_pool() -> _MemoryPool:
+    return _MemoryPool()
+
+
+_available: bool | None = None
+
+
+class _Runtime:
+    CUDARuntimeError = memory.CUDARuntimeError
+    memcpyAsync = staticmethod(memory.copy)
+    memcpyHostToDevice = memory.TO_DEVICE
+    memcpyDeviceToHost = memory.TO_HOST
+    getDeviceCount = staticmethod(memory.count)
+    hostRegister = staticmethod(lambda pointer, size, flags: memory.register(pointer, size))
+    hostUnregister = staticmethod(memory.unregister)
+
+
+class _Cuda:
     Device = _Device
     Stream = _Stream
-    alloc_pinned_memory = memory.Pinned
-
-    class runtime:
-        CUDARuntimeError = memory.CUDARuntimeError
-        memcpyAsync = staticmethod(memory.copy)
-        memcpyHostToDevice = memory.TO_DEVICE
-        memcpyDeviceToHost = memory.TO_HOST
-        getDeviceCount = staticmethod(memory.count)
-        hostRegister = staticmethod(lambda pointer, size, flags: None)
-        hostUnregister = staticmethod(lambda pointer: None)
+    runtime = _Runtime
+    memory = SimpleNamespace(OutOfMemoryError=memory.OutOfMemoryError)
 
     @staticmethod
-    def get_current_stream() -> _Stream:
+    def alloc_pinned_memory(size: int) -> Any:
+        return memory.pinned(size)
+
+    @staticmethod
+    def get_current_stream() -> Any:
         memory.check()
-        return _Stream.current
+        return vars(_streams).get(str(memory.current())) or _Stream(null=True)
 
     @staticmethod
     def is_available() -> bool:
-        return memory.count() > 0
+        """Any error is an answer, and the first answer the last, as with the real one."""
+        global _available
+        if _available is None:
+            try:
+                _available = memory.count() > 0
+            except Exception:
+                _available = False
+        return _available
 
-    memory = SimpleNamespace(OutOfMemoryError=memory.OutOfMemoryError)
+
+cuda = _Cuda

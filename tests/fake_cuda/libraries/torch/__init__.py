@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy
 
 from tests.fake_cuda import memory
+
+memory.install()
 
 strided = object()
 
@@ -148,10 +152,11 @@ def empty(shape: Any, dtype: DType = float32, device: str = "cpu", pin_memory: A
     made.dtype, made._allocation, made.requires_grad = dtype, None, False
     if device == "cuda":
         size = int(numpy.prod(shape)) * dtype.stored.itemsize
-        made._allocation = memory.allocate(size)
+        cuda.init()
+        made._allocation = _answered(lambda: memory.allocate(size))
         made._there = numpy.ndarray(shape, dtype.stored, made._allocation.store)
     elif pin_memory:
-        made._there = numpy.frombuffer(memory.Pinned(shape), numpy.uint8, shape)
+        made._there = numpy.frombuffer(memory.pinned(shape), numpy.uint8, shape)
     else:
         made._there = numpy.empty(shape, dtype.stored)
     return made
@@ -173,15 +178,66 @@ def from_numpy(content: Any) -> Tensor:
 no_grad = nullcontext
 
 
+class OutOfMemoryError(RuntimeError):
+    """As torch raises it."""
+
+
+def _answered(call: Any) -> Any:
+    """As torch says errors of CUDA: in words, but for memory."""
+    try:
+        return call()
+    except memory.CUDARuntimeError as error:
+        raise RuntimeError(f"CUDA error: {str(error).partition(': ')[2]}") from None
+    except memory.OutOfMemoryError as error:
+        raise OutOfMemoryError(f"CUDA out of memory. {error}") from None
+
+
 class cuda:
+    OutOfMemoryError = OutOfMemoryError
+    _queued: ClassVar[list[Any]] = []
+
     @staticmethod
     def is_available() -> Any:
-        return memory.count() > 0
+        """False whatever is wrong, and warns."""
+        try:
+            return memory.count() > 0
+        except memory.CUDARuntimeError as error:
+            if error.status != 100:
+                warnings.warn(f"CUDA initialization: {error}", stacklevel=2)
+            return False
+
+    @staticmethod
+    def is_initialized() -> Any:
+        return len(memory._State.contexts) > 0
+
+    @staticmethod
+    def init() -> None:
+        if not memory.shown():
+            raise RuntimeError("No CUDA GPUs are available")
+        _answered(memory.check)
+        while cuda._queued:
+            cuda._queued.pop(0)()
+
+    @staticmethod
+    def _lazy_call(call: Any) -> None:
+        if cuda.is_initialized():
+            call()
+        else:
+            cuda._queued.append(call)
+
+    @staticmethod
+    def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
+        cuda.init()
+        assert 0 <= fraction <= 1
+        before = memory.current()
+        memory.set_current(before if device is None else device)
+        memory.set_limit(0 if fraction == 1 else int(fraction * int(os.environ.get("FAKE_CUDA_MEMORY", str(1 << 40)))))
+        memory.set_current(before)
 
     @staticmethod
     def current_stream(device: Any = None) -> Any:
         number = memory.current() if device is None else device.index
-        return SimpleNamespace(device=number, synchronize=lambda: memory.wait(number, 0))
+        return SimpleNamespace(device=number, synchronize=lambda: _answered(lambda: memory.wait(number, 0)))
 
     @staticmethod
     @contextmanager
@@ -193,4 +249,4 @@ class cuda:
 
     @staticmethod
     def synchronize(device: Any) -> None:
-        memory.settle(device.index)
+        _answered(lambda: memory.settle(device.index))

@@ -1,0 +1,19 @@
+"""What `importlib.metadata` tells of the distribution "ray"."""
+
+from importlib.metadata import Distribution
+from pathlib import Path
+from typing import Any
+
+from mpi_runtime.as_ray.top import __version__
+
+
+class Ray(Distribution):
+    """A distribution with a name and a version, and no files."""
+
+    def read_text(self, filename: str) -> str | None:
+        """Its METADATA; there are no others."""
+        return f"Metadata-Version: 2.1\nName: ray\nVersion: {__version__}\n" if filename == "METADATA" else None
+
+    def locate_file(self, path: Any) -> Path:
+        """Where the file would be."""
+        return Path(__file__).parent / str(path)

@@ -1,0 +1,1 @@
+"""What a call is made of: remote functions, actor classes, options, arguments."""

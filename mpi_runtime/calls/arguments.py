@@ -1,0 +1,133 @@
+"""The arguments of a remote call: references at the top level become slots for their values, the rest is serialised."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from mpi_runtime.client import current
+from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.client.submitting import put
+from mpi_runtime.objects import serialize
+
+PAYLOAD_BYTES_MAX = 65536
+"""Arguments larger than this travel as an object."""
+
+
+class Parameters(NamedTuple):
+    """What a function takes, for a check of calls that costs next to nothing when they are right."""
+
+    least: float
+    """With fewer arguments by position, or with any by name, `signature` has to be asked."""
+    most: float
+    signature: inspect.Signature | None
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> Parameters:
+        """Those of a function or class; of some written in C nothing is known."""
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError):
+            return cls(0, math.inf, None)
+        return cls.of_signature(signature)
+
+    @classmethod
+    def of_signature(cls, signature: inspect.Signature) -> Parameters:
+        """Those of a signature."""
+        by_kind: dict[Any, list[inspect.Parameter]] = {}
+        for parameter in signature.parameters.values():
+            by_kind.setdefault(parameter.kind, []).append(parameter)
+        positional = by_kind.get(inspect.Parameter.POSITIONAL_ONLY, [])
+        positional = positional + by_kind.get(inspect.Parameter.POSITIONAL_OR_KEYWORD, [])
+        least: float = sum(parameter.default is inspect.Parameter.empty for parameter in positional)
+        if any(one.default is inspect.Parameter.empty for one in by_kind.get(inspect.Parameter.KEYWORD_ONLY, [])):
+            least = math.inf
+        return cls(least, math.inf if inspect.Parameter.VAR_POSITIONAL in by_kind else len(positional), signature)
+
+    def portable(self, drop: int) -> tuple[tuple[str, int, bool], ...] | None:
+        """The same for a handle that travels, without the first so many; None: nothing is known."""
+        if self.signature is None:
+            return None
+        ones = list(self.signature.parameters.values())[drop:]
+        return tuple((one.name, int(one.kind), one.default is not inspect.Parameter.empty) for one in ones)
+
+    def in_words(self, name: str) -> str:
+        """How the function is called, for its `repr`."""
+        if self.signature is None:
+            return f"{name}(...)"
+        plain = inspect.Parameter.empty
+        bare = [one.replace(annotation=plain) for one in self.signature.parameters.values()]
+        return f"{name}{self.signature.replace(parameters=bare, return_annotation=plain)}"
+
+    def check(self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> None:
+        """Raise TypeError if `name` cannot be called with these arguments."""
+        if not kwargs and self.least <= len(args) <= self.most:
+            return
+        if self.signature is not None:
+            try:
+                self.signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{name}.remote(): {error}") from None
+
+
+@functools.lru_cache(maxsize=1024)
+def parameters_of(portable: tuple[tuple[str, int, bool], ...] | None) -> Parameters:
+    """What `Parameters.portable` told."""
+    if portable is None:
+        return Parameters(0, math.inf, None)
+    kinds = {int(kind): kind for kind in _KINDS}
+    empty = inspect.Parameter.empty
+    ones = [
+        inspect.Parameter(name, kinds[kind], default=None if optional else empty) for name, kind, optional in portable
+    ]
+    return Parameters.of_signature(inspect.Signature(ones))
+
+
+_KINDS = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+    inspect.Parameter.KEYWORD_ONLY,
+    inspect.Parameter.VAR_KEYWORD,
+)
+
+
+class Packed(NamedTuple):
+    """Arguments as a call carries them."""
+
+    payload: bytes
+    arguments: list[bytes]
+    """Objects that stand in for slots."""
+    holds: list[bytes]
+    """References inside."""
+    keep: ObjectRef[Any] | None
+    """To be kept until the call has been submitted."""
+
+
+def pack(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> Packed:
+    """Serialise the arguments of a call to `name`.
+
+    Raises:
+        TypeError: one of them cannot be serialised.
+        ObjectStoreFullError: they are large, and there is no room for them.
+    """
+    ids: list[bytes] = []
+
+    def slot(value: Any) -> Any:
+        if type(value) is ObjectRef:
+            value.check_job()
+            ids.append(value.binary())
+            return serialize.Slot(len(ids) - 1)
+        return value
+
+    args = tuple([slot(value) for value in args])
+    if kwargs:
+        kwargs = {key: slot(value) for key, value in kwargs.items()}
+    serialized = serialize.dumps_arguments(args, kwargs, f"an argument of {name}()")
+    if serialized.size() <= PAYLOAD_BYTES_MAX:
+        return Packed(serialized.inline(), ids, serialized.refs, None)
+    whole = put(current.client(), serialized)
+    return Packed(b"", [whole.binary(), *ids], [], whole)

@@ -1,0 +1,273 @@
+"""Chunks: many calls of one function in one task, for `f.map`.
+
+A chunk makes its calls one after another; its value says what became of each. Nobody measures beforehand: a chunk that
+turns out long (or its results large) stops, submits what is left in pieces of the right size, and returns references to
+them with what it has. So nothing depends on when the results are looked at, and all that the caller's process knows is
+a list of pieces.
+
+A chunk whose process dies is run again by the scheduler, and then makes no call itself but submits each as a task of
+its own: the call that kills its process fails alone, after as many attempts as it has.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import pickle
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from mpi_runtime import errors
+from mpi_runtime.calls import running, specs
+from mpi_runtime.calls.arguments import pack
+from mpi_runtime.calls.specs import DEFAULT_MAX_RETRIES
+from mpi_runtime.calls.submitter import Submitter
+from mpi_runtime.client import current
+from mpi_runtime.client.refs import ObjectRef, note
+from mpi_runtime.objects import serialize
+
+CALLS_MAX = 1024
+"""Calls in one chunk: beyond this the cost of a message is small against that of the calls."""
+SLICE_S = 0.03
+"""How long a chunk goes on: long against the cost of a task, short against what a caller notices."""
+RESULT_BYTES_MAX = 1 << 20
+"""How much a chunk returns: it is one object, which has to fit into the arena and to be moved as a whole."""
+
+_PLAIN = frozenset((type(None), bool, int, float, complex))
+"""Small values that are sent as they are. What is not plain is serialised by itself, so that its error is its own."""
+
+
+class Piece(NamedTuple):
+    """Some calls that follow each other, and where what becomes of them will be."""
+
+    start: int
+    """The index of the first one."""
+    calls: int
+    ref: ObjectRef[Any]
+    is_call: bool
+    """Whether it is one call on its own, whose value is the call's; else a chunk's: `(outcomes, pieces)`."""
+    is_large: bool = False
+    """Whether the arguments were too large for a message."""
+
+
+class Failed(NamedTuple):
+    """What became of a call: an error."""
+
+    data: bytes
+    """As `errors.to_bytes` makes it; read anew each time it is raised, or its traceback would grow."""
+
+
+class Pickled:
+    """What became of a call: a value that is not plain, serialised by itself and read when it is asked for."""
+
+    __slots__ = ("buffers", "data", "held", "source")
+
+    def __init__(self, data: bytes, buffers: list[Any], held: Sequence[bytes] = (), source: object = None) -> None:
+        self.data = data
+        self.buffers = buffers
+        self.held = held
+        self.source = source
+        """Keeps the references inside alive until the whole has been sent."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        for id in self.held:
+            note(id, current.client())
+        return Pickled, (self.data, [pickle.PickleBuffer(buffer) for buffer in self.buffers])
+
+    def load(self) -> Any:
+        """The value; arrays in it are views of the chunk's memory."""
+        return pickle.loads(self.data, buffers=self.buffers)
+
+
+def open_outcome(outcome: Any) -> Any:
+    """The value of a call, or its error raised."""
+    if type(outcome) is Pickled:
+        return outcome.load()
+    if type(outcome) is Failed:
+        raise errors.from_bytes(outcome.data)
+    return outcome
+
+
+# Where the calls are made.
+
+
+class Runner:
+    """Makes the calls of a chunk. Stands in the place of the user's function as the code of a task."""
+
+    def __init__(self, function: Submitter[..., Any], calls: int) -> None:
+        self.function = function
+        self.calls = calls
+        """How many at most, if all of them are made here; else 0."""
+        self.__name__ = function._name
+        retries = function._options.get("max_retries")
+        self.max_retries = DEFAULT_MAX_RETRIES if retries is None else retries
+        wanted = function._options.get("retry_exceptions")
+        self._retried = tuple(wanted) if isinstance(wanted, (list, tuple)) else (BaseException,) if wanted else ()
+        """The classes of errors for which a call is made again."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not the function itself: what it refers to may change, and other bytes would be another function elsewhere.
+        function = self.function
+        options = specs.portable(function._options)
+        return _load, (type(function), function._code.pickled(), options, self.calls)
+
+    def __call__(self, elements: list[Any], star: bool, slice_s: float | None) -> tuple[list[Any], list[Piece]]:
+        """Make the calls.
+
+        Args:
+            elements: one for each call.
+            star: whether they are tuples of arguments, or each the only argument.
+            slice_s: how long to go on before the rest is handed on, in seconds; None to do all.
+
+        Returns:
+            What became of the first ones, and pieces for the others; their starts count from the first of those.
+        """
+        client = running.client()
+        call, line = client.scopes.current().call, client.line
+        assert call is not None
+        if call.attempt:
+            return [], self._one_by_one(elements, star)
+        function = self.function._function
+        if ObjectRef in map(type, itertools.chain.from_iterable(elements) if star else elements):
+            function = _with_values(function)
+        outcomes: list[Any] = []
+        append, clock, size = outcomes.append, time.perf_counter, 0
+        started = clock()
+        end, size_max = (math.inf, math.inf) if slice_s is None else (started + slice_s, RESULT_BYTES_MAX)
+        for element in elements:
+            try:
+                outcome = function(*element) if star else function(element)
+                if type(outcome) not in _PLAIN:
+                    outcome, bytes = _carried(outcome)
+                    size += bytes
+            except SystemExit:
+                raise
+            except BaseException as error:
+                if call.id in client.executor.cancels.ids:
+                    raise
+                outcome, bytes = self._again(function, element if star else (element,), error)
+                size += bytes
+            append(outcome)
+            if clock() > end or size > size_max or line.closed:
+                break
+        rest = elements[len(outcomes) :]
+        if not rest or slice_s is None or line.closed:
+            return outcomes, []  # closed: a child that came back from fork(), and must leave the rest to its parent
+        share = max((clock() - started) / slice_s, size / RESULT_BYTES_MAX)
+        return outcomes, list(submit(self.function, rest, star, slice_s, max(1, int(len(outcomes) / share))))
+
+    def _again(self, function: Callable[..., Any], args: tuple[Any, ...], error: BaseException) -> tuple[Any, int]:
+        """What becomes of a call that has raised: it is made again as often as it may be."""
+        attempts = 0
+        while isinstance(error, self._retried) and attempts != self.max_retries:
+            attempts += 1
+            try:
+                return _carried(function(*args))
+            except SystemExit:
+                raise
+            except BaseException as next_error:
+                error = next_error
+        client = running.client()
+        name, executor = client.scopes.current().name, client.executor
+        described = errors.make_task_error(error, name, os.getpid(), executor.rank, executor.hostname)
+        failed = Failed(errors.to_bytes(described))
+        return failed, len(failed.data)
+
+    def _one_by_one(self, elements: list[Any], star: bool) -> list[Piece]:
+        """Submit each call as a task. One attempt has been made of each, or may have been."""
+        function = self.function
+        pieces = []
+        for index, element in enumerate(elements):
+            packed = pack(element if star else (element,), {}, function._name)
+            pieces.append(Piece(index, 1, function._submit(packed, attempt=1), is_call=True))
+        return pieces
+
+
+def _load(kind: type[Submitter[..., Any]], code: bytes, options: Mapping[str, Any], calls: int) -> Runner:
+    function = kind(pickle.loads(code), options)
+    function._code.know(code)
+    return Runner(function, calls)
+
+
+def _with_values(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with values in the place of references."""
+    get = running.client().waiting.get
+
+    def call(*args: Any) -> Any:
+        return function(*(get((arg.binary(),), None)[0] if type(arg) is ObjectRef else arg for arg in args))
+
+    return call
+
+
+def _carried(value: Any) -> tuple[Any, int]:
+    """A value as it can be sent among others, and about how many bytes that takes.
+
+    Raises:
+        TypeError: it cannot be serialised.
+    """
+    if type(value) in _PLAIN:
+        return value, 0
+    if type(value) is str or type(value) is bytes:
+        return value, len(value)
+    serialized = serialize.dumps(value, "the result")
+    return Pickled(serialized.data, list(serialized.buffers), serialized.refs, value), serialized.size()
+
+
+# Where they are submitted: at the caller's, and where a chunk hands on what is left.
+
+
+def submit(
+    function: Submitter[..., Any], elements: list[Any], star: bool, slice_s: float | None, most: int
+) -> Iterator[Piece]:
+    """Submit calls in chunks of at most `most`. Those that have to wait for an argument are left to wait alone."""
+    values = running.client().references.values
+    arguments = itertools.chain.from_iterable(elements) if star else elements
+    if ObjectRef not in map(type, arguments):
+        groups: Iterable[tuple[bool, Iterable[Any]]] = [(False, elements)]
+    else:
+        groups = itertools.groupby(elements, lambda element: _waits(values, element if star else (element,)))
+    start = 0
+    for waits, group in groups:
+        together = list(group)
+        size = 1 if waits else most
+        for at in range(0, len(together), size):
+            chunk = together[at : at + size]
+            if len(chunk) == 1:
+                yield Piece(start, 1, function.remote(*(chunk[0] if star else chunk)), is_call=True)
+            else:
+                packed = pack((chunk, star, slice_s), {}, function._name)
+                ref = of_chunks(function, _rounded(len(chunk), most) if slice_s is None else 0)._submit(packed)
+                yield Piece(start, len(chunk), ref, is_call=False, is_large=packed.keep is not None)
+            start += len(chunk)
+
+
+def of_chunks(function: Submitter[..., Any], calls: int) -> Submitter[..., Any]:
+    """What makes so many calls of a function in one task; 0: as many as it has time for.
+
+    Each is a function of its own for the scheduler, which learns how long its tasks take.
+    """
+    known = function._chunks.get(calls)
+    if known is None:
+        options = {**function._options, "num_returns": 1, "retry_exceptions": False}
+        options["time_limit"] = time_limit(function._options.get("time_limit"), calls)
+        known = function._chunks[calls] = Submitter(Runner(function, calls), options)
+    return known
+
+
+def _rounded(calls: int, most: int) -> int:
+    """As how many calls a chunk counts that makes all of its calls: so there are few kinds of chunks."""
+    return min(most, 1 << (calls - 1).bit_length())
+
+
+def time_limit(of_call: float | None, calls: int) -> float | None:
+    """How many seconds a chunk may take, if that is said of a call; 0 calls: it begins none when its slice is over."""
+    if of_call is None:
+        return None
+    return calls * of_call if calls else SLICE_S + of_call
+
+
+def _waits(values: Mapping[bytes, object], args: tuple[Any, ...]) -> bool:
+    """Whether these hold a reference to something that is not known to be there yet."""
+    return any(type(arg) is ObjectRef and arg.binary() not in values for arg in args)

@@ -1,0 +1,342 @@
+"""What `f.map` and `f.starmap` return: the results of many calls in few messages. `chunks.py` has how they are made."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from typing import Any, Literal, TypeVar, overload
+
+from mpi_runtime import errors
+from mpi_runtime.calls import running
+from mpi_runtime.calls.chunks import CALLS_MAX, SLICE_S, Failed, Piece, open_outcome, submit
+from mpi_runtime.calls.submitter import Submitter
+
+T_co = TypeVar("T_co", covariant=True)
+
+CHUNKS_PER_SLOT = 4
+"""Into how many chunks the work of one CPU is cut at least, so that all end at about the same time."""
+LEAD_PIECES_MIN = 16
+"""How many pieces of an iterable without a length are submitted before the results of the first are asked for."""
+
+
+class Results(Sequence[T_co]):
+    """The results of `f.map` and `f.starmap`, in the order of the calls: a sequence that waits where it is read.
+
+    An index, a slice, and iteration give values, and raise the error of a call in its place. Others are not touched by
+    that, and iteration goes on behind it when it is asked for the next one. For an iterable without a length, reading
+    submits what follows; `len()` submits all of it. Results are kept as long as this object is. It belongs to one
+    thread, and stays in its process.
+
+        squares = square.map(range(1_000_000))
+        print(squares[3], sum(squares))
+
+        for index, outcome in square.map(inputs).as_completed(return_exceptions=True):
+            ...
+    """
+
+    def __init__(
+        self, function: Submitter[..., T_co], iterable: Iterable[Any], chunk: int | Literal["auto"], star: bool
+    ) -> None:
+        _check(function, chunk)
+        self._function = function
+        self._star = star
+        self._elements = _elements(function, iterable, star)
+        length = len(iterable) if isinstance(iterable, Sized) else math.inf
+        slots = _slots(function._options)
+        self._lead = max(LEAD_PIECES_MIN, CHUNKS_PER_SLOT * slots) if length == math.inf else math.inf
+        self._is_auto = not isinstance(chunk, int)
+        self._most = chunk if isinstance(chunk, int) else _most(function, length, slots)
+        self._size = 1 if self._is_auto else self._most
+        self._drawn: list[Any] = []
+        """Elements that are not submitted yet: they outlive an error of the iterable, and Ctrl-C."""
+        self._pieces: list[Piece] = []
+        self._submitted = 0
+        self._is_complete = False
+        self._last: tuple[int, list[Any]] = (-1, [])
+        """The outcomes that were read last, and the index of the first."""
+        self._reaches(0)
+
+    def __len__(self) -> int:
+        while not self._is_complete:
+            self._submit_more()
+        return self._submitted
+
+    @overload
+    def __getitem__(self, index: int) -> T_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T_co]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        """A value, or a list of values for a slice; waits for them.
+
+        Raises:
+            TaskError: the call raised; also an instance of the class that it raised.
+            IndexError: there is no such call.
+        """
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        index = operator.index(index)
+        while not self._is_complete and not 0 <= index < self._submitted:
+            self._submit_more()
+        asked, index = index, index + self._submitted if index < 0 else index
+        if not 0 <= index < self._submitted:
+            raise IndexError(f"there is no result {asked}: there are {self._submitted}")
+        try:
+            return self._result(index)
+        except errors.MpiRuntimeError as error:
+            raise errors.bare(error)
+
+    def _result(self, index: int) -> Any:
+        while True:
+            number = self._number(index)
+            outcomes, start = self._outcomes(number, None, math.inf), self._pieces[number].start
+            if start <= index < start + len(outcomes):
+                return open_outcome(outcomes[index - start])
+
+    def __iter__(self) -> Iterator[T_co]:
+        chunks = self._in_order(None, math.inf)
+        return Iteration(itertools.chain.from_iterable(chunks), open_outcome)
+
+    def get(self, timeout: float | None = None, return_exceptions: bool = False) -> list[T_co]:
+        """All values, in order.
+
+        Args:
+            timeout: seconds to wait at most; None for as long as it takes.
+            return_exceptions: give errors in their places, instead of raising the first of them.
+
+        Raises:
+            GetTimeoutError: not all were there in time; those that are can be asked for.
+            TaskError: a call raised; also an instance of the class that it raised.
+        """
+        found: list[Any] = []
+        try:
+            for outcomes in self._in_order(timeout, _deadline(timeout)):
+                found += map(_open_or_error if return_exceptions else open_outcome, outcomes)
+        except errors.MpiRuntimeError as error:
+            raise errors.bare(error)
+        return found
+
+    def as_completed(self, timeout: float | None = None, return_exceptions: bool = False) -> Iterator[tuple[int, T_co]]:
+        """Pairs of index and value, those first that are there first; calls of one chunk come together.
+
+        Args:
+            timeout: seconds for all of it at most; None for as long as it takes.
+            return_exceptions: give errors as values, instead of raising them in their turn.
+
+        Raises:
+            GetTimeoutError: not all were there in time.
+            TaskError: a call raised. The iteration goes on behind it when it is asked for the next one.
+        """
+        pairs = self._by_completion(timeout, _deadline(timeout))
+        return Iteration(pairs, _pair_or_error if return_exceptions else _open_pair)
+
+    def __repr__(self) -> str:
+        more = "" if self._is_complete else " and more"
+        return f"<results of {self._submitted} calls{more} of {self._function._name}()>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            f"{self!r} stay in the process that submitted the calls. Send the values, results.get(), or submit the "
+            "calls where the results are needed."
+        )
+
+    def _submit_more(self) -> None:
+        """Submit the next calls: at first one, then more and more at a time as long as their arguments are small."""
+        drawn = self._drawn
+        drawn.extend(itertools.islice(self._elements, self._size - len(drawn)))
+        if not drawn:
+            self._is_complete = True
+            return
+        slice_s, is_large = SLICE_S if self._is_auto else None, False
+        for piece in submit(self._function, drawn[:], self._star, slice_s, self._size):
+            self._pieces.append(piece._replace(start=self._submitted))
+            self._submitted += piece.calls
+            del drawn[: piece.calls]
+            is_large = is_large or piece.is_large
+        if self._is_auto:
+            if is_large:
+                self._most = max(1, self._size // 2)
+            self._size = min(self._most, 2 * self._size)
+
+    def _reaches(self, number: int) -> bool:
+        """Whether there is a piece with this number. Submits up to it, and beyond as far as the lead goes."""
+        while not self._is_complete and len(self._pieces) <= number + self._lead:
+            self._submit_more()
+        return number < len(self._pieces)
+
+    def _number(self, index: int) -> int:
+        """The number of the piece with the call of this index."""
+        return bisect_right(self._pieces, index, key=lambda piece: piece.start) - 1
+
+    def _outcomes(self, number: int, timeout: float | None, deadline: float) -> list[Any]:
+        """What became of the calls of a piece. Where the piece handed on the last of them, their pieces follow it now.
+
+        The list is empty if it handed on all: then the piece itself is gone, and others have taken its place.
+        """
+        piece = self._pieces[number]
+        if self._last[0] == piece.start:
+            return self._last[1]
+        piece.ref.check_job()
+        client = running.client()
+        outcomes: list[Any]
+        try:
+            value = client.waiting.get(
+                (piece.ref.binary(),), None if deadline == math.inf else deadline - time.monotonic()
+            )[0]
+            outcomes, rest = ([value], []) if piece.is_call else value
+        except Exception as error:
+            if type(error) is errors.GetTimeoutError:
+                raise errors.GetTimeoutError(
+                    f"Waited {timeout:g} s for the results of {self._function._name}(): result {piece.start} is not "
+                    "there yet. The calls go on; ask again later, or with a longer timeout."
+                ) from None
+            outcomes, rest = [_failure(error)] * piece.calls, []
+        if len(outcomes) < piece.calls:
+            start = piece.start + len(outcomes)
+            parts = [part._replace(start=start + part.start) for part in rest]
+            self._pieces[number : number + 1] = [piece._replace(calls=len(outcomes)), *parts] if outcomes else parts
+        if outcomes:
+            self._last = piece.start, outcomes
+        return outcomes
+
+    def _in_order(self, timeout: float | None, deadline: float) -> Iterator[list[Any]]:
+        number = 0
+        while self._reaches(number):
+            outcomes = self._outcomes(number, timeout, deadline)
+            yield outcomes
+            number += bool(outcomes)
+
+    def _by_completion(self, timeout: float | None, deadline: float) -> Iterator[tuple[int, Any]]:
+        client, seen = running.client(), 0
+        waiting: list[Piece] = []
+        while True:
+            while len(waiting) < self._lead and (seen < self._submitted or self._reaches(len(self._pieces))):
+                piece = self._pieces[self._number(seen)]
+                waiting.append(piece)
+                seen += piece.calls
+            if not waiting:
+                return
+            left = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
+            flags = client.waiting.wait([piece.ref.binary() for piece in waiting], 1, left)
+            if not any(flags):
+                raise errors.GetTimeoutError(
+                    f"Waited {timeout:g} s for the results of {self._function._name}(): {len(waiting)} pieces of the "
+                    "work have not ended yet. The calls go on; ask again later, or with a longer timeout."
+                )
+            ready = list(itertools.compress(waiting, flags))
+            waiting = [piece for piece, flag in zip(waiting, flags, strict=True) if not flag]
+            for piece in ready:
+                outcomes = self._outcomes(self._number(piece.start), timeout, deadline)
+                start, end = piece.start + len(outcomes), piece.start + piece.calls
+                while start < end:
+                    part = self._pieces[self._number(start)]
+                    waiting.append(part)
+                    start += part.calls
+                yield from enumerate(outcomes, piece.start)
+
+
+class Iteration(Iterator[T_co]):
+    """Goes on behind an error, which a generator does not."""
+
+    def __init__(self, outcomes: Iterator[Any], open: Callable[[Any], T_co]) -> None:
+        self._outcomes = outcomes
+        self._open = open
+
+    def __next__(self) -> T_co:
+        try:
+            return self._open(next(self._outcomes))
+        except errors.MpiRuntimeError as error:
+            raise errors.bare(error)
+
+
+def _open_or_error(outcome: Any) -> Any:
+    try:
+        return open_outcome(outcome)
+    except Exception as error:
+        return error
+
+
+def _open_pair(pair: tuple[int, Any]) -> tuple[int, Any]:
+    return pair[0], open_outcome(pair[1])
+
+
+def _pair_or_error(pair: tuple[int, Any]) -> tuple[int, Any]:
+    return pair[0], _open_or_error(pair[1])
+
+
+def _failure(error: Exception) -> Failed:
+    """An error of the runtime, or of a call on its own."""
+    if not isinstance(error, errors.MpiRuntimeError):  # the value cannot be read here
+        error = errors.task_error(error, f"the result cannot be read in this process: {error!r}")
+    return Failed(errors.to_bytes(error))
+
+
+def _deadline(timeout: float | None) -> float:
+    return math.inf if timeout is None else time.monotonic() + timeout
+
+
+def _check(function: Submitter[..., Any], chunk: object) -> None:
+    name, num_returns = function._name, function._options.get("num_returns")
+    if num_returns not in (None, 1):
+        raise ValueError(
+            f"{name} has num_returns={num_returns}, and map() and starmap() give one value for each call: use "
+            f"{name}.options(num_returns=1), whose value is all that the function returns."
+        )
+    if chunk != "auto" and (isinstance(chunk, bool) or not isinstance(chunk, int)):
+        raise TypeError(f"chunk must be 'auto' or the number of calls in one task, not {chunk!r}")
+    if isinstance(chunk, int) and chunk < 1:
+        raise ValueError(f"chunk must be 'auto' or 1 or more, not {chunk}")
+
+
+def _elements(function: Submitter[..., Any], iterable: Iterable[Any], star: bool) -> Iterator[Any]:
+    """The arguments of the calls, checked.
+
+    Raises:
+        TypeError: the function does not take them.
+    """
+    name = f"{function._name}.{'starmap' if star else 'map'}()"
+    try:
+        elements = iter(iterable)
+    except TypeError:
+        raise TypeError(f"{name} needs something to iterate over, such as a list, not {iterable!r}") from None
+    if star:
+        return _checked(function, elements, name)
+    function._parameters.check((None,), {}, function._name)
+    return elements
+
+
+def _checked(function: Submitter[..., Any], elements: Iterator[Any], name: str) -> Iterator[tuple[Any, ...]]:
+    parameters = function._parameters
+    for index, element in enumerate(elements):
+        try:
+            args = tuple(element)
+        except TypeError:
+            raise TypeError(
+                f"{name}: element {index} must be the arguments of a call, such as a tuple, not {element!r}"
+            ) from None
+        if not parameters.least <= len(args) <= parameters.most:
+            try:
+                parameters.check(args, {}, function._name)
+            except TypeError as error:
+                raise TypeError(f"{name}: element {index} does not fit: {error}") from None
+        yield args
+
+
+def _slots(options: Mapping[str, Any]) -> int:
+    """How many calls with these options can run at a time, if nothing else does; at least 1."""
+    cpus = options.get("num_cpus")
+    asked = {"CPU": 1 if cpus is None else cpus, "GPU": options.get("num_gpus"), **(options.get("resources") or {})}
+    total = running.client().questions.query("cluster_resources")
+    shares = [total.get(name, 0) / amount for name, amount in asked.items() if amount]
+    return max(1, int(min(shares, default=total.get("CPU", 1))))
+
+
+def _most(function: Submitter[..., Any], length: float, slots: int) -> int:
+    """How many calls a chunk has at most."""
+    if function._options.get("max_retries") == 0:
+        return 1  # else those that had ended when another one's process died would have to be run again
+    return max(1, math.ceil(min(CALLS_MAX, length / (CHUNKS_PER_SLOT * slots))))

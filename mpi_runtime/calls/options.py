@@ -1,0 +1,273 @@
+"""Options of remote functions and classes: their names, and what each may be. `specs.py` says what they become."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from mpi_runtime.config import check_amount
+from mpi_runtime.scheduler.events import DYNAMIC, RETURNS_MAX, STREAMING
+
+TASK_OPTIONS = (
+    "num_cpus", "num_gpus", "accelerator_type", "gpu_memory", "memory", "resources",
+    "num_returns", "max_retries", "retry_exceptions", "name",
+    "runtime_env", "scheduling_strategy", "label_selector", "max_calls", "priority", "time_limit",
+    "_generator_backpressure_num_objects", "fallback_strategy", "enable_task_events", "_metadata", "_labels",
+)  # fmt: skip
+ACTOR_OPTIONS = (
+    "num_cpus", "num_gpus", "accelerator_type", "gpu_memory", "memory", "resources",
+    "name", "namespace", "get_if_exists", "lifetime", "runtime_env",
+    "max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "allow_out_of_order_execution",
+    "scheduling_strategy", "label_selector", "priority", "max_pending_calls",
+    "fallback_strategy", "enable_task_events", "_metadata", "_labels",
+)  # fmt: skip
+METHOD_OPTIONS = (
+    "num_returns", "max_task_retries", "retry_exceptions", "concurrency_group", "time_limit",
+    "_generator_backpressure_num_objects", "name", "enable_task_events",
+)  # fmt: skip
+RETURNS = {"streaming": STREAMING, "dynamic": DYNAMIC}
+"""Values of `num_returns` that are words."""
+WHOLE_MAX = 2**62
+COUNT_MAX = 2**31 - 1
+_MAY_BE_UNLIMITED = ("max_retries", "max_restarts", "max_task_retries")
+
+
+def check(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
+    """Refuse options that there are not, and values that cannot be.
+
+    Raises:
+        ValueError: there is no such option, or its value is out of bounds.
+        TypeError: its value is of the wrong type.
+    """
+    for name, value in options.items():
+        if name not in known:
+            from difflib import get_close_matches  # not at the top: who makes no mistake need not wait for it
+
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+            raise ValueError(f"Invalid option keyword {name!r} for {what}; {hint}")
+        if value is None:
+            continue
+        _CHECKS[name](name, value)
+
+
+def _seconds(name: str, value: Any) -> None:
+    check_amount(name, value)
+    if value * 1e6 < 1:
+        raise ValueError(f"{name} must be more than 0 seconds (a microsecond at least), not {value!r}")
+
+
+def _gpus(name: str, value: Any) -> None:
+    check_amount(name, value)
+    if value > 1 and value != int(value):
+        raise ValueError(f"{name} must be 0, a share below 1, or a whole number; got {value!r}")
+
+
+def _bytes(name: str, value: Any) -> None:
+    size_in_bytes(name, value)
+
+
+def size_in_bytes(name: str, value: Any) -> int:
+    """A number of bytes, or a text like "20GB" or "512 MiB".
+
+    Raises:
+        TypeError, ValueError: it is neither; says which and why.
+    """
+    if isinstance(value, str):
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]i?)?B?", value.strip())
+        if match is None:
+            raise ValueError(f"{name} must be a number of bytes, or like '20GB' or '512MiB', not {value!r}")
+        base = 1024 if (match[2] or "").endswith("i") else 1000
+        return round(float(match[1]) * math.pow(base, " kMGT".index((match[2] or " ")[0])))
+    check_amount(name, value)
+    return int(float(value))
+
+
+def _count(name: str, value: Any) -> None:
+    _whole(name, value)
+    if value > COUNT_MAX:
+        raise ValueError(f"{name} must be at most {COUNT_MAX}, not {value}")
+    if name in _MAY_BE_UNLIMITED and value < -1:
+        raise ValueError(f"{name} must be 0 or more, or -1 for no limit, not {value}")
+    if name == "max_concurrency" and value < 1:
+        raise ValueError(f"{name} must be 1 or more, not {value}")
+    if name not in _MAY_BE_UNLIMITED and value < 0:
+        raise ValueError(f"{name} must be 0 or more, not {value}")
+
+
+def _whole(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    if abs(value) > WHOLE_MAX:
+        raise ValueError(f"{name} must be between -{WHOLE_MAX} and {WHOLE_MAX}, not {value}")
+
+
+def _bool(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+
+
+def _returns(name: str, value: Any) -> None:
+    if isinstance(value, str):
+        if value not in RETURNS:
+            raise TypeError(f"{name} must be a whole number, 'streaming' or 'dynamic', not {value!r}")
+    else:
+        _count(name, value)
+        if value > RETURNS_MAX:
+            raise ValueError(f"{name} must be {RETURNS_MAX} or less, not {value}: return a list, or yield the values")
+
+
+def _backpressure(name: str, value: Any) -> None:
+    _whole(name, value)
+    if value < 1 and value != -1:
+        raise ValueError(f"{name} must be 1 or more, or -1 for no limit, not {value}")
+
+
+def _pending(name: str, value: Any) -> None:
+    _whole(name, value)
+    if value < -1:
+        raise ValueError(f"{name} must be 1 or more, or -1 (or 0) for no limit, not {value}")
+
+
+def _anything(name: str, value: Any) -> None:
+    """Accepted for Ray's sake."""
+
+
+def _fallbacks(name: str, value: Any) -> None:
+    from mpi_runtime.calls import strategies
+
+    strategies.check_fallbacks(name, value)
+
+
+def _groups(name: str, value: Any) -> None:
+    if not isinstance(value, dict):
+        raise TypeError(f"{name} must be a dict of names and numbers of calls, not {value!r}")
+    for group, limit in value.items():
+        _text(f"a key of {name}", group)
+        if not group:
+            raise ValueError(f"a key of {name} must not be empty: max_concurrency is for calls without a group")
+        _count(f"{name}[{group!r}]", limit)
+        if limit < 1:
+            raise ValueError(f"{name}[{group!r}] must be 1 or more, not {limit}")
+
+
+def _exceptions(name: str, value: Any) -> None:
+    if isinstance(value, bool):
+        return
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"{name} must be True, False or a list of exception classes, not {value!r}")
+    for kind in value:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise TypeError(f"{name} must be True, False or a list of exception classes; {kind!r} is none")
+
+
+def _text(name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string, not {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} must be text that can be written as UTF-8, which {value!r} cannot") from None
+
+
+def _lifetime(name: str, value: Any) -> None:
+    if value not in ("detached", "non_detached"):
+        raise ValueError(f"{name} must be 'detached' (until it is killed or the job ends) or None, not {value!r}")
+
+
+def check_name(options: Mapping[str, Any]) -> None:
+    """Refuse options of actors that mean nothing without a name, or an empty name.
+
+    Raises:
+        ValueError: says which.
+    """
+    if options.get("name") == "":
+        raise ValueError("name must not be empty")
+    if options.get("namespace") == "":
+        raise ValueError("namespace must not be empty; leave it out for that of the job")
+    if not options.get("name"):
+        if options.get("get_if_exists"):
+            raise ValueError("get_if_exists is of use only with a name: .options(name=..., get_if_exists=True)")
+        if options.get("lifetime") == "detached":
+            raise ValueError("a detached actor needs a name, or nobody could find it: .options(name=..., lifetime=...)")
+
+
+def _type(name: str, value: Any) -> None:
+    _text(name, value)
+    if not value:
+        raise ValueError(
+            f"{name} must not be empty: a type as in cluster_resources(), 'H100' for accelerator_type:H100"
+        )
+
+
+def _resources(name: str, value: Any) -> None:
+    if not isinstance(value, dict):
+        raise TypeError(f"{name} must be a dict of names and amounts, not {value!r}")
+    for resource, units in value.items():
+        if resource in ("CPU", "GPU"):
+            raise ValueError(f"use num_{resource.lower()}s for {resource!r}, not {name}")
+        if resource in ("memory", "object_store_memory"):
+            raise ValueError(f"use the option memory, not {name}[{resource!r}]")
+        _text(f"a key of {name}", resource)
+        check_amount(f"{name}[{resource!r}]", units)
+
+
+def _runtime_env(name: str, value: Any) -> None:
+    from mpi_runtime.calls import runtime_env  # not at the top, as with places
+
+    runtime_env.check(name, value)
+
+
+def _strategy(name: str, value: Any) -> None:
+    from mpi_runtime.calls import strategies  # not at the top: who says nothing about places need not wait for it
+
+    strategies.check_strategy(name, value)
+
+
+def _selector(name: str, value: Any) -> None:
+    from mpi_runtime.calls import strategies
+
+    strategies.check_selector(name, value)
+
+
+_CHECKS = {
+    "num_cpus": check_amount,
+    "num_gpus": _gpus,
+    "accelerator_type": _type,
+    "gpu_memory": _bytes,
+    "memory": check_amount,
+    "resources": _resources,
+    "num_returns": _returns,
+    "_generator_backpressure_num_objects": _backpressure,
+    "fallback_strategy": _fallbacks,
+    "enable_task_events": _bool,
+    "_metadata": _anything,
+    "_labels": _anything,
+    "max_pending_calls": _pending,
+    "max_retries": _count,
+    "max_calls": _count,
+    "priority": _whole,
+    "time_limit": _seconds,
+    "max_restarts": _count,
+    "max_task_retries": _count,
+    "max_concurrency": _count,
+    "concurrency_groups": _groups,
+    "concurrency_group": _text,
+    "allow_out_of_order_execution": _bool,
+    "retry_exceptions": _exceptions,
+    "name": _text,
+    "namespace": _text,
+    "get_if_exists": _bool,
+    "lifetime": _lifetime,
+    "runtime_env": _runtime_env,
+    "scheduling_strategy": _strategy,
+    "label_selector": _selector,
+}
+
+
+def in_words(options: Mapping[str, Any]) -> str:
+    """Options that were given, for the `repr` of what has them: ` with num_cpus=2`."""
+    given = ", ".join(f"{name}={value!r}" for name, value in options.items() if value is not None)
+    return f" with {given}" if given else ""

@@ -1,0 +1,261 @@
+"""Placement groups: resources that are reserved on nodes together, for tasks and actors that run in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from mpi_runtime import errors
+from mpi_runtime.calls import running
+from mpi_runtime.client import current
+from mpi_runtime.client.ids import PlacementGroupID
+from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.client.submitting import create_group, new_ref, put_written
+from mpi_runtime.config import check_amount
+from mpi_runtime.objects import serialize
+from mpi_runtime.scheduler.events import STRATEGIES, BundleSpec, GroupRemovalRequested
+from mpi_runtime.scheduler.limits import UNIT
+
+
+class PlacementGroup:
+    """Stands for a placement group; it can be passed on like any value.
+
+    The group lives until `remove_placement_group()` or the end of the job, whoever has handles.
+    """
+
+    def __init__(self, ref: ObjectRef[Any], bundle_specs: list[dict[str, float]], strategy: str, name: str) -> None:
+        self._ref = ref
+        self.bundle_specs = bundle_specs
+        """What each bundle reserves: amounts by name."""
+        self.strategy = strategy
+        self.name = name
+
+    @property
+    def id(self) -> PlacementGroupID:
+        """The 16 bytes of its id, with a type."""
+        return PlacementGroupID(self._ref.binary())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether this is `PlacementGroup.empty()`."""
+        return self._ref.is_nil()
+
+    @classmethod
+    def empty(cls) -> PlacementGroup:
+        """What stands for no placement group."""
+        return cls(ObjectRef.nil(), [], "PACK", "")
+
+    @property
+    def bundle_count(self) -> int:
+        """How many bundles it has."""
+        return len(self.bundle_specs)
+
+    def ready(self) -> ObjectRef[PlacementGroup]:
+        """A reference to the group itself, which is there as soon as all its bundles are reserved.
+
+        If the group is removed, also later, `get` raises `PlacementGroupRemovedError`.
+        """
+        self.check_job()
+        client, id = running.client(), self._ref.binary()
+        was_ready = client.waiting.wait([id], 1, 0)[0] and not client.waiting.may_be_error(id)
+        if not was_ready or client.questions.query("group_table", id):  # else it is what it will be
+            return self._ref
+        error = errors.PlacementGroupRemovedError(f"The placement group {self.id.hex()} was removed.")
+        written = client.store.write(serialize.Serialized(errors.to_bytes(error), [], []), is_error=True)
+        return put_written(client, written)
+
+    def wait(self, timeout_seconds: float = 30) -> bool:
+        """Wait until all bundles are reserved, for `timeout_seconds` at most; whether they are.
+
+        Raises:
+            PlacementGroupRemovedError: the group was removed, and never will be ready.
+        """
+        self.check_job()
+        client = running.client()
+        if not client.waiting.wait([self._ref.binary()], 1, timeout_seconds)[0]:
+            return False
+        client.waiting.get([self._ref.binary()], None)  # or its error
+        return True
+
+    def check_job(self) -> None:
+        """Raise `ObjectLostError` if the job that this belongs to has ended."""
+        self._ref.check_job()
+
+    def __repr__(self) -> str:
+        return f"PlacementGroup({self.id.hex()}, {self.strategy}, {self.bundle_specs})"
+
+    def __hash__(self) -> int:
+        return hash(self._ref)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PlacementGroup) and self._ref == other._ref
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PlacementGroup, (self._ref, self.bundle_specs, self.strategy, self.name)
+
+
+def placement_group(
+    bundles: Sequence[Mapping[str, float]], strategy: str = "PACK", name: str = "", lifetime: str | None = None
+) -> PlacementGroup:
+    """Ask for resources that are reserved together, all or none; returns at once.
+
+    Args:
+        bundles: for each the amounts by name ("CPU", "GPU", "memory" in bytes, custom resources) that it is to have
+            of one node.
+        strategy: "PACK" (on as few nodes as possible), "SPREAD" (on as many as possible), "STRICT_PACK" (on one node),
+            "STRICT_SPREAD" (each on another).
+        name: for `get_placement_group()`, in the namespace of the job.
+        lifetime: None or "detached", which mean the same here: the group lives until it is removed or the job ends.
+
+    Raises:
+        ValueError, TypeError: an argument is not allowed, or the name is taken; says which and why.
+
+    Example:
+        group = placement_group([{"CPU": 2}, {"CPU": 2}], strategy="STRICT_SPREAD")
+        mpi_runtime.get(group.ready())
+        f.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote()
+    """
+    if strategy not in STRATEGIES:
+        raise ValueError(f"Invalid strategy {strategy!r} of a placement group; there are: {', '.join(STRATEGIES)}")
+    if lifetime not in (None, "detached"):
+        raise ValueError(f"lifetime must be 'detached' or None, not {lifetime!r}")
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a string, not {name!r}")
+    if not isinstance(bundles, (list, tuple)) or not bundles:
+        raise ValueError(f"bundles must be a list with at least one bundle, not {bundles!r}")
+    specs = [bundle_spec(bundle) for bundle in bundles]
+    client = running.client()
+    ref = new_ref(client)
+    group = PlacementGroup(
+        ref, [{name: float(amount) for name, amount in bundle.items()} for bundle in bundles], strategy, name
+    )
+    # The group is its own value. Held by itself it would never go: its references are those of who reads it.
+    if not create_group(client, ref, specs, strategy, serialize.dumps(group).inline(), name):
+        raise ValueError(
+            f"The name {name!r} is taken by another placement group. Take another name, get that group with "
+            "get_placement_group(), or remove it first."
+        )
+    return group
+
+
+def bundle_spec(bundle: Mapping[str, float]) -> BundleSpec:
+    """A bundle as the scheduler counts it.
+
+    Raises:
+        ValueError, TypeError: it is empty, or an amount cannot be; says which and why.
+    """
+    if not isinstance(bundle, dict) or not bundle:
+        raise ValueError(f"a bundle must be a dictionary with at least one amount, not {bundle!r}")
+    for name, amount in bundle.items():
+        _check_in_bundle(name, amount)
+    if not any(bundle.values()):
+        raise ValueError(f"a bundle must ask for something: all amounts of {bundle!r} are 0")
+    known = ("CPU", "GPU", "memory")
+    return BundleSpec(
+        round(bundle.get("CPU", 0) * UNIT),
+        round(bundle.get("GPU", 0) * UNIT),
+        int(bundle.get("memory", 0)),
+        {name: round(amount * UNIT) for name, amount in bundle.items() if name not in known and amount},
+    )
+
+
+def _check_in_bundle(name: object, amount: float) -> None:
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"a bundle has names of resources as keys, not {name!r}")
+    if name == "object_store_memory":
+        raise ValueError("a bundle cannot reserve object_store_memory: it belongs to the whole node")
+    check_amount(f"{name} of a bundle", amount)
+    if name == "gpu_memory":
+        raise ValueError("a bundle cannot reserve gpu_memory by itself: it has its part of that of its GPUs")
+    if name == "GPU" and amount > 1 and amount != int(amount):
+        raise ValueError(f"GPU of a bundle must be a share below 1 or a whole number, not {amount!r}")
+
+
+def remove_placement_group(placement_group: PlacementGroup) -> None:
+    """End a group. What runs in it is killed, and so are its actors; what waits for it fails.
+
+    Tasks raise `PlacementGroupRemovedError`, calls of actors `ActorDiedError`. What the group had is free again when
+    the processes that used it are gone.
+
+    Raises:
+        TypeError: not a placement group.
+    """
+    if not isinstance(placement_group, PlacementGroup):
+        raise TypeError(f"remove_placement_group() needs a PlacementGroup, not {placement_group!r}")
+    placement_group.check_job()
+    client = running.client()
+    client.outbox.post(GroupRemovalRequested(placement_group._ref.binary()))
+    client.outbox.flush()
+
+
+def get_placement_group(placement_group_name: str) -> PlacementGroup:
+    """The group with this name in the namespace of the job.
+
+    Raises:
+        ValueError: there is no such group, or none any more.
+    """
+    if not isinstance(placement_group_name, str) or not placement_group_name:
+        raise ValueError(f"get_placement_group() needs a name that is not empty, not {placement_group_name!r}")
+    client = running.client()
+    wanted = msgspec.msgpack.encode((client.inherited.namespace, placement_group_name))
+    found = client.questions.query("named_group", wanted)
+    if found is None:
+        raise ValueError(
+            f"There is no placement group with the name {placement_group_name!r}: none was created under it, or it has "
+            "been removed since."
+        )
+    group: PlacementGroup = serialize.loads(found)
+    return group
+
+
+def placement_group_table(placement_group: PlacementGroup | None = None) -> dict[str, Any]:
+    """Facts about one group, or about all: a dictionary of them by the hexadecimal digits of their ids.
+
+    Among them "state" ("PENDING", "CREATED" or "REMOVED"), "bundles_to_node_id", and "why" it is so, in words.
+
+    Args:
+        placement_group: of which; None for all that have not been removed.
+
+    Raises:
+        ObjectLostError: the group belongs to a job that has ended.
+    """
+    client = running.client()
+    if placement_group is None:
+        return {entry["placement_group_id"]: _facts(entry) for entry in client.questions.query("group_table")}
+    placement_group.check_job()
+    found = client.questions.query("group_table", placement_group._ref.binary())
+    if found:
+        return _facts(found[0])
+    removed = {
+        "placement_group_id": placement_group.id.hex(),
+        "name": placement_group.name,
+        "bundles": placement_group.bundle_specs,
+        "nodes": [],
+        "strategy": placement_group.strategy,
+        "state": "REMOVED",
+        "scheduling": "REMOVED",
+        "why": "It was removed.",
+    }
+    return _facts(removed)
+
+
+def _facts(entry: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **{name: entry[name] for name in ("placement_group_id", "name", "strategy", "state", "why")},
+        "bundles": dict(enumerate(entry["bundles"])),
+        "bundles_to_node_id": dict(enumerate(entry["nodes"])),
+        "stats": {"scheduling_state": entry["scheduling"]},
+    }
+
+
+def get_current_placement_group() -> PlacementGroup | None:
+    """The group in which the running task or actor runs; None elsewhere, or if it has been removed."""
+    client = current.client_or_none()
+    where = client.executor.where if client is not None and client.executor is not None else None
+    if client is None or where is None or not where.group:
+        return None
+    found = client.questions.query("group", where.group)
+    group: PlacementGroup | None = None if found is None else serialize.loads(found)
+    return group

@@ -1,0 +1,26 @@
+"""The client that public calls use: the running one, or a new job's as if `init()` had been called."""
+
+from __future__ import annotations
+
+from mpi_runtime.client import current
+from mpi_runtime.client.client import Client
+from mpi_runtime.errors import RuntimeNotInitializedError
+
+
+def client() -> Client:
+    """The client of this process; starts a job with defaults if there is none.
+
+    Raises:
+        RuntimeNotInitializedError: this is a forked child of a process of a job.
+    """
+    found = current.client_or_none()
+    if found is None:
+        if current.is_disowned():
+            raise RuntimeNotInitializedError(
+                "This process was forked from one that is part of a job, and cannot use its parent's connection. Let "
+                "the parent make the calls, or start a job of its own here with init()."
+            )
+        from mpi_runtime import config, session
+
+        found = session.start(config.from_init()).client
+    return found

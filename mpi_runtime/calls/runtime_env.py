@@ -1,0 +1,238 @@
+"""`runtime_env`: what calls find in their environment: variables, a working directory, modules.
+
+    ray.init(runtime_env={"working_dir": ".", "excludes": ["*.csv"]})             # for all calls of the job
+    f.options(runtime_env={"env_vars": {"MODE": "fast"}}).remote()                 # for one
+    Actor.options(runtime_env={"py_modules": ["../my_module"]}).remote()
+
+A directory is packed when a call first names it in the job, and is then what it was: later changes are not seen, by
+whatever host. The copy travels through the object store, is unpacked once on each host into a directory that belongs to
+the job, and goes with the job. Calls that a call makes inherit its environment; what they say themselves
+replaces it, but `env_vars` are merged by name.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from mpi_runtime.client import current
+from mpi_runtime.client.inherited import Inherited
+from mpi_runtime.client.refs import ObjectRef, adopt, keep
+from mpi_runtime.client.submitting import put
+from mpi_runtime.executor.scratch import PY_MODULES, WORKING_DIR
+from mpi_runtime.objects import archives, serialize
+from mpi_runtime.scheduler.ids import digest
+
+_HASH_BYTES = 16
+_INSTALL = "install it, before the job, into the environment of the Python that starts the program, on all hosts"
+_NOT_HERE = {
+    "pip": _INSTALL,
+    "uv": _INSTALL,
+    "conda": _INSTALL,
+    "container": "start the ranks in the container: mpirun -n 8 apptainer exec IMAGE python app.py",
+    "image_uri": "start the ranks in the container: mpirun -n 8 apptainer exec IMAGE python app.py",
+    "py_executable": "start the program with that Python: all processes of a job run the same",
+    "worker_process_setup_hook": "call it at the start of the task, or in the constructor of the actor",
+    "nsight": "start the profiler around the ranks: mpirun -n 8 nsys profile python app.py",
+    "rocprof_sys": "start the profiler around the ranks: mpirun -n 8 rocprof-sys-run -- python app.py",
+    "java_jars": "start Java from the task: there are calls of Python functions only",
+}
+"""What Ray has besides, and what to do instead."""
+_KNOWN = ("env_vars", "working_dir", "py_modules", "excludes", "config")
+
+
+class RuntimeEnv(dict[str, Any]):
+    """A `runtime_env` by keywords: the same as the dictionary."""
+
+    def __init__(self, **keys: Any) -> None:
+        """Take the keys of the dictionary.
+
+        Args:
+            **keys: `env_vars` (variables and their texts), `working_dir` (a directory or a zip file: calls start in a
+                copy of it, and import from it), `py_modules` (directories, Python files or modules that calls can
+                import), `excludes` (patterns as in `.gitignore`: what of them is left out). `config` is accepted
+                for Ray's sake, and means nothing.
+
+        Raises:
+            TypeError, ValueError: there is no such key, or its value is not what it may be.
+        """
+        super().__init__({key: value for key, value in keys.items() if value is not None})
+        check("runtime_env", self)
+
+
+class Archive(NamedTuple):
+    """What stands for a path once it has been packed: a reference is counted, wherever a function takes it."""
+
+    hash: str
+    ref: ObjectRef[Any]
+
+
+def check(name: str, value: Any) -> None:
+    """Refuse what is no `runtime_env`. Whether there are such files is seen when a call is made.
+
+    Raises:
+        TypeError, ValueError: says what is wrong, and what to do instead.
+    """
+    if not isinstance(value, dict):
+        raise TypeError(f"{name} must be a dict, not {value!r}")
+    for key, given in value.items():
+        if key in _NOT_HERE:
+            raise ValueError(
+                f"{name}[{key!r}] is not here: a job runs what its hosts have, and installs and starts nothing else. "
+                f"Instead, {_NOT_HERE[key]}."
+            )
+        if key not in _KNOWN:
+            raise ValueError(f"{name} has no {key!r}; there are: {', '.join(_KNOWN)}")
+        if key in _CHECKS and given is not None:
+            _CHECKS[key](f"{name}[{key!r}]", given)
+
+
+def _check_variables(name: str, value: Any) -> None:
+    if not isinstance(value, dict):
+        raise TypeError(f"{name} must be a dict of names and texts, not {value!r}")
+    for variable, text in value.items():
+        for what, given in ((f"a key of {name}", variable), (f"{name}[{variable!r}]", text)):
+            if not isinstance(given, str):
+                raise TypeError(f"{what} must be a string, not {given!r}")
+            if "\0" in given:
+                raise ValueError(f"{what} must not hold a null character: {given!r}")
+        if not variable or "=" in variable:
+            raise ValueError(f"a key of {name} must be the name of a variable, not {variable!r}")
+
+
+def _check_path(name: str, value: Any) -> None:
+    if isinstance(value, Archive):
+        return
+    if not isinstance(value, (str, os.PathLike)):
+        raise TypeError(f"{name} must be a path, not {value!r}")
+    path = os.fspath(value)
+    if "://" in str(path):
+        raise ValueError(f"{name} must be a path, not {path!r}: a job fetches nothing. Fetch it before.")
+
+
+def _check_modules(name: str, value: Any) -> None:
+    if isinstance(value, (str, os.PathLike)) or not isinstance(value, Sequence):
+        raise TypeError(f"{name} must be a list of paths or modules, not {value!r}")
+    for one in value:
+        if isinstance(one, ModuleType):
+            continue
+        _check_path(f"an entry of {name}", one)
+        if not isinstance(one, Archive) and str(os.fspath(one)).endswith((".whl", ".zip")):
+            raise ValueError(f"{name} must have directories, .py files or modules, not {one!r}: {_INSTALL}.")
+
+
+def _check_patterns(name: str, value: Any) -> None:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
+        raise TypeError(f"{name} must be a list of patterns as in .gitignore, not {value!r}")
+
+
+_CHECKS: dict[str, Callable[[str, Any], None]] = {
+    "env_vars": _check_variables,
+    "working_dir": _check_path,
+    "py_modules": _check_modules,
+    "excludes": _check_patterns,
+}
+
+
+# What calls get.
+
+
+def environment(inherited: Inherited, given: Mapping[str, Any]) -> dict[str, str]:
+    """What a call made here finds that says this: what the process has, changed by it.
+
+    Raises:
+        ValueError: a directory is not there, cannot be read, or is too large.
+        ObjectStoreFullError: there is no room for its copy.
+    """
+    found = {**inherited.environment, **(given.get("env_vars") or {})}
+    packed = _packed(inherited, given)
+    if packed.get("working_dir") is not None:
+        found[WORKING_DIR] = _named(inherited, [packed["working_dir"]])
+    if packed.get("py_modules") is not None:
+        found[PY_MODULES] = _named(inherited, packed["py_modules"])
+    return found
+
+
+def portable(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same as another process can use it: paths mean something here alone, and are packed."""
+    client = current.client_or_none()
+    return given if client is None else _packed(client.inherited, given)
+
+
+def _named(inherited: Inherited, packed: Sequence[Archive]) -> str:
+    for archive in packed:
+        _know(inherited, archive)
+    return ",".join(f"{archive.hash}.{inherited.archives[archive.hash].hex()}" for archive in packed)
+
+
+def _know(inherited: Inherited, archive: Archive) -> None:
+    """Keep an archive for calls that will name it, unless another one with the same content is kept."""
+    if archive.hash not in inherited.archives:
+        keep(archive.ref)
+        inherited.archives[archive.hash] = archive.ref.binary()
+
+
+def _packed(inherited: Inherited, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with archives in the place of paths and modules."""
+    packed, excludes = dict(given), tuple(given.get("excludes") or ())
+    if given.get("working_dir") is not None:
+        packed["working_dir"] = _archive(inherited, given["working_dir"], excludes, _pack_working_dir)
+    if given.get("py_modules") is not None:
+        packed["py_modules"] = [_archive(inherited, one, excludes, _pack_module) for one in given["py_modules"]]
+    return packed
+
+
+def _archive(
+    inherited: Inherited, given: Any, excludes: tuple[str, ...], pack: Callable[[str, Sequence[str]], bytes]
+) -> Archive:
+    """The archive that stands for a path or module: packed once in a job, and stored once by content."""
+    if isinstance(given, Archive):
+        given.ref.check_job()
+        return given
+    path = os.path.abspath(_path_of(given) if isinstance(given, ModuleType) else os.fspath(given))
+    key = (path, excludes, pack.__name__)
+    hash = inherited.packed.get(key)
+    if hash is None:
+        data = pack(path, excludes)
+        hash = digest(data, _HASH_BYTES).hex()
+        if hash not in inherited.archives:
+            _know(inherited, Archive(hash, put(current.client(), serialize.dumps(pickle.PickleBuffer(data)))))
+        inherited.packed[key] = hash
+    return Archive(hash, adopt(inherited.archives[hash]))
+
+
+def _path_of(module: ModuleType) -> str:
+    """The directory of a package, or the file of a module.
+
+    Raises:
+        ValueError: it has none, or several.
+    """
+    places = list(getattr(module, "__path__", ()))
+    if len(places) == 1:
+        return str(places[0])
+    file = getattr(module, "__file__", None)
+    if places or file is None or not file.endswith(".py"):
+        raise ValueError(
+            f"runtime_env['py_modules'] cannot take {module.__name__}: it comes from neither one directory nor one "
+            ".py file."
+        )
+    return str(file)
+
+
+def _pack_working_dir(path: str, excludes: Sequence[str]) -> bytes:
+    if os.path.isdir(path):
+        return archives.pack_directory(path, excludes)
+    if path.endswith(".zip") and os.path.exists(path):
+        return archives.read_zip(path)
+    raise ValueError(f"runtime_env['working_dir'] is {path!r}, which is neither a directory nor a zip file here.")
+
+
+def _pack_module(path: str, excludes: Sequence[str]) -> bytes:
+    if os.path.isdir(path):
+        return archives.pack_directory(path, excludes, inside=os.path.basename(path))
+    if path.endswith(".py") and os.path.exists(path):
+        return archives.pack_file(path)
+    raise ValueError(f"runtime_env['py_modules'] has {path!r}, which is neither a directory nor a .py file here.")

@@ -1,0 +1,256 @@
+"""The specs that options become: what the scheduler is told once of a function, a class or a method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from mpi_runtime.calls.options import RETURNS, size_in_bytes
+from mpi_runtime.client.inherited import Inherited
+from mpi_runtime.scheduler.events import ACTOR, METHOD, STREAMING, TASK, Spec, Where
+from mpi_runtime.scheduler.ids import digest
+from mpi_runtime.scheduler.limits import UNIT
+from mpi_runtime.scheduler.resources import TYPE, Request
+
+DEFAULT_MAX_RETRIES = 3
+ASYNC_MAX_CONCURRENCY = 1000
+"""How many calls of an actor with coroutines are under way at most, unless it says otherwise: as in Ray."""
+TYPE_UNITS = UNIT // 1000
+"""What `accelerator_type` takes of the resource that nodes have of that name: as little as in Ray."""
+
+
+class Method(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of one method of an actor class. Handles carry it."""
+
+    num_returns: int = 1
+    max_retries: int = 0
+    retry_exceptions: bool = False
+    retry_only: bytes = b""
+    group: str = ""
+    backpressure: int = 0
+    time_limit_us: int = 0
+    name: str = ""
+    """What its calls are known by, if not by its own name."""
+    parameters: tuple[tuple[str, int, bool], ...] | None = None
+    """What it takes: name, kind (as of `inspect`), whether it may be left out. None: unknown."""
+    max_pending: int = 0
+    """How many calls of one handle may be under way; 0: any number."""
+
+
+def _with_id(spec: Spec) -> Spec:
+    spec.id = int.from_bytes(digest(msgspec.msgpack.encode(spec), 8), "big") >> 1
+    return spec
+
+
+def _needs(
+    name: str, options: Mapping[str, Any], inherited: Where | None, environment: dict[str, str] | None
+) -> dict[str, Any]:
+    cpus = options.get("num_cpus")
+    needs: dict[str, Any] = {
+        "cpu": round((1 if cpus is None else cpus) * UNIT),
+        "gpu": round((options.get("num_gpus") or 0) * UNIT),
+        "memory": int(options.get("memory") or 0),
+        "custom": {name: round(units * UNIT) for name, units in (options.get("resources") or {}).items() if units},
+        "gpu_memory": size_in_bytes("gpu_memory", options.get("gpu_memory") or 0),
+    }
+    kind = options.get("accelerator_type")
+    if kind is not None:
+        needs["custom"].setdefault(TYPE + kind, TYPE_UNITS)
+    says = any(options.get(one) for one in ("scheduling_strategy", "label_selector", "fallback_strategy"))
+    where = _where(name, options, needs, inherited) if says or inherited is not None else None
+    return {**needs, "environment": environment or {}, "where": where}
+
+
+def environment(inherited: Inherited, options: Mapping[str, Any]) -> dict[str, str]:
+    """What calls made here find in their environment: what this process has, changed by their own `runtime_env`.
+
+    Raises:
+        ValueError: it names a directory that is not there, cannot be read, or is too large.
+    """
+    given = options.get("runtime_env")
+    if not given:
+        return inherited.environment
+    from mpi_runtime.calls import runtime_env
+
+    return runtime_env.environment(inherited, given)
+
+
+def portable(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options as another process can use them."""
+    if not options.get("runtime_env"):
+        return options
+    from mpi_runtime.calls import runtime_env
+
+    return {**options, "runtime_env": runtime_env.portable(options["runtime_env"])}
+
+
+def _retrying(options: Mapping[str, Any]) -> dict[str, Any]:
+    """For which exceptions a call may be run again. Only executors know classes."""
+    wanted = options.get("retry_exceptions")
+    if not isinstance(wanted, (list, tuple)) or not wanted:
+        return {"retry_exceptions": wanted is True}
+    import cloudpickle
+
+    return {"retry_exceptions": True, "retry_only": cloudpickle.dumps(tuple(wanted), protocol=5)}
+
+
+def _count_of_returns(value: int | str | None, is_generator: bool) -> int:
+    """What `num_returns` comes to. Generators stream, unless told otherwise."""
+    if value is None:
+        return STREAMING if is_generator else 1
+    return RETURNS[value] if isinstance(value, str) else value
+
+
+def _where(name: str, options: Mapping[str, Any], needs: dict[str, Any], inherited: Where | None) -> Where | None:
+    from mpi_runtime.calls import strategies
+
+    asked = {name: value for name, value in needs.items() if name != "custom"}
+    request = Request(**asked, custom=tuple(sorted(needs["custom"].items())))
+    return strategies.where(name, options, request, inherited)
+
+
+def task_spec(
+    name: str,
+    function: bytes,
+    options: Mapping[str, Any],
+    inherited: Where | None = None,
+    is_generator: bool = False,
+    environment: dict[str, str] | None = None,
+) -> Spec:
+    """The spec of a remote function. Calls that say nothing about their place run where `inherited` says.
+
+    `environment` is what its `runtime_env` comes to.
+
+    Raises:
+        ValueError: no bundle of the placement group in which it is to run can hold a call.
+    """
+    retries = options.get("max_retries")
+    return _with_id(
+        Spec(
+            0,
+            TASK,
+            options.get("name") or name,
+            function,
+            num_returns=_count_of_returns(options.get("num_returns"), is_generator),
+            backpressure=max(options.get("_generator_backpressure_num_objects") or 0, 0),
+            max_calls=options.get("max_calls") or 0,
+            priority=options.get("priority") or 0,
+            time_limit_us=_time_limit_us(options),
+            max_retries=DEFAULT_MAX_RETRIES if retries is None else retries,
+            **_retrying(options),
+            **_needs(name, options, inherited, environment),
+        )
+    )
+
+
+def _time_limit_us(options: Mapping[str, Any]) -> int:
+    return min(round((options.get("time_limit") or 0) * 1e6), 2**62)
+
+
+def _concurrency(options: Mapping[str, Any], is_async: bool) -> dict[str, int]:
+    """How many calls of each group run at a time; empty: one after the other, in the main thread."""
+    groups = options.get("concurrency_groups") or {}
+    most = options.get("max_concurrency") or (ASYNC_MAX_CONCURRENCY if is_async else 1)
+    return {"": most, **groups} if is_async or groups or most > 1 else {}
+
+
+def _out_of_order(name: str, options: Mapping[str, Any], is_async: bool) -> bool:
+    """Whether calls start as their arguments come: where several run at a time a later one may open the way."""
+    several = is_async or (options.get("max_concurrency") or 1) > 1
+    wanted = options.get("allow_out_of_order_execution")
+    if several and wanted is False:
+        kind = "has coroutines" if is_async else "has max_concurrency above 1"
+        raise ValueError(
+            f"{name} {kind}, so its calls start as their arguments come: allow_out_of_order_execution=False cannot be. "
+            "Leave it out, or use an actor that runs one call after the other."
+        )
+    return several if wanted is None else wanted
+
+
+def actor_spec(
+    name: str,
+    function: bytes,
+    options: Mapping[str, Any],
+    inherited: Where | None = None,
+    is_async: bool = False,
+    environment: dict[str, str] | None = None,
+) -> Spec:
+    """The spec of an actor's creation. Without `num_cpus` it takes one CPU to be placed and none to run.
+
+    `environment` is what its `runtime_env` comes to.
+
+    Raises:
+        ValueError: no bundle of the placement group in which it is to run can hold the actor; or its calls are to keep
+            an order although several run at a time.
+    """
+    needs = _needs(name, options, inherited, environment)
+    held = 0 if options.get("num_cpus") is None else needs["cpu"]
+    return _with_id(
+        Spec(
+            0,
+            ACTOR,
+            name,
+            function,
+            held_cpu=held,
+            max_restarts=options.get("max_restarts") or 0,
+            concurrency=_concurrency(options, is_async),
+            is_async=is_async,
+            priority=options.get("priority") or 0,
+            out_of_order=_out_of_order(name, options, is_async),
+            **needs,
+        )
+    )
+
+
+def method(
+    own: Mapping[str, Any],
+    actor: Mapping[str, Any],
+    is_generator: bool = False,
+    parameters: tuple[tuple[str, int, bool], ...] | None = None,
+) -> Method:
+    """What a method's own options and its actor's come to."""
+    returns = _count_of_returns(None, is_generator)
+    pending = max(actor.get("max_pending_calls") or 0, 0)
+    retries = actor.get("max_task_retries") or 0
+    return changed(Method(returns, retries, parameters=parameters, max_pending=pending), own)
+
+
+def changed(method: Method, options: Mapping[str, Any]) -> Method:
+    """A method with some options changed."""
+    values: dict[str, Any] = {}
+    if options.get("num_returns") is not None:
+        values["num_returns"] = _count_of_returns(options["num_returns"], False)
+    if options.get("_generator_backpressure_num_objects") is not None:
+        values["backpressure"] = max(options["_generator_backpressure_num_objects"], 0)
+    if options.get("max_task_retries") is not None:
+        values["max_retries"] = options["max_task_retries"]
+    if options.get("retry_exceptions") is not None:
+        values |= {"retry_only": b"", **_retrying(options)}
+    if options.get("concurrency_group") is not None:
+        values["group"] = options["concurrency_group"]
+    if options.get("time_limit") is not None:
+        values["time_limit_us"] = _time_limit_us(options)
+    if options.get("name") is not None:
+        values["name"] = options["name"]
+    return msgspec.structs.replace(method, **values)
+
+
+def method_spec(name: str, method: Method) -> Spec:
+    """The spec of an actor's method; where its calls have another name, its own goes in the place of code."""
+    return _with_id(
+        Spec(
+            0,
+            METHOD,
+            method.name or name,
+            name.rpartition(".")[2].encode() if method.name else b"",
+            num_returns=method.num_returns,
+            max_retries=method.max_retries,
+            retry_exceptions=method.retry_exceptions,
+            retry_only=method.retry_only,
+            group=method.group,
+            backpressure=method.backpressure,
+            time_limit_us=method.time_limit_us,
+        )
+    )

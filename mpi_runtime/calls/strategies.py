@@ -1,0 +1,250 @@
+"""Strategies: what a task or an actor may say about where it runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mpi_runtime.calls import running
+from mpi_runtime.calls.placement_groups import PlacementGroup, bundle_spec
+from mpi_runtime.scheduler.events import ABSENT, EXISTS, IN, NOT_IN, Label, Where
+from mpi_runtime.scheduler.resources import Request, fits, pool_for, request_of
+
+
+@dataclass(frozen=True)
+class PlacementGroupSchedulingStrategy:
+    """Run in a placement group."""
+
+    placement_group: PlacementGroup | None
+    """None: in none, even if whoever makes the call runs in one and captures."""
+    placement_group_bundle_index: int = -1
+    """In which of its bundles; -1: in any that has room."""
+    placement_group_capture_child_tasks: bool | None = False
+    """Whether tasks and actors that it makes run in the same group, unless they say where."""
+
+    def __post_init__(self) -> None:
+        group, index = self.placement_group, self.placement_group_bundle_index
+        if group is None:
+            return
+        if not isinstance(group, PlacementGroup):
+            raise TypeError(f"placement_group must be a PlacementGroup or None, not {group!r}")
+        if isinstance(index, bool) or not isinstance(index, int):
+            raise TypeError(f"placement_group_bundle_index must be a whole number, not {index!r}")
+        if not -1 <= index < group.bundle_count:
+            raise ValueError(
+                f"placement group bundle index {index} is invalid: it may be 0 to {group.bundle_count - 1}, or -1"
+            )
+
+
+@dataclass(frozen=True)
+class NodeAffinitySchedulingStrategy:
+    """Run on one node."""
+
+    node_id: str
+    """As `nodes()` tells it."""
+    soft: bool
+    """Whether any node will do if there is no such node, or it is too small."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.node_id, str) or not self.node_id:
+            raise TypeError(f"node_id must be the 'NodeID' of one of nodes(), not {self.node_id!r}")
+        if not isinstance(self.soft, bool):
+            raise TypeError(f"soft must be True or False, not {self.soft!r}")
+
+
+class In:
+    """The label is one of these."""
+
+    def __init__(self, *values: str) -> None:
+        self.values = _texts("In", values)
+
+    def __repr__(self) -> str:
+        return f"In({', '.join(map(repr, self.values))})"
+
+
+class NotIn:
+    """The label is none of these, or the node has no such label."""
+
+    def __init__(self, *values: str) -> None:
+        self.values = _texts("NotIn", values)
+
+    def __repr__(self) -> str:
+        return f"NotIn({', '.join(map(repr, self.values))})"
+
+
+class Exists:
+    """The node has such a label."""
+
+    def __repr__(self) -> str:
+        return "Exists()"
+
+
+class DoesNotExist:
+    """The node has no such label."""
+
+    def __repr__(self) -> str:
+        return "DoesNotExist()"
+
+
+@dataclass(frozen=True)
+class NodeLabelSchedulingStrategy:
+    """Run on nodes with certain labels: for each label `In(...)`, `NotIn(...)`, `Exists()` or `DoesNotExist()`."""
+
+    hard: Mapping[str, Any] | None = None
+    """What labels must be."""
+    soft: Mapping[str, Any] | None = None
+    """What they are to be where there is room now."""
+
+    def __post_init__(self) -> None:
+        _labels("hard", self.hard)
+        _labels("soft", self.soft)
+        if not self.hard and not self.soft:
+            raise ValueError("NodeLabelSchedulingStrategy needs a condition: hard={'zone': In('a')}, or soft=...")
+
+
+def _texts(name: str, values: tuple[Any, ...]) -> tuple[str, ...]:
+    if not values:
+        raise ValueError(f"{name}() needs at least one value")
+    for value in values:
+        if not isinstance(value, str):
+            raise TypeError(f"{name}() takes values of labels, which are strings, not {value!r}")
+    return values
+
+
+def _labels(name: str, conditions: Mapping[str, Any] | None) -> tuple[Label, ...]:
+    if conditions is not None and not isinstance(conditions, Mapping):
+        raise TypeError(f"{name} must be a dictionary of labels and conditions, not {conditions!r}")
+    labels = []
+    for key, condition in (conditions or {}).items():
+        if not isinstance(key, str) or not key:
+            raise TypeError(f"{name} must have names of labels as keys, not {key!r}")
+        if isinstance(condition, (In, NotIn)):
+            labels.append(Label(key, IN if isinstance(condition, In) else NOT_IN, condition.values))
+        elif isinstance(condition, (Exists, DoesNotExist)):
+            labels.append(Label(key, EXISTS if isinstance(condition, Exists) else ABSENT))
+        else:
+            raise TypeError(
+                f"{name}[{key!r}] must be In(...), NotIn(...), Exists() or DoesNotExist(), not {condition!r}"
+            )
+    return tuple(labels)
+
+
+_LABEL = re.compile(r"[\w./:@-]+")
+"""Of the name of a label, and of its value."""
+_SELECTOR = re.compile(r"(?P<negated>!?)(?:in\((?P<values>[^()]*)\)|(?P<value>[^!(),]+))")
+
+
+def check_selector(name: str, selector: Any) -> tuple[Label, ...]:
+    """The conditions of a `label_selector`.
+
+    Raises:
+        ValueError, TypeError: it is not one; says what one is.
+    """
+    if not isinstance(selector, dict):
+        raise TypeError(f"{name} must be a dictionary of labels and values, not {selector!r}")
+    labels = []
+    for key, text in selector.items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise TypeError(f"{name} must have strings as keys and values, not {{{key!r}: {text!r}}}")
+        found = _SELECTOR.fullmatch(text)
+        values = tuple(one.strip() for one in (found["value"] or found["values"]).split(",")) if found else ()
+        if found is None or not _LABEL.fullmatch(key) or not all(map(_LABEL.fullmatch, values)):
+            raise ValueError(
+                f"{name} must be like {{'zone': 'a'}}, with 'a', '!a', 'in(a,b)' or '!in(a,b)' as values, not "
+                f"{{{key!r}: {text!r}}}"
+            )
+        labels.append(Label(key, NOT_IN if found["negated"] else IN, values))
+    return tuple(labels)
+
+
+def check_fallbacks(name: str, fallbacks: Any) -> list[tuple[Label, ...]]:
+    """The conditions of each part of a `fallback_strategy`.
+
+    Raises:
+        ValueError, TypeError: it is no list of label selectors.
+    """
+    if not isinstance(fallbacks, (list, tuple)):
+        raise TypeError(f"{name} must be a list of dictionaries with a label_selector each, not {fallbacks!r}")
+    found = []
+    for one in fallbacks:
+        if not isinstance(one, dict) or set(one) != {"label_selector"}:
+            raise ValueError(f"{name} must be like [{{'label_selector': {{'zone': 'a'}}}}]; {one!r} is no part of such")
+        found.append(check_selector(name, one["label_selector"]))
+    return found
+
+
+def _first_that_a_node_has(choices: Sequence[tuple[Label, ...]]) -> tuple[Label, ...]:
+    """Of several lists of conditions the first that some node meets; else the first. No nodes join later."""
+    nodes = [entry["Labels"] for entry in running.client().questions.query("nodes")]
+    for choice in choices:
+        if any(all(_meets(labels.get(label.key), label) for label in choice) for labels in nodes):
+            return choice
+    return choices[0]
+
+
+def _meets(value: str | None, label: Label) -> bool:
+    if label.operator == IN:
+        return value in label.values
+    return value not in label.values
+
+
+def check_strategy(name: str, strategy: Any) -> None:
+    """Refuse what is no strategy.
+
+    Raises:
+        ValueError: says what there is.
+    """
+    kinds = (PlacementGroupSchedulingStrategy, NodeAffinitySchedulingStrategy, NodeLabelSchedulingStrategy)
+    if strategy not in ("DEFAULT", "SPREAD") and not isinstance(strategy, kinds):
+        raise ValueError(
+            f"{name} must be 'DEFAULT', 'SPREAD', or one of {', '.join(kind.__name__ for kind in kinds)}, "
+            f"not {strategy!r}"
+        )
+
+
+def where(name: str, options: Mapping[str, Any], request: Request, inherited: Where | None) -> Where | None:
+    """Where the calls of a function or class are to run; None: anywhere.
+
+    Args:
+        name: of the function or class.
+        options: as they were given.
+        request: what a call needs.
+        inherited: where calls run that say nothing, because their caller captures them.
+
+    Raises:
+        ValueError: no bundle can serve the request, or two options contradict each other.
+        ObjectLostError: the placement group belongs to a job that has ended.
+    """
+    strategy = options.get("scheduling_strategy")
+    selector = check_selector("label_selector", options.get("label_selector") or {})
+    fallbacks = check_fallbacks("fallback_strategy", options.get("fallback_strategy") or [])
+    if fallbacks:
+        selector = _first_that_a_node_has([selector, *fallbacks])
+    if strategy is None and not selector:
+        return inherited
+    if isinstance(strategy, PlacementGroupSchedulingStrategy) and strategy.placement_group is not None:
+        if selector:
+            raise ValueError(
+                f"{name} has a label_selector and a placement group: it runs where its bundle is. Leave one out."
+            )
+        return _in_group(name, strategy.placement_group, strategy, request)
+    if isinstance(strategy, NodeAffinitySchedulingStrategy):
+        return Where(node=strategy.node_id, soft=strategy.soft, labels=selector)
+    if isinstance(strategy, NodeLabelSchedulingStrategy):
+        return Where(labels=selector + _labels("hard", strategy.hard), preferred=_labels("soft", strategy.soft))
+    return Where(spread=strategy == "SPREAD", labels=selector) if selector or strategy == "SPREAD" else None
+
+
+def _in_group(name: str, group: PlacementGroup, strategy: PlacementGroupSchedulingStrategy, request: Request) -> Where:
+    group.check_job()
+    index = strategy.placement_group_bundle_index
+    bundles = group.bundle_specs if index < 0 else [group.bundle_specs[index]]
+    if not any(fits(request, pool_for(request_of(bundle_spec(bundle)))) for bundle in bundles):
+        which = "any bundle" if index < 0 else f"bundle {index}"
+        raise ValueError(
+            f"Cannot schedule {name} with the placement group: it asks for {request}, and that cannot fit into {which} "
+            f"of {bundles}. Ask for less (a call takes 1 CPU unless num_cpus says otherwise), or make larger bundles."
+        )
+    return Where(group=bytes(group.id), bundle=index, captures=bool(strategy.placement_group_capture_child_tasks))

@@ -1,0 +1,114 @@
+"""What submits the calls of one function: all of a remote function that `f.map` stands on."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from mpi_runtime.calls import options as option_rules
+from mpi_runtime.calls import running, specs
+from mpi_runtime.calls.arguments import Packed, Parameters, pack
+from mpi_runtime.calls.code import Code
+from mpi_runtime.client.inherited import Inherited
+from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.client.submitting import submit
+from mpi_runtime.executor.scratch import held
+from mpi_runtime.scheduler.events import Call, Spec, Where
+
+if TYPE_CHECKING:
+    from mpi_runtime.calls.signatures import Submit
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Submitter(Generic[P, R]):
+    """Submits the calls of a function."""
+
+    def __init__(self, function: Callable[P, R], options: Mapping[str, Any]) -> None:
+        option_rules.check(options, option_rules.TASK_OPTIONS, "remote functions")
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise ValueError(
+                "'async def' should not be used for remote functions: make a plain function that calls asyncio.run()."
+            )
+        self._function = function
+        self._options = dict(options)
+        self._name = getattr(function, "__name__", type(function).__name__)
+        self._code = Code(function, self._name)
+        self._spec: Spec | None = None
+        self._inherited: Inherited | None = None
+        """For which job, and which call that runs, the spec was made."""
+        self._where: Where | None = None
+        self._holds: list[bytes] = []
+        """Objects that each call needs for its environment."""
+        self._chunks: dict[int, Submitter[Any, Any]] = {}
+        """See `chunks.py`."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def remote(self) -> Submit[P, ObjectRef[R]]: ...  # noqa: D102
+    else:
+
+        def remote(self, /, *args: Any, **kwargs: Any) -> Any:
+            """Submit a call.
+
+            Returns:
+                An `ObjectRef`; a list of them for `num_returns` above 1; None for 0; an `ObjectRefGenerator` for
+                "streaming", which is the default of generator functions.
+
+            Raises:
+                TypeError: an argument is missing, unknown, or cannot be serialised.
+                ValueError: no bundle of the placement group in which it is to run can hold the call; or its
+                    `runtime_env` names a directory that is not there, cannot be read, or is too large.
+            """
+            self._parameters.check(args, kwargs, self._name)
+            client = running.client()
+            inherited = client.inherited
+            if inherited is not self._inherited or inherited.where is not self._where:
+                self._prepare()
+            spec = self._spec
+            assert spec is not None
+            count = spec.num_returns
+            if args or kwargs:
+                packed = pack(args, kwargs, self._name)
+                call = Call(client.scopes.next_ids(count), spec.id, packed.payload, packed.arguments, packed.holds)
+            else:
+                call = Call(client.scopes.next_ids(count), spec.id, b"")
+            if self._holds:
+                call.holds = [*call.holds, *self._holds]
+            return submit(client, call, spec)
+
+    def _submit(self, packed: Packed, attempt: int = 0) -> ObjectRef[R]:
+        """Submit a call with one return value of which so many attempts have been made already."""
+        client = running.client()
+        if client.inherited is not self._inherited or client.inherited.where is not self._where:
+            self._prepare()
+        assert self._spec is not None
+        holds = [*packed.holds, *self._holds]
+        call = Call(client.scopes.next_ids(1), self._spec.id, packed.payload, packed.arguments, holds, b"", attempt)
+        ref: ObjectRef[R] = submit(client, call, self._spec)
+        return ref
+
+    @functools.cached_property
+    def _parameters(self) -> Parameters:
+        return Parameters.of(self._function)
+
+    def _prepare(self) -> None:
+        """Make the function known to the job."""
+        client = running.client()
+        inherited = client.inherited
+        environment = specs.environment(inherited, self._options)
+        self._spec = specs.task_spec(
+            self._name,
+            self._code.pickled(),
+            self._options,
+            inherited.where,
+            inspect.isgeneratorfunction(self._function),
+            environment,
+        )
+        self._holds = held(environment)
+        client.register(self._spec)
+        self._inherited, self._where = inherited, inherited.where

@@ -1,0 +1,34 @@
+"""The verb `replay`: tell a fresh scheduler what was recorded of a job, and see whether it decides the same."""
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from mpi_runtime.scheduler.core import Scheduler
+from mpi_runtime.scheduler.recording import NotARecordingError, Recording, replay
+
+
+def run(words: Sequence[str]) -> int:
+    """Replay recordings; 1 if one came out otherwise, 2 if one cannot be read."""
+    parser = argparse.ArgumentParser(
+        prog="mpi-runtime replay",
+        description="Replay recordings of jobs, made with MPI_RUNTIME_RECORD=FILE, and compare all decisions.",
+    )
+    parser.add_argument("file", nargs="+", type=Path)
+    return max(_replay(path) for path in parser.parse_args(words).file)
+
+
+def _replay(path: Path) -> int:
+    try:
+        recording = Recording(path.read_bytes())
+    except (OSError, NotARecordingError) as error:
+        print(f"mpi-runtime replay: {path}: {error}", file=sys.stderr)
+        return 2
+    outcome = replay(recording, Scheduler())
+    torn = f" (and {recording.torn} bytes of an entry that was cut off)" if recording.torn else ""
+    print(f"{path}: {outcome}{torn}")
+    if outcome.error is not None:
+        traceback.print_exception(outcome.error)
+    return int(bool(outcome.difference) or outcome.error is not None)

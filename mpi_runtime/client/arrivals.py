@@ -1,0 +1,96 @@
+"""What a client hears, and who of its threads waits for that. No lock, no socket: the simulator runs this too."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from mpi_runtime.client.entries import Entry, is_error
+from mpi_runtime.client.feed import Feed
+from mpi_runtime.client.received_items import ReceivedItems
+from mpi_runtime.client.references import References
+from mpi_runtime.scheduler.effects import Answer, Demand, Item, Ready
+from mpi_runtime.scheduler.events import Call, Spec
+from mpi_runtime.transport.messages import Allocated, Exit
+
+
+class Watch:
+    """What a thread waits for in `get`, and what of that has turned out to be an error."""
+
+    __slots__ = ("failed", "wanted")
+
+    def __init__(self, wanted: Iterable[bytes]) -> None:
+        self.wanted = set(wanted)
+        self.failed: list[bytes] = []
+
+
+class Arrivals:
+    """Sorts what one client hears. The owner sees to it that one thread at a time does so."""
+
+    def __init__(
+        self,
+        references: References,
+        items: ReceivedItems,
+        feed: Feed,
+        answered: Callable[[Allocated | Answer], None],
+    ) -> None:
+        """Sort into these; `answered` is told of answers."""
+        self._references = references
+        self._items = items
+        self._feed = feed
+        self._answered = answered
+        self.taken = 0
+        """How many messages have come."""
+        self.watches: list[Watch] = []
+        """One for each thread in `get`."""
+        self.expected: set[bytes] = set()
+        """Objects that futures wait for."""
+        self.come: deque[bytes] = deque()
+        """Those of them that have come and were not looked at."""
+
+    def take(self, messages: list[Any]) -> None:
+        """Take in one frame. The values of a call's arguments come before it in the same frame."""
+        arguments: dict[bytes, Entry] = {}
+        values, counts, expected = self._references.values, self._references.counts, self.expected
+        for message in messages:
+            kind = type(message)
+            if kind is Ready:
+                if message.id in counts:
+                    values[message.id] = message
+                    if expected:
+                        self._came(message)
+                else:
+                    arguments[message.id] = message
+            elif kind is Call:
+                self._feed.came(message, [self._argument(id, arguments) for id in message.arguments])
+            elif kind is Spec:
+                self._feed.specs[message.id] = message
+            elif kind in (Allocated, Answer):
+                self._answered(message)
+            elif kind is Exit:
+                self._feed.exiting = True
+            elif kind is Item:
+                counts[message.id] = 1
+                self._items.came(message)
+            elif kind is Demand:
+                self._feed.demanded(message)
+            elif message.id in counts:
+                values[message.id] = message
+                self._came(message)
+            else:
+                arguments[message.id] = message
+        self.taken += len(messages)  # not before: whoever waits counts on it
+
+    def _argument(self, id: bytes, arguments: dict[bytes, Entry]) -> Entry:
+        found = arguments.get(id)
+        return found if found is not None else self._references.values[id]
+
+    def _came(self, message: Entry) -> None:
+        """A value has come that this process has references to."""
+        if message.id in self.expected:
+            self.come.append(message.id)
+        if self.watches and is_error(message):
+            for watch in tuple(self.watches):
+                if message.id in watch.wanted:
+                    watch.failed.append(message.id)

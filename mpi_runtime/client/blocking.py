@@ -1,0 +1,41 @@
+"""Whether the scheduler knows that the call of an executor waits, and may lend its CPU.
+
+The simulator runs this too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mpi_runtime.client.outgoing import Outgoing
+from mpi_runtime.client.scope import Scope
+from mpi_runtime.scheduler.events import BLOCKED_IDS_MAX, Blocked, Unblocked
+
+
+class Blocking:
+    """Of one process. The owner sees to it that one thread at a time uses it."""
+
+    def __init__(self, outgoing: Outgoing) -> None:
+        self._outgoing = outgoing
+        self.lends_cpu = False
+        """Whether this is an executor that gives up its CPU while its call waits."""
+        self.is_said = False
+        """Whether the scheduler was told that the running call waits."""
+
+    def waits(self, scope: Scope, ids: Sequence[bytes]) -> None:
+        """A thread of a call waits, for these objects among others. Each is told: what one waits for may be there."""
+        scope.waiting += 1
+        self.is_said = True
+        self._outgoing.post(Blocked(list(ids[:BLOCKED_IDS_MAX])))
+
+    def waits_no_more(self, scope: Scope, running: Scope) -> None:
+        """A thread of a call waits no more; `running` is what runs now. The last one is told."""
+        scope.waiting -= 1
+        if not scope.waiting and scope is running:
+            self.goes_on()
+
+    def goes_on(self) -> None:
+        """No thread of the running call waits any more, or it ends: threads that it leaves behind do not count."""
+        if self.is_said:
+            self.is_said = False
+            self._outgoing.post(Unblocked())

@@ -1,0 +1,95 @@
+"""The client: what driver and executors have in common. Here its parts are put together.
+
+What is the same in every client, whatever line it has, stands in `references.py`, `outgoing.py`, `received_items.py`,
+`feed.py`, `blocking.py` and `arrivals.py`: the simulator's processes are made of these too. `line.py` connects them to
+the process of the rank. The parts know ids; what users hold of them is above, in `refs.py` and `generators.py`, and is
+made by `submitting.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import weakref
+from typing import Any
+
+from mpi_runtime.client.arrivals import Arrivals
+from mpi_runtime.client.blocking import Blocking
+from mpi_runtime.client.feed import Feed
+from mpi_runtime.client.inherited import Inherited
+from mpi_runtime.client.line import Line
+from mpi_runtime.client.outbox import Outbox
+from mpi_runtime.client.questions import Questions, Replies
+from mpi_runtime.client.received_items import ReceivedItems
+from mpi_runtime.client.ref_futures import RefFutures
+from mpi_runtime.client.references import References
+from mpi_runtime.client.scope import Scopes
+from mpi_runtime.client.stalls import Stalls
+from mpi_runtime.client.store import Store
+from mpi_runtime.client.waiting import Waiting
+from mpi_runtime.objects.arena import ClientArena
+from mpi_runtime.scheduler.events import Spec
+
+
+class Client:
+    """One process's part in the object store and the task graph. Any thread may use it."""
+
+    def __init__(self, end: socket.socket, arena: ClientArena, regions: dict[int, int], inline_bytes_max: int) -> None:
+        """Use a connected socket.
+
+        Args:
+            end: our end of the socketpair to the rank process; blocking.
+            arena: the arena of this host.
+            regions: for each rank of this host the index of its region.
+            inline_bytes_max: values up to this size ride in messages.
+        """
+        self._arena = arena
+        self.has_ended = False
+        """Whether the job was shut down: its references are worth nothing any more."""
+        self.executor: Any = None
+        """In an executor: the `Executor`, for questions about the running call."""
+        self._registered: set[int] = set()
+        self.inherited = Inherited()
+        self.scopes = Scopes()
+        self.feed = Feed()
+        self.references = References()
+        self.outbox = Outbox(end, self.references)
+        self.items = ReceivedItems(self.outbox)
+        self.blocking = Blocking(self.outbox)
+        replies = Replies(self.outbox)
+        arrivals = Arrivals(self.references, self.items, self.feed, replies.came)
+        self.line = Line(end, self.outbox, arrivals, self.scopes, self.blocking)
+        self.questions = Questions(self.line, replies, min(regions))
+        self.store = Store(self.outbox, self.questions, arena, regions, inline_bytes_max)
+        self.stalls = Stalls(self.line, arrivals, self.questions)
+        self.waiting = Waiting(self.line, self.references, arrivals, self.items, self.store, self.stalls)
+        self.futures = RefFutures(self.waiting, self.references, self.store)
+        _clients.add(self)
+
+    def register(self, spec: Spec) -> None:
+        """Make a spec known, once."""
+        if spec.id not in self._registered:
+            self._registered.add(spec.id)
+            self.outbox.post(spec)
+
+    def close(self) -> None:
+        """Use the connection no more; the socket itself is its owner's."""
+        self.has_ended = True
+        self.line.close()
+        self._arena.close()
+
+    def forked(self) -> None:
+        """This is a forked child of the process that the client was made for: say nothing, run nothing."""
+        self.line.forked()
+        self.feed.calls.clear()
+
+
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for client in list(_clients):
+        client.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,44 @@
+"""The one global of the package: the client of this process, set by `init()` or by an executor in itself."""
+
+from __future__ import annotations
+
+from mpi_runtime.client.client import Client
+from mpi_runtime.errors import RuntimeNotInitializedError
+
+_client: Client | None = None
+_disowned = False
+
+
+def client() -> Client:
+    """The client of this process.
+
+    Raises:
+        RuntimeNotInitializedError: neither `init()` was called nor is this an executor.
+    """
+    if _client is None:
+        raise RuntimeNotInitializedError
+    return _client
+
+
+def client_or_none() -> Client | None:
+    """The client of this process, if there is one."""
+    return _client
+
+
+def set_client(client: Client | None) -> None:
+    """Make this the client of the process."""
+    global _client, _disowned
+    _client = client
+    _disowned = False
+
+
+def disown() -> None:
+    """This is a forked child: what its parent's client was for is none of its business."""
+    global _client, _disowned
+    _disowned = _disowned or _client is not None
+    _client = None
+
+
+def is_disowned() -> bool:
+    """Whether this process was forked from one that has a client, and has none of its own."""
+    return _disowned

@@ -1,0 +1,61 @@
+"""The reading end of a client: what has arrived, as frames. Only one thread at a time may use it."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections import deque
+
+from mpi_runtime.transport.channel import READ_BYTES, Frame, Splitter
+from mpi_runtime.transport.patience import Patience
+
+
+class Inbox:
+    """Reads a connected, blocking socket."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._arrived: deque[bytes] = deque()
+        """What was read and has not been looked at."""
+        self._splitter = Splitter()
+        self.patience = Patience()
+        self.is_closed = False
+        """Whether the other end is gone."""
+
+    def read(self, timeout_s: float | None, also: int = -1) -> None:
+        """Read once, waiting up to the time given, or until there is something to read from another descriptor.
+
+        Python looks for signals before it waits, and one that comes between the two does not end the wait. Who must not
+        miss a signal has its sender write to a pipe first.
+        """
+        patience = self.patience
+        try:
+            if patience.begin(timeout_s):
+                while not self._read_now(socket.MSG_DONTWAIT) and patience.look_again():
+                    pass
+            if not self._arrived:
+                watched = [self._socket.fileno(), *[also] * (also >= 0)]
+                at_once = timeout_s is None and also < 0  # then the read itself waits
+                if at_once or watched[0] in select.select(watched, [], [], timeout_s)[0]:
+                    self._read_now(0)
+        except OSError:
+            self._arrived.append(b"")
+        patience.end()
+
+    def _read_now(self, flags: int) -> bool:
+        try:
+            # Reading and noting are one call: Ctrl-C may come before it or after it, not between.
+            self._arrived.extend(map(self._socket.recv, (READ_BYTES,), (flags,)))
+        except BlockingIOError:
+            return False
+        return True
+
+    def frames(self) -> list[Frame] | None:
+        """The whole frames in what was read; None if nothing was."""
+        if not self._arrived:
+            return None
+        data = self._arrived.popleft()
+        frames = self._splitter.feed(data)
+        if not data or self._splitter.problem:  # somebody else has read from our socket: what follows is lost
+            self.is_closed = True
+        return frames

@@ -1,0 +1,164 @@
+"""What a client has to say: sent at once when the line is quiet, together with others when it is busy.
+
+While the line is busy messages wait until there are enough for a frame, until the client waits for an answer, or at
+most about a millisecond: then a thread sends them that exists only while there is something to look after. Without it
+the last calls of a burst would wait for as long as the program computes.
+"""
+
+from __future__ import annotations
+
+import _thread
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from mpi_runtime.client.interrupts import Interrupts
+from mpi_runtime.client.outgoing import Outgoing, ends_in
+from mpi_runtime.client.references import References
+from mpi_runtime.errors import HeadDiedError
+from mpi_runtime.scheduler.effects import Ready
+from mpi_runtime.transport import codec
+from mpi_runtime.transport.base import Buffer
+from mpi_runtime.transport.channel import COUNT_MAX, LOCAL, packed
+
+LOST = "The connection to the scheduler is gone: its process ended or was killed. The job cannot go on."
+QUIET_S = 200e-6
+"""A line that has been silent for this long is quiet: about a round trip."""
+FRAME_MESSAGES = 100
+TICK_S = 1e-3
+TICKS_IDLE_MAX = 20
+DROPPED_MAX = 1000
+"""References to small values that may be gone without being told while nothing else is said."""
+
+
+class Outbox(Outgoing):
+    """Orders and sends the messages of one client. Any thread may post."""
+
+    def __init__(self, end: socket.socket, references: References) -> None:
+        """Send to a socket, connected and blocking, what is said and becomes of these references."""
+        super().__init__(references)
+        self._socket: socket.socket | None = end
+        self._dropped = references.dropped
+        self._values = references.values
+        self.lock = threading.RLock()
+        self.interrupts = Interrupts()
+        self._last_s = 0.0
+        self.ticking = False
+        """Whether a thread sees to it that everything is sent soon."""
+        self.why_lost: Callable[[], str] = lambda: LOST
+        """Says in words that the other end is gone; whoever asks tells it the program."""
+
+    def post(self, message: object) -> None:
+        """Say this, soon."""
+        messages = self.messages
+        messages.append(message)
+        if len(messages) >= FRAME_MESSAGES or time.monotonic() - self._last_s > QUIET_S:
+            self.flush()
+        elif not self.ticking:
+            self.tick()
+
+    def drop(self, id: bytes, urgent: bool = False) -> None:
+        """A reference or a view is gone. Runs in `__del__`: takes no lock, raises nothing."""
+        self._dropped.append(id)
+        if not self.ticking and (urgent or len(self._dropped) > DROPPED_MAX or type(self._values.get(id)) is not Ready):
+            self.tick()  # it may hold much memory, here or elsewhere
+
+    def adopt(self, id: bytes) -> None:
+        """A reference came to this process inside a value, or a view of an object was made."""
+        with self.interrupts, self.lock:
+            super().adopt(id)
+        if not self.ticking and self.messages:
+            self.tick()
+
+    def keep(self, id: bytes) -> None:
+        """A reference is kept for as long as the process lives; there is another one while this is called."""
+        with self.interrupts, self.lock:
+            self.references.add(id)
+
+    def post_now(self, message: object) -> None:
+        """Say this at once, with everything posted before."""
+        self.messages.append(message)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send everything that was posted before.
+
+        Raises:
+            HeadDiedError: the other end is gone.
+        """
+        try:
+            self._flush()
+        except HeadDiedError as error:
+            raise HeadDiedError(self.why_lost()) from error.__cause__
+
+    def _flush(self) -> None:
+        if not self.messages and not self._dropped:
+            return
+        with self.interrupts, self.lock:
+            frame = self.frame()
+            if frame:
+                # At most COUNT_MAX ends fit the header: an executor never has as many in hand.
+                ended = ends_in(frame)
+                assert ended <= COUNT_MAX
+                self._send(codec.encode(frame), ended)
+            self._last_s = time.monotonic()
+
+    def flush_or(self, lost: Callable[[], None]) -> None:
+        """Send everything; call `lost` if the other end is gone."""
+        try:
+            self._flush()
+        except HeadDiedError:
+            lost()
+
+    def send_local(self, message: object) -> None:
+        """Say this to the own agent, now, after everything posted before."""
+        with self.interrupts, self.lock:
+            self.flush()
+            self._send(codec.encode([message]), LOCAL)
+
+    def send_last(self, message: object) -> None:
+        """Say this to the own agent, and nothing after it: other threads may still drop references."""
+        with self.interrupts, self.lock:
+            self.send_local(message)
+            self._socket = None
+
+    def mute(self) -> None:
+        """Say nothing more: in a forked child, which shares the socket with its parent."""
+        self._socket = None
+        self.lock = threading.RLock()
+        self.ticking = True  # there is nothing to look after any more
+
+    def _send(self, frame: Buffer, count: int) -> None:
+        if self._socket is None:
+            return
+        try:
+            self._socket.sendall(packed(frame, count))
+        except OSError as error:
+            raise HeadDiedError(LOST) from error
+
+    def tick(self) -> None:
+        """Have what was posted sent within about a millisecond. Takes no lock: `__del__` may call it."""
+        self.ticking = True
+        try:
+            _thread.start_new_thread(self._tick, ())
+        except RuntimeError:  # the interpreter is ending, or there can be no more threads
+            self.ticking = False
+
+    def _tick(self) -> None:
+        idle = 0
+        while True:
+            time.sleep(TICK_S)
+            if self.messages or self._dropped:
+                idle = 0
+                try:
+                    self._flush()
+                except HeadDiedError:
+                    return  # whoever reads next notices
+            elif idle < TICKS_IDLE_MAX:
+                idle += 1
+            else:
+                self.ticking = False
+                if not (self.messages or self._dropped):
+                    return
+                self.ticking = True

@@ -1,0 +1,93 @@
+"""Questions of a client, and their answers: the scheduler is asked about its state, the agent for memory."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import msgspec
+
+from mpi_runtime.client.line import Line
+from mpi_runtime.client.outbox import Outbox
+from mpi_runtime.scheduler.effects import Answer
+from mpi_runtime.scheduler.events import Query
+from mpi_runtime.transport.messages import Abandon, Allocate, Allocated
+
+
+class Replies:
+    """Answers that have come, and those that nobody waits for."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self.here: dict[int, Allocated | Answer] = {}
+        self.unwanted: set[int] = set()
+        """Questions whose answers have not come, and nobody waits for."""
+
+    def came(self, reply: Allocated | Answer) -> None:
+        """An answer has come."""
+        if reply.request in self.unwanted:
+            self._refuse(reply)
+        else:
+            self.here[reply.request] = reply
+
+    def refuse(self, number: int) -> None:
+        """Nobody takes the answer to this question, whether it has come or not: it may be memory."""
+        self.unwanted.add(number)
+        if number in self.here:
+            self._refuse(self.here.pop(number))
+
+    def _refuse(self, reply: Allocated | Answer) -> None:
+        self.unwanted.discard(reply.request)
+        if isinstance(reply, Allocated) and reply.offset >= 0:
+            self._outbox.send_local(Abandon(reply.offset))
+
+
+class Questions:
+    """What one client asks."""
+
+    def __init__(self, line: Line, replies: Replies, host: int) -> None:
+        """Ask through this line, where answers come into `replies`; `host` is the lowest rank of this host."""
+        self._line = line
+        self._replies = replies
+        self._host = host
+        self._numbers = itertools.count(1)
+        self._node_id = ""
+
+    def number(self) -> int:
+        """A number for a message that is to be answered."""
+        return next(self._numbers)
+
+    def query(self, what: str, id: bytes = b"") -> Any:
+        """Ask the scheduler about its state."""
+        number = self.number()
+        self._line.outbox.post(Query(number, what, id))
+        return msgspec.msgpack.decode(self.answer(number))
+
+    def node_id(self) -> str:
+        """The id of this process's node. It is asked for once: it stays the same."""
+        if not self._node_id:
+            self._node_id = self.query("node_of_rank", self._host.to_bytes(16, "big"))
+        return self._node_id
+
+    def allocate(self, size: int) -> Allocated:
+        """Ask the agent for so many bytes of the arena."""
+        number = self.number()
+        self._line.outbox.send_local(Allocate(number, size))
+        reply = self._reply(number)
+        assert isinstance(reply, Allocated)
+        return reply
+
+    def answer(self, number: int) -> bytes:
+        """Wait for the scheduler's answer to a message with this number."""
+        reply = self._reply(number)
+        assert isinstance(reply, Answer)
+        return reply.data
+
+    def _reply(self, number: int) -> Allocated | Answer:
+        here = self._replies.here
+        try:
+            self._line.wait_until(lambda: number in here, None, None)
+            return here.pop(number)
+        except BaseException:  # Ctrl-C, or the call was cancelled
+            self._replies.refuse(number)
+            raise

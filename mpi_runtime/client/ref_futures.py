@@ -1,0 +1,95 @@
+"""Values for those who do not wait themselves: futures, and through them coroutines.
+
+One thread of the client waits for all of them. It exists only while there is something to wait for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mpi_runtime.client.references import References
+from mpi_runtime.client.store import Store
+from mpi_runtime.client.waiting import Waiting
+from mpi_runtime.errors import MpiRuntimeError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future  # slow to load, and most programs use none
+
+    _Pair = tuple[object, Future[Any]]
+
+
+class RefFutures:
+    """The futures of one client that are not done."""
+
+    def __init__(self, waiting: Waiting, references: References, store: Store) -> None:
+        self._values = references.values
+        self._for = waiting
+        self._store = store
+        self._lock = threading.Lock()
+        self._waiting: dict[bytes, list[_Pair]] = {}
+        self._is_served = False
+        """Whether the thread is there and will look at `_waiting` once more."""
+
+    def add(self, id: bytes, keep: object, future: Future[Any]) -> None:
+        """Complete a future with an object's value, never in the caller's thread.
+
+        It is running from now on: cancelling it would not cancel the call. `keep` is a reference to the object.
+        """
+        future.set_running_or_notify_cancel()
+        with self._lock:
+            self._waiting.setdefault(id, []).append((keep, future))
+            is_here = self._for.expect(id)
+            waiting = self._waiting.pop(id) if is_here else []
+            is_served = self._is_served
+            self._is_served = is_served or not is_here
+        if is_here:
+            self._start(partial(self._settle_all, waiting, id))
+            return
+        self._for.ask_for(id)
+        if not is_served:
+            self._start(self._serve)
+
+    def _start(self, target: Callable[[], None]) -> None:
+        threading.Thread(target=target, name="mpi_runtime futures", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                arrived = self._for.wait_for_expected()
+            except MpiRuntimeError as error:
+                self._fail(error)
+                return
+            for id in arrived:
+                self._finish(id)
+            with self._lock:
+                if not self._waiting:
+                    self._is_served = False
+                    return
+
+    def _finish(self, id: bytes) -> None:
+        with self._lock:
+            waiting = self._waiting.pop(id, [])
+        self._settle_all(waiting, id)
+
+    def _settle_all(self, waiting: list[_Pair], id: bytes) -> None:
+        for _, future in waiting:
+            self._settle(future, id)
+
+    def _settle(self, future: Future[Any], id: bytes) -> None:
+        try:
+            value = self._store.load(self._values[id])
+        except BaseException as error:
+            future.set_exception(error.with_traceback(None))  # its frames would keep the future, and that the error
+        else:
+            future.set_result(value)
+
+    def _fail(self, error: MpiRuntimeError) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, {}
+            self._is_served = False
+        for pairs in waiting.values():
+            for _, future in pairs:
+                future.set_exception(error)

@@ -1,0 +1,203 @@
+"""`ObjectRef`: the name of a value that exists or will exist.
+
+Each process counts its own references (`References.counts`): a new `ObjectRef` or a view into the arena adds one, its
+end takes one off. Only the first and the last are told to the scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from mpi_runtime.client import current
+from mpi_runtime.client.client import Client
+from mpi_runtime.client.ids import TaskID
+from mpi_runtime.errors import ActorDiedError, ObjectLostError
+from mpi_runtime.objects import collecting
+from mpi_runtime.scheduler.ids import ID_BYTES
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import Future
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class ObjectRef(Generic[T_co]):
+    """A reference to a value in the global store. Values are fetched with `get`.
+
+    As an argument of a remote call it stands for the value; inside a container it stays a reference. The value is
+    kept as long as a reference to it exists anywhere.
+    """
+
+    __slots__ = ("__weakref__", "_client", "_id")
+
+    def __init__(self, id: bytes, client: Client) -> None:
+        self._id = id
+        self._client = client
+
+    def binary(self) -> bytes:
+        """The 16 bytes of the id."""
+        return self._id
+
+    def hex(self) -> str:
+        """The id as 32 hexadecimal digits."""
+        return self._id.hex()
+
+    def task_id(self) -> TaskID:
+        """The id of the call that makes the value; of its first value, if it makes several."""
+        return TaskID(self._id)
+
+    def is_nil(self) -> bool:
+        """Whether it refers to nothing, as `ObjectRef.nil()` does."""
+        return self._id == _NIL
+
+    @classmethod
+    def nil(cls) -> ObjectRef[Any]:
+        """A reference to nothing."""
+        return ObjectRef(_NIL, _GONE)  # type: ignore[arg-type]
+
+    def as_future(self, _internal: bool = False) -> asyncio.Future[T_co]:
+        """A future of the running asyncio loop that gets the value."""
+        import asyncio
+
+        return asyncio.wrap_future(self.future())
+
+    def future(self) -> Future[T_co]:
+        """A `concurrent.futures.Future` that gets the value, or the error that `get` would raise.
+
+        Cancelling it does nothing to the call.
+        """
+        self.check_job()
+        return future_of(self)
+
+    def __await__(self) -> Generator[Any, None, T_co]:
+        """`await ref` in a coroutine is `get(ref)` without holding up the others."""
+        import asyncio
+
+        return asyncio.wrap_future(self.future()).__await__()
+
+    def __repr__(self) -> str:
+        return f"ObjectRef({self._id.hex()})"
+
+    def __hash__(self) -> int:
+        return hash(self._id)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectRef) and self._id == other._id
+
+    def __del__(self) -> None:
+        client, self._client = self._client, _GONE  # type: ignore[assignment]
+        client.outbox.drop(self._id)
+
+    def __copy__(self) -> ObjectRef[T_co]:
+        return self
+
+    def __deepcopy__(self, _: object) -> ObjectRef[T_co]:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.check_job()
+        note(self._id, self._client)
+        return adopt, (self._id,)
+
+    def check_job(self) -> None:
+        """Raise `ObjectLostError` if the job that this belongs to has ended."""
+        if self._client.has_ended:
+            raise ObjectLostError((_RELEASED if isinstance(self._client, _Gone) else _ENDED).format(self))
+
+
+class _Gone:
+    """In the place of the client of a reference that was given back, as the members of a cycle find each other."""
+
+    has_ended = True
+
+    @property
+    def outbox(self) -> _Gone:
+        """As of a client."""
+        return self
+
+    def drop(self, id: bytes, urgent: bool = False) -> None:
+        """There is nothing to give back."""
+
+
+_GONE = _Gone()
+_NIL = b"\xff" * ID_BYTES
+_RELEASED = "{} was given back already: it is used in a destructor, after its own, or refers to nothing."
+_ENDED = "{} belongs to a job that has ended: shutdown() was called since, and everything in that job went with it."
+
+
+class ActorRef(ObjectRef[Any]):
+    """Counts as a handle of an actor. Its end is told at once: a process and its resources may depend on it."""
+
+    __slots__ = ()
+
+    def check_job(self) -> None:
+        """Raise `ActorDiedError` if the job that this belongs to has ended."""
+        if self._client.has_ended:
+            raise ActorDiedError(_ENDED.format(f"Actor {self.hex()}"))
+
+    def __del__(self) -> None:
+        client, self._client = self._client, _GONE  # type: ignore[assignment]
+        client.outbox.drop(self._id, urgent=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.check_job()
+        note(self._id, self._client)
+        return adopt_actor, (self._id,)
+
+
+class WeakActorRef(ActorRef):
+    """Names an actor without keeping it: what a name was looked up for."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        """Nothing was counted."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.check_job()
+        return weak_actor, (self._id,)
+
+
+def weak_actor(id: bytes) -> WeakActorRef:
+    """A reference to an actor that does not count."""
+    return WeakActorRef(id, current.client())
+
+
+def adopt(id: bytes) -> ObjectRef[Any]:
+    """A reference to an object that this process learnt of by reading a value."""
+    client = current.client()
+    client.outbox.adopt(id)
+    return ObjectRef(id, client)
+
+
+def adopt_actor(id: bytes) -> ActorRef:
+    """The same for an actor."""
+    client = current.client()
+    client.outbox.adopt(id)
+    return ActorRef(id, client)
+
+
+def keep(ref: ObjectRef[Any]) -> None:
+    """Have one more reference to the same object, for as long as this process lives."""
+    ref._client.outbox.keep(ref.binary())
+
+
+def note(id: bytes, client: Client) -> None:
+    """A reference is being serialised: into a value of ours, which will hold it, or elsewhere, and then for ever."""
+    if not collecting.note(id):
+        client.outbox.keep(id)
+
+
+def future_of(ref: ObjectRef[T], then: Callable[[Future[T]], None] | None = None) -> Future[T]:
+    """A future for a reference's value. `then` is called when it is done, never in the caller's thread."""
+    # Not at the top: what it stands on is slow to load, and most programs use none.
+    from mpi_runtime.client.blocking_future import BlockingFuture
+
+    future: BlockingFuture[T] = BlockingFuture()
+    if then is not None:
+        future.add_done_callback(then)
+    ref._client.futures.add(ref.binary(), ref, future)
+    return future

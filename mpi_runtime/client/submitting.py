@@ -1,0 +1,107 @@
+"""How calls, actors, objects and groups are made known, and what whoever made them gets for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from mpi_runtime.client.client import Client
+from mpi_runtime.client.generators import ObjectRefGenerator
+from mpi_runtime.client.refs import ActorRef, ObjectRef
+from mpi_runtime.client.scope import return_ids
+from mpi_runtime.objects.serialize import Serialized
+from mpi_runtime.scheduler.events import (
+    DYNAMIC,
+    STREAMING,
+    BundleSpec,
+    Call,
+    GroupRequested,
+    NamedActorRequested,
+    Spec,
+    Value,
+)
+
+
+def submit(client: Client, call: Call, spec: Spec) -> Any:
+    """Send a call whose spec is registered.
+
+    Returns:
+        What the caller gets: a reference, a list of them for several return values, None for none, or a generator.
+    """
+    id = client.line.last_call = call.id
+    counts, outbox = client.references.counts, client.outbox
+    counts[id] = 1
+    count = spec.num_returns
+    if count == 1 or count == DYNAMIC:
+        outbox.post(call)
+        return ObjectRef(id, client)
+    if count == STREAMING:
+        client.items.begin(id, bool(spec.backpressure))
+        outbox.post(call)
+        return ObjectRefGenerator(ObjectRef(id, client), client)
+    ids = return_ids(id, count)
+    counts.update(dict.fromkeys(ids, 1))
+    outbox.post(call)
+    if count == 0:
+        outbox.drop(id)
+        return None
+    return [ObjectRef(id, client) for id in ids]
+
+
+def create_actor(client: Client, call: Call) -> ActorRef:
+    """Send the creation of an actor; handles count as references to the call's id."""
+    client.references.counts[call.id] = 1
+    client.outbox.post(call)
+    return ActorRef(call.id, client)
+
+
+def create_named_actor(
+    client: Client, creation: Call, namespace: str, name: str, handle: bytes, detached: bool
+) -> tuple[ActorRef, bytes, bytes]:
+    """Send the creation of an actor with a name.
+
+    Returns:
+        The new actor, and id and handle of the one that has the name: this one, or one that was there before, and
+        then the creation counts for nothing.
+    """
+    request = client.questions.number()
+    client.references.counts[creation.id] = 1
+    ref = ActorRef(creation.id, client)
+    client.outbox.post(NamedActorRequested(request, namespace, name, handle, detached, creation))
+    return ref, *msgspec.msgpack.decode(client.questions.answer(request), type=tuple[bytes, bytes])
+
+
+def put(client: Client, serialized: Serialized) -> ObjectRef[Any]:
+    """Make a serialised value an object.
+
+    Raises:
+        ObjectStoreFullError: there is no room for it.
+    """
+    return put_written(client, client.store.write(serialized))
+
+
+def put_written(client: Client, value: Value) -> ObjectRef[Any]:
+    """Make what the store has written an object; it may be an error."""
+    id = client.scopes.next_ids(1)
+    message = client.references.made(id, value)
+    ref: ObjectRef[Any] = ObjectRef(id, client)
+    client.outbox.post(message)
+    return ref
+
+
+def new_ref(client: Client) -> ObjectRef[Any]:
+    """The first reference to an object that is about to be made."""
+    id = client.scopes.next_ids(1)
+    client.references.counts[id] = 1
+    return ObjectRef(id, client)
+
+
+def create_group(
+    client: Client, ref: ObjectRef[Any], bundles: list[BundleSpec], strategy: str, data: bytes, name: str
+) -> bool:
+    """Ask for a placement group with the id of a new reference; False: its name is taken."""
+    request = client.questions.number() if name else 0
+    namespace = client.inherited.namespace
+    client.outbox.post(GroupRequested(ref.binary(), bundles, strategy, data, namespace, name, request))
+    return not name or msgspec.msgpack.decode(client.questions.answer(request), type=bool)

@@ -1,0 +1,195 @@
+"""Waiting for values: what a client does in `get` and `wait`, and for futures.
+
+Values that this client made or asked to be made are announced without being asked for; those that others made (borrowed
+ones) are subscribed to when somebody waits for them.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mpi_runtime import errors
+from mpi_runtime.client.arrivals import Arrivals, Watch
+from mpi_runtime.client.entries import is_error
+from mpi_runtime.client.line import Line
+from mpi_runtime.client.received_items import ReceivedItems
+from mpi_runtime.client.references import References
+from mpi_runtime.client.stalls import Stalls
+from mpi_runtime.client.store import Store
+from mpi_runtime.scheduler.effects import ReadyElsewhere
+from mpi_runtime.scheduler.events import SubscriptionRequested
+
+SUBSCRIBED_MAX = 100
+"""How many objects that are ready elsewhere are asked for at a time, while one waits for many."""
+
+
+class Waiting:
+    """What the threads of one client wait for."""
+
+    def __init__(
+        self,
+        line: Line,
+        references: References,
+        arrivals: Arrivals,
+        items: ReceivedItems,
+        store: Store,
+        stalls: Stalls,
+    ) -> None:
+        self._line = line
+        self._references = references
+        self._values = references.values
+        self._arrivals = arrivals
+        self._items = items
+        self._store = store
+        self._stalls = stalls
+
+    def get(self, ids: Sequence[bytes], timeout_s: float | None, read: Callable[..., Any] = pickle.loads) -> list[Any]:
+        """The values, in order; waits for them. `read`: see `serialize.loads`.
+
+        Raises:
+            GetTimeoutError: not all were there in time.
+            MpiRuntimeError: one of them is an error, even if others are still missing.
+        """
+        values = self._values
+        missing = [id for id in ids if (entry := values.get(id)) is None or type(entry) is ReadyElsewhere]
+        if missing:
+            watch, watches = Watch(ids), self._arrivals.watches
+            watches.append(watch)
+            try:
+                watch.failed += [id for id in ids if is_error(values.get(id))]
+                self._wait_for_values(missing, watch, timeout_s)
+            finally:
+                watches.remove(watch)
+        return [self._store.load(values[id], read) for id in ids]
+
+    def _wait_for_values(self, missing: list[bytes], watch: Watch, timeout_s: float | None) -> None:
+        at = 0
+
+        def complete() -> bool:
+            nonlocal at
+            values = self._values
+            while at < len(missing):
+                entry = values.get(missing[at])
+                if entry is None:
+                    break
+                if type(entry) is ReadyElsewhere:
+                    self._subscribe_elsewhere(missing[at : at + SUBSCRIBED_MAX])
+                    break
+                at += 1
+            for id in watch.failed:
+                if is_error(values.get(id)):
+                    self._store.load(values[id])
+            return at == len(missing)
+
+        self._subscribe_elsewhere(missing)
+        self._subscribe_borrowed(missing, fetch=True)
+        if not self._stalls.wait(complete, timeout_s, missing, lambda: missing[at:]):
+            raise errors.GetTimeoutError(
+                f"get() waited {timeout_s:g} s, and {len(missing) - at} of {len(missing)} values are not there yet. "
+                f"mpi_runtime.explain(ref) tells why; the first is {missing[at].hex()}."
+            )
+
+    def _subscribe_elsewhere(self, ids: Sequence[bytes]) -> None:
+        """Ask for those of the objects that are ready elsewhere."""
+        self._post(self._references.ask_again(ids))
+
+    def _subscribe_borrowed(self, ids: Sequence[bytes], fetch: bool) -> None:
+        self._post(self._references.subscribe(ids, fetch))
+
+    def _post(self, request: SubscriptionRequested | None) -> None:
+        if request is not None:
+            self._line.outbox.post(request)
+
+    def wait(
+        self, ids: Sequence[bytes], count: int, timeout_s: float | None, streams: Sequence[bytes] = ()
+    ) -> list[bool]:
+        """Wait until `count` of the objects are ready or failed, or have an item to take, if their calls stream.
+
+        Returns:
+            For each of `ids`, and then for each of `streams`, whether it is ready.
+        """
+        values, is_ready, arrivals = self._values, self._items.is_ready, self._arrivals
+        missing = [id for id in ids if id not in values]
+        pending = [call for call in streams if not is_ready(call)]
+        if len(ids) - len(missing) + len(streams) - len(pending) < count or timeout_s == 0:
+            self._subscribe_borrowed(missing, fetch=False)
+            least = 0
+
+            def complete() -> bool:
+                nonlocal least
+                if arrivals.taken >= least:  # else too little has come for a count to be worth it
+                    lacking = count - sum(id in values for id in ids) - sum(map(is_ready, streams))
+                    # The end of a call that streams is one message for two: for its reference and for its stream.
+                    least = arrivals.taken + (lacking if not streams else min(lacking, 1))
+                return least <= arrivals.taken
+
+            self._stalls.wait(
+                complete,
+                timeout_s,
+                missing + pending,
+                lambda: [id for id in missing if id not in values] + [call for call in pending if not is_ready(call)],
+            )
+        return [id in values for id in ids] + [is_ready(call) for call in streams]
+
+    def may_be_error(self, id: bytes) -> bool:
+        """Whether an object that has come is an error, or is elsewhere, where only large values are."""
+        entry = self._values.get(id)
+        return is_error(entry) or type(entry) is ReadyElsewhere
+
+    def expect(self, id: bytes) -> bool:
+        """Have `wait_for_expected` tell when this object has a value here, after `ask_for`; or whether it has one now.
+
+        It does not tell of one that there is now: it may be asleep, and nothing more comes that would wake it.
+        """
+        self._arrivals.expected.add(id)
+        entry = self._values.get(id)  # looked at after it is expected: who reads does it in the other order
+        if entry is None or type(entry) is ReadyElsewhere:
+            return False
+        self._arrivals.expected.discard(id)
+        return True
+
+    def ask_for(self, id: bytes) -> None:
+        """Have the value of an object brought here."""
+        self._subscribe_elsewhere([id])
+        self._subscribe_borrowed([id], fetch=True)
+        self._line.outbox.flush_or(self._line.lost)
+
+    def wait_for_expected(self) -> list[bytes]:
+        """Wait until some of the expected objects have a value here; which.
+
+        Raises:
+            HeadDiedError: none will come any more.
+        """
+        arrived: list[bytes] = []
+        come = self._arrivals.come
+
+        def complete() -> bool:
+            while come:
+                id = come.popleft()
+                entry = self._values.get(id)
+                if type(entry) is ReadyElsewhere:
+                    self._subscribe_elsewhere([id])
+                elif entry is not None:
+                    self._arrivals.expected.discard(id)
+                    arrived.append(id)
+            return bool(arrived)
+
+        self._line.wait_until(complete, None, None)
+        return arrived
+
+    def next_item(self, call: bytes, timeout_s: float | None) -> bytes | None:
+        """Wait for the next item of a call that yields; its id, now the caller's to count, or None at the end.
+
+        Raises:
+            GetTimeoutError: there was none in time.
+        """
+        items = self._items
+
+        def complete() -> bool:
+            return items.has_ended_or_item(call)
+
+        if not complete() and not self._stalls.wait(complete, timeout_s, [call], lambda: [call]):
+            raise errors.GetTimeoutError(f"nothing was yielded within {timeout_s:g} s")
+        return items.take(call)

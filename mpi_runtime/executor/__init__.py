@@ -1,0 +1,1 @@
+"""What runs user code: executors, and the forkserver that makes them."""

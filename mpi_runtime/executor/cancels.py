@@ -1,0 +1,77 @@
+"""Which calls of an executor are cancelled, and how those that run are interrupted.
+
+A call is cancelled by its id in a pipe and a signal, which interrupts user code even where it waits. A task gets a
+`KeyboardInterrupt`; methods of actors are left alone once they run, but for coroutines: the actor is to live on.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+
+from mpi_runtime.client.interrupts import CANCEL_SIGNAL
+from mpi_runtime.scheduler.ids import ID_BYTES
+
+IGNORED_PAUSE_S = 0.01
+"""How long after an interrupt that Python had to ignore the next one comes."""
+
+
+class Cancels:
+    """What is cancelled in one executor."""
+
+    def __init__(self, pipe: int) -> None:
+        """Listen to nothing yet. Ids come through this descriptor, which does not block."""
+        self._pipe = pipe
+        self._pid = os.getpid()
+        self.ids: set[bytes] = set()
+        """Calls that are not to run, or not to run on."""
+        self.interruptible = b""
+        """The call whose user code runs in the main thread, if it may be interrupted."""
+        self.on_cancelled: Callable[[list[bytes]], None] | None = None
+        """Told of calls that are cancelled, where calls run elsewhere than in the main thread."""
+
+    def listen(self) -> None:
+        """From now on calls are interrupted. Called in the main thread."""
+        signal.signal(CANCEL_SIGNAL, self._on_interrupt)
+        sys.unraisablehook = self._on_ignored
+        self._on_interrupt(CANCEL_SIGNAL, None)  # one may have come before, and was ignored
+
+    def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Calls are to be cancelled. Several signals may have become one, and the ids that came with one be read."""
+        if os.getpid() != self._pid:
+            return
+        ids = self._read()
+        self.ids.update(ids)
+        if self.on_cancelled is not None:
+            self.on_cancelled(ids)
+        if self.interruptible not in self.ids:
+            return
+        if frame is not None and frame.f_code is Cancels._on_ignored.__code__:
+            _thread.start_new_thread(_interrupt_again, ())
+            return
+        raise KeyboardInterrupt
+
+    def _on_ignored(self, ignored: sys.UnraisableHookArgs) -> None:
+        """Python has to ignore what is raised in destructors and callbacks: an interrupt comes again afterwards."""
+        if isinstance(ignored.exc_value, KeyboardInterrupt) and self.interruptible in self.ids:
+            _thread.start_new_thread(_interrupt_again, ())
+        else:
+            sys.__unraisablehook__(ignored)
+
+    def _read(self) -> list[bytes]:
+        try:
+            data = os.read(self._pipe, 1 << 16)
+        except BlockingIOError:
+            return []
+        return [data[at : at + ID_BYTES] for at in range(0, len(data), ID_BYTES)]
+
+
+def _interrupt_again() -> None:
+    time.sleep(IGNORED_PAUSE_S)
+    signal.pthread_kill(threading.main_thread().ident or 0, CANCEL_SIGNAL)

@@ -1,0 +1,458 @@
+"""The executor: runs calls, or is one actor. User code runs here, and nowhere else but in the driver.
+
+Calls come in frames and are run in order. Before each the executor claims its token: see `transport/tokens.py`.
+
+What is cancelled is in `cancels.py`, what calls yield in `yields.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from mpi_runtime import errors
+from mpi_runtime.client import current
+from mpi_runtime.client.client import Client
+from mpi_runtime.client.interrupts import CANCEL_SIGNAL, Interrupts
+from mpi_runtime.client.scope import Scope
+from mpi_runtime.executor import gpu_errors
+from mpi_runtime.executor.cancels import Cancels
+from mpi_runtime.executor.fork_messages import Fork, Setup
+from mpi_runtime.executor.gpu_errors import Granted
+from mpi_runtime.executor.yields import Written, Yields
+from mpi_runtime.gpu.device import VISIBLE
+from mpi_runtime.objects import serialize, this_process
+from mpi_runtime.scheduler.events import (
+    ACTOR,
+    CANCELLED_TEXT,
+    METHOD,
+    TASK,
+    Call,
+    Done,
+    Faulted,
+    Left,
+    Returned,
+    Spec,
+    Titled,
+    Value,
+    Where,
+)
+from mpi_runtime.transport.messages import Drained
+from mpi_runtime.transport.tokens import claim, tokens_of
+
+if TYPE_CHECKING:
+    from mpi_runtime.executor.lanes import Lanes
+    from mpi_runtime.gpu.faults import Fault
+
+_SLOW_US = 1000
+"""A result that follows a call of this length is sent at once."""
+_TITLE_CHARACTERS_MAX = 100
+"""It stands before each line of an actor's output."""
+
+
+class ActorExit(BaseException):
+    """Raised in an actor by `exit_actor()`; user code does not catch it by mistake."""
+
+
+class Executor:
+    """Runs the calls of one client connection until told to exit."""
+
+    def __init__(self, client: Client, tokens: int, cancels: int, setup: Setup, request: Fork) -> None:
+        self._client = client
+        self._tokens = tokens_of(tokens)
+        self.cancels = Cancels(cancels)
+        self._yields = Yields(client, self.cancels, self)
+        self.number = request.executor
+        self.rank = setup.rank
+        self.hostname = setup.hostname
+        self.gpus = request.gpus
+        self.devices = request.devices
+        self.shown = request.variables.get(VISIBLE, "")
+        """What CUDA_VISIBLE_DEVICES was set to for them."""
+        self._functions: dict[int, Callable[..., Any]] = {}
+        self._methods: dict[int, Callable[..., Any]] = {}
+        """Methods of the actor, by the spec of their calls."""
+        self._has_left = False
+        """The actor has asked for its end."""
+        self.actor: Any = None
+        self.actor_id = b""
+        self.title = ""
+        """What the actor calls itself, if its class says how."""
+        self.actor_attempt = 0
+        """How often the actor had been created before."""
+        self.worked = False
+        """Whether a call has ended well here. The creation of an actor need not have used its devices."""
+        self.promised = (0, 0)
+        """Units and bytes of each device, for the running call or the actor."""
+        self._calls_made: dict[int, int] = {}
+        """How many calls of a function, where that is limited."""
+        self.problem = ""
+        """Why the files that its calls are to find are not there: it runs none."""
+        self._lanes: Lanes | None = None
+        """In an actor that takes several calls at a time."""
+        self.where: Where | None = None
+        """Where the running call, or the actor, was told to run."""
+
+    def run(self) -> None:
+        """Run calls until told to exit, or the connection is gone."""
+        client, feed = self._client, self._client.feed
+        calls = feed.calls
+        while True:
+            if not calls:
+                if feed.exiting:
+                    break
+                _flush_output()
+                try:
+                    client.line.wait_until(feed.is_ready, None, None)
+                except errors.HeadDiedError:
+                    return
+                continue
+            claimed = claim(calls, self._tokens, feed.received)
+            if isinstance(claimed, Drained):
+                client.outbox.send_local(claimed)
+            elif self._lanes is not None:
+                self._lanes.put(*claimed)
+            else:
+                self._run(*claimed)
+        self._shut_down()
+        _flush_output()
+        with contextlib.suppress(errors.HeadDiedError):
+            client.outbox.flush()
+
+    def _shut_down(self) -> None:
+        """An actor ends in peace: it may give back what it has, by `__ray_shutdown__` or `__del__`."""
+        if self.actor is None:
+            return
+        shutdown = getattr(type(self.actor), "__ray_shutdown__", None)
+        if shutdown is not None:
+            try:
+                shutdown(self.actor)
+            except Exception:
+                import traceback
+
+                traceback.print_exc()
+        self._methods.clear()
+        self.actor = None
+
+    def _run(self, call: Call, arguments: list[Any]) -> None:
+        client, cancels = self._client, self.cancels
+        if call.attempt:
+            client.outbox.flush()  # it may end the process again: what others have returned would be run again with it
+        spec = client.feed.specs[call.spec]
+        if spec.kind != METHOD:
+            if self.gpus and self.promised != (spec.gpu, spec.gpu_memory):
+                gpu_errors.hold(self.devices, spec)
+            self.promised = spec.gpu, spec.gpu_memory
+            self.where = where = spec.where
+            client.inherited.where = where if where is not None and where.captures else None
+        client.scopes.enter(Scope(call.id, call.attempt, call, spec.name))
+        start_us = time.monotonic_ns() // 1000
+        try:
+            try:
+                if spec.kind == TASK:
+                    cancels.interruptible = call.id
+                result = self.perform(spec, call, arguments)
+            finally:
+                cancels.interruptible = b""
+        except BaseException as error:
+            cancels.interruptible = b""  # an interrupt may have come just before
+            self.failed(spec, call, start_us, error)
+        else:
+            self.ended(spec, call, start_us, result)
+        if spec.max_calls:
+            self._calls_made[spec.id] = made = self._calls_made.get(spec.id, 0) + 1
+            if made >= spec.max_calls:
+                client.feed.retire()
+
+    def perform(self, spec: Spec, call: Call, arguments: list[Any]) -> Any:
+        """Run user code: what it returns."""
+        if call.id in self.cancels.ids:
+            raise KeyboardInterrupt
+        positional, named = self._arguments(call, arguments) if call.payload or arguments else ((), {})
+        if spec.kind == METHOD:
+            method = self._methods.get(spec.id) or self._find_method(spec)
+            result = method(*positional, **named)
+            return result if spec.num_returns == 1 else self._yields.all_of(spec, call, result)
+        function = self._functions.get(spec.id)
+        if function is None:
+            if self.problem:
+                self._client.feed.retire()  # another executor will try again
+                raise errors.RuntimeEnvSetupError(f"The runtime_env of {spec.name} cannot be set up: {self.problem}")
+            function = self._functions[spec.id] = pickle.loads(spec.function)
+        if spec.kind == ACTOR:
+            self._become_actor(spec, call, function, positional, named)
+            return None
+        result = function(*positional, **named)
+        return result if spec.num_returns == 1 else self._yields.all_of(spec, call, result)
+
+    async def complete(self, spec: Spec, call: Call, result: Any) -> Any:
+        """Wait for what coroutines return, and send what generators yield: what is left."""
+        return await self._yields.all_of_async(spec, call, result)
+
+    def _find_method(self, spec: Spec) -> Callable[..., Any]:
+        """The method that calls of this spec run: the class's, also where an attribute of the instance hides it."""
+        name = spec.function.decode() if spec.function else spec.name.rpartition(".")[2]
+        if name in _SPECIAL:
+            found = _SPECIAL[name](self.actor)
+        else:
+            kind = type(self.actor)
+            raw = inspect.getattr_static(kind, name, None)
+            found = raw.__get__(self.actor, kind) if hasattr(raw, "__get__") else getattr(self.actor, name)
+        self._methods[spec.id] = found
+        return found
+
+    def function_name(self) -> str | None:
+        """The running function or method, with its module; None between calls."""
+        call = self._client.scopes.current().call
+        spec = self._client.feed.specs.get(call.spec) if call is not None else None
+        if spec is None:
+            return None
+        code = self._methods.get(spec.id) or self._functions.get(spec.id)
+        return f"{getattr(code, '__module__', '')}.{getattr(code, '__qualname__', spec.name)}"
+
+    def _become_actor(
+        self, spec: Spec, call: Call, cls: Callable[..., Any], positional: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
+        self.actor_id = call.id
+        self.actor_attempt = call.attempt
+        if spec.concurrency:
+            from mpi_runtime.executor.lanes import Lanes  # not at the top: most actors take one call at a time
+
+            self._client.blocking.lends_cpu = False  # of several calls one that waits says nothing about the others
+            self._lanes = Lanes(self, self._client.feed.specs, spec)
+            self.cancels.on_cancelled = self._lanes.cancel
+        if self._lanes is not None and inspect.iscoroutinefunction(getattr(cls, "__init__", None)):
+            self.actor = self._lanes.construct(cls, positional, named)
+        else:
+            self.actor = cls(*positional, **named)
+        self.title = title_of(self.actor)
+        if self.title:
+            self._client.outbox.add(Titled(self.title))
+
+    def _arguments(self, call: Call, arguments: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        client = self._client
+        values = [client.store.load(entry) for entry in arguments]
+        if not call.payload:  # too large for a message: the arguments are an object of their own
+            positional, named = values[0]
+            values = values[1:]
+        else:
+            positional, named = serialize.loads(call.payload)
+        if values:
+            positional = tuple(values[item.number] if type(item) is serialize.Slot else item for item in positional)
+            named = {k: values[item.number] if type(item) is serialize.Slot else item for k, item in named.items()}
+        return positional, named
+
+    # Results. References in them must live until the message is posted.
+
+    def ended(self, spec: Spec, call: Call, start_us: int, result: Any) -> None:
+        """User code has returned; a result that cannot be stored is an error like any other."""
+        duration_us = time.monotonic_ns() // 1000 - start_us
+        if self._has_left:  # it has caught what `exit_actor` raises
+            return
+        try:
+            message = self._result(call, spec, result, duration_us)
+        except BaseException as error:
+            self.failed(spec, call, start_us, error)
+        else:
+            if spec.kind != ACTOR:
+                self.worked = True
+            self._post(spec, message, start_us)
+
+    def failed(self, spec: Spec, call: Call, start_us: int, error: BaseException) -> None:
+        """User code has raised."""
+        duration_us = time.monotonic_ns() // 1000 - start_us
+        if self._has_left or (isinstance(error, SystemExit) and self.actor_id and not error.code):
+            self.end_actor()
+        elif isinstance(error, SystemExit):
+            self._exit(error)
+        elif self.gpus and (found := gpu_errors.fault(self._granted(), error)) is not None:
+            self._give_out(spec, error, found)
+        else:
+            self._post(spec, self._raised(call, spec, error, duration_us), start_us)
+
+    def _post(self, spec: Spec, message: Done | Returned, start_us: int) -> None:
+        client = self._client
+        message.start_us = start_us
+        if self.cancels.ids:
+            self.cancels.ids.discard(message.id)  # also of a call that has run on to its end
+        if client.blocking.is_said:
+            client.blocking.goes_on()
+        at_once = message.duration_us > _SLOW_US or not client.feed.calls or not spec.max_retries
+        if at_once and self._lanes is None:
+            client.outbox.post_now(message)
+        else:
+            client.outbox.post(message)
+
+    def end_actor(self) -> None:
+        """The actor asks for its end: what it has in hand is not run. Said once."""
+        client = self._client
+        if self._has_left:
+            client.feed.exiting = True
+            return
+        self._has_left = True
+        client.blocking.goes_on()
+        client.outbox.post_now(Left(self.actor_id))
+        client.feed.retire()
+
+    def _exit(self, request: SystemExit) -> NoReturn:
+        """User code asked the process to end: what ended before is told, the running call is lost with the process."""
+        code = request.code if isinstance(request.code, int) else 0 if request.code is None else 1
+        if isinstance(request.code, str):
+            print(request.code, file=sys.stderr)
+        _flush_output()
+        with contextlib.suppress(errors.HeadDiedError):
+            self._client.outbox.flush()
+        os._exit(code)
+
+    def _give_out(self, spec: Spec, error: BaseException, found: Fault) -> NoReturn:
+        """This process can use its GPUs no more: what ended before is told, and the call is lost with the process."""
+        text = errors.describe(spec.name, os.getpid(), self.rank, self.hostname, error, self.title)
+        faulted = Faulted(spec.name, found.name, found.blame, not self.worked, text)
+        _flush_output()
+        with contextlib.suppress(errors.HeadDiedError):
+            self._client.outbox.post_now(faulted)
+        os._exit(1)  # what libraries do at the end asks CUDA, which may hang
+
+    def _result(self, call: Call, spec: Spec, result: Any, duration_us: int) -> Done | Returned:
+        client = self._client
+        count = spec.num_returns
+        if count == 1 or count < 0:  # a stream or the like: what is left is None
+            if result is None:
+                return Done(call.id, _NONE, duration_us)
+            value = client.store.write(serialize.dumps(result, "the result"))
+            if value.stored is None and not value.holds:
+                return Done(call.id, value.data, duration_us)
+            return Returned(call.id, [value], duration_us)
+        if count == 0:
+            return Done(call.id, _NONE, duration_us)
+        if type(result) is Written:
+            return Returned(call.id, result, duration_us)
+        try:
+            results = list(result)
+        except TypeError:
+            raise TypeError(
+                f"{spec.name} returned {type(result).__name__!r}, and num_returns is {count}: it has to return {count}"
+            ) from None
+        if len(results) != count:
+            raise ValueError(f"{spec.name} returned {len(results)} values, but num_returns is {count}")
+        serialized = [serialize.dumps(one, f"a result of {spec.name}") for one in results]
+        return Returned(call.id, client.store.write_all(serialized), duration_us)
+
+    def fails(self, spec: Spec, call: Call, error: BaseException) -> bool:
+        """Whether an error in the midst of what a call yields is that of the whole call, and not its last item."""
+        if isinstance(error, (ActorExit, SystemExit)) or call.id in self.cancels.ids:
+            return True
+        if self.gpus and gpu_errors.fault(self._granted(), error) is not None:
+            return True
+        return spec.retry_exceptions and spec.max_retries not in (0, call.attempt) and _may_retry(spec, error)
+
+    def _raised(self, call: Call, spec: Spec, error: BaseException, duration_us: int) -> Returned:
+        value = self.error_of(call, spec, error)
+        said = "" if call.id in self.cancels.ids or isinstance(error, KeyboardInterrupt) else errors.brief(error)
+        return Returned(call.id, [value], duration_us, raised=True, may_retry=_may_retry(spec, error), said=said)
+
+    def error_of(self, call: Call, spec: Spec, error: BaseException) -> Value:
+        """An error as a value."""
+        described: errors.MpiRuntimeError
+        if call.id in self.cancels.ids:
+            described = errors.TaskCancelledError(CANCELLED_TEXT.format(spec.name))
+        else:
+            if isinstance(error, KeyboardInterrupt):  # as in Ray: it must not look like the caller's own Ctrl-C
+                error = errors.TaskCancelledError(f"{spec.name} raised KeyboardInterrupt.").with_traceback(
+                    error.__traceback__
+                )
+            note = gpu_errors.note(error, self._granted(), self._devices_in_use) if self.gpus else ""
+            described = errors.make_task_error(
+                error, spec.name, os.getpid(), self.rank, self.hostname, self.title, note
+            )
+        if spec.kind == ACTOR:
+            described = errors.ActorDiedError(f"The constructor of actor {spec.name} raised:\n{described}")
+        try:
+            serialized = serialize.Serialized(errors.to_bytes(described), [], [])
+            return self._client.store.write(serialized, is_error=True)
+        except errors.MpiRuntimeError as full:
+            return Value(errors.to_bytes(errors.TaskError(full, str(described)[:10_000])), None, [], True)
+
+    def _granted(self) -> Granted:
+        return Granted(self.gpus, self.devices, self.shown, *self.promised, self.hostname)
+
+    def _devices_in_use(self) -> list[dict[str, Any]]:
+        """What the scheduler says of the devices of this node."""
+        questions = self._client.questions
+        table: list[dict[str, Any]] = questions.query("nodes", bytes.fromhex(questions.node_id()))[0]["gpus"]
+        return table
+
+
+def _may_retry(spec: Spec, error: BaseException) -> bool:
+    """Whether this is what the call may be run again for. A class that cannot be loaded here was not raised here."""
+    if not spec.retry_only:
+        return True
+    try:
+        return isinstance(error, pickle.loads(spec.retry_only))
+    except Exception:
+        return False
+
+
+def title_of(actor: object) -> str:
+    """What an actor calls itself, in one line: its `repr`, if its class defines one; else nothing."""
+    if type(actor).__repr__ is object.__repr__:
+        return ""
+    try:
+        line = " ".join(repr(actor).split())
+    except Exception as error:  # it is asked for before the first call, by us: no reason for the actor to die
+        print(f"{type(actor).__name__}.__repr__ raised {error!r}: its output has the class's name.", file=sys.stderr)
+        return ""
+    line = line.encode(errors="replace").decode()
+    return line if len(line) <= _TITLE_CHARACTERS_MAX else f"{line[: _TITLE_CHARACTERS_MAX - 3]}..."
+
+
+def _terminate() -> NoReturn:
+    executor = current.client().executor
+    assert executor is not None
+    executor.end_actor()
+    raise ActorExit
+
+
+_SPECIAL: dict[str, Callable[[Any], Callable[..., Any]]] = {
+    "__ray_call__": lambda actor: lambda function, *args, **kwargs: function(actor, *args, **kwargs),
+    "__ray_ready__": lambda actor: lambda: True,
+    "__ray_terminate__": lambda actor: _terminate,
+}
+"""Methods that every actor has."""
+_NONE = pickle.dumps(None, 5)
+
+
+def _flush_output() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+def limit_threads(count: int) -> None:
+    """Have numerical libraries use this many threads. Those that the forkserver has loaded use one until told."""
+    if count > 1:
+        import threadpoolctl
+
+        threadpoolctl.threadpool_limits(count)
+
+
+def main(client: Client, tokens: int, cancels: int, setup: Setup, request: Fork, problem: str) -> None:
+    """Be an executor until told to exit; `problem`: why the files that its calls are to find are not there."""
+    client.blocking.lends_cpu = True
+    client.line.may_spin = False  # others have work for its processor
+    client.inherited.namespace = setup.namespace
+    client.inherited.environment = request.environment
+    client.executor = executor = Executor(client, tokens, cancels, setup, request)
+    executor.problem = problem
+    client.outbox.interrupts = Interrupts(CANCEL_SIGNAL, second_at_once=False)
+    current.set_client(client)
+    this_process.is_on(setup.hostname, request.gpus)
+    executor.cancels.listen()
+    client.line.cancels = cancels
+    executor.run()

@@ -1,0 +1,270 @@
+"""The forkserver: a clean process with the libraries loaded, from which executors are forked in milliseconds.
+
+It is the parent of all executors of its agent, and their guardian:
+1. It reaps them, and tells the agent how each ended.
+2. Before it reaps one, it kills what is left of the executor's process group, so that programs that user code started
+   do not outlive it; until it is reaped its number cannot belong to anybody else.
+3. It tells of the end only when the whole group is gone: a forked child, such as a loader of data, holds the files of
+   the GPU that its parent had opened, and with them its memory, which the next executor is to find free.
+4. What has left the group becomes the forkserver's child when its parent ends (`adopt_orphans`). A copy of an executor
+   with GPUs is killed with it and waited for too: it has its pipes. Programs may outlive their executor.
+   When the agent is gone, however it ended, the socket says so: the forkserver kills all its children and ends.
+5. If it is itself killed, the kernel kills the executors (`die_with_parent`).
+It is single-threaded, or forking would not be safe, and runs no user code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Container, Sequence
+from typing import NamedTuple, NoReturn
+
+import msgspec
+
+from mpi_runtime import config as configuration
+from mpi_runtime.client.interrupts import CANCEL_SIGNAL
+from mpi_runtime.executor import scratch
+from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Fork, Forked, Setup, read_request
+from mpi_runtime.executor.shadowing import shadowed
+from mpi_runtime.host.process_tree import adopt_orphans, children, die_with_parent, is_group, kill_group, open_files
+from mpi_runtime.host.spawn import name_process
+from mpi_runtime.transport.messages import bytes_to_text
+
+PRELOADED = ("cloudpickle", "mpi_runtime.executor.becoming", "mpi_runtime.api", "mpi_runtime.context")
+"""What executors find loaded. The last are what user code calls: by name, since they stand above this module."""
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""What numerical libraries ask once, when they are loaded."""
+LOOK_AGAIN_MS = 20
+"""How often to look for what is left of a group. Most of it is adopted, and its end is told by a signal."""
+END_LIMIT_S = 5.0
+"""How long to wait for what was killed: much memory takes its time, and what hangs in the system never ends."""
+
+
+class Leaving(NamedTuple):
+    """An executor that has ended, while something of it is left."""
+
+    exited: Exited
+    """What the agent is to be told."""
+    pipe: str
+    """How /proc calls a pipe of it, if it had GPUs."""
+    deadline_s: float
+
+
+class Forkserver:
+    """Obeys its agent until that is gone."""
+
+    def __init__(self, end: socket.socket, at_start: Container[str]) -> None:
+        self._end = end
+        self._at_start = at_start
+        self._setup: Setup | None = None
+        self._arena = -1
+        self._shadowed: list[str] = []
+        self._scratch_lock = -1
+        """While executors may have files: keeps others from removing them."""
+        self._executors: dict[int, int] = {}
+        """Executor number by process number."""
+        self._pids: dict[int, int] = {}
+        self._leaving: dict[int, Leaving] = {}
+        """Executors that are reaped, and of whose group something is left, by their process number."""
+        self._pipes: dict[int, str] = {}
+        """Of executors with GPUs, by process number: how /proc calls a pipe that only they and copies of them have."""
+        self._wake, wake = socket.socketpair()
+        for one in (self._wake, wake):
+            one.setblocking(False)
+        self._wake_end = wake
+        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def run(self) -> None:
+        """Serve until the agent is gone; then leave nothing."""
+        poll = select.poll()
+        poll.register(self._end, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        alive = True
+        while alive:
+            ready = dict(poll.poll(LOOK_AGAIN_MS if self._leaving else None))
+            if self._wake.fileno() in ready:
+                with contextlib.suppress(BlockingIOError):
+                    while self._wake.recv(512):
+                        pass
+            self._reap()
+            if self._end.fileno() in ready:
+                alive = self._serve()
+        deadline = time.monotonic() + END_LIMIT_S
+        while (left := children() or list(self._executors)) and time.monotonic() < deadline:
+            for pid in left:
+                kill_group(pid)
+            self._reap()
+            time.sleep(1e-3)
+        if self._scratch_lock >= 0:
+            assert self._setup is not None
+            scratch.leave(self._setup.scratch, self._scratch_lock)
+
+    def _serve(self) -> bool:
+        """Read one request; whether there may be more."""
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._end, MESSAGE_BYTES_MAX, 6)
+        except OSError:
+            return False
+        if not data:
+            return False
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)  # not for programs that user code starts
+        request = read_request(data, descriptors)
+        if isinstance(request, Setup):
+            self._setup = request
+            self._arena = descriptors[0]
+            make_ready(request.preload)
+            self._shadowed = shadowed(bytes_to_text(request.path[0]), self._at_start) if request.path else []
+            scratch.clean(request.scratch)
+        elif isinstance(request, Fork):
+            self._fork(request, descriptors)
+        elif request.executor in self._pids:
+            pid = self._pids[request.executor]
+            if request.interrupt:
+                os.kill(pid, CANCEL_SIGNAL)
+            else:
+                kill_group(pid)
+        return True
+
+    def _enter_scratch(self) -> str:
+        """Make the directory for files, once; why it cannot be made, or nothing."""
+        assert self._setup is not None
+        if self._scratch_lock < 0:
+            try:
+                self._scratch_lock = scratch.enter(self._setup.scratch)
+            except OSError as error:
+                return str(error)
+        return ""
+
+    def _fork(self, request: Fork, descriptors: list[int]) -> None:
+        problem = self._enter_scratch() if scratch.needs_files(request.environment) else ""
+        pid = os.fork()
+        if not pid:
+            try:
+                self._become_executor(request, descriptors, problem)
+            finally:
+                os._exit(1)
+        pipe = f"pipe:[{os.fstat(descriptors[2]).st_ino}]"
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._executors[pid] = request.executor
+        if request.gpus:
+            self._pipes[pid] = pipe
+        self._pids[request.executor] = pid
+        self._send(Forked(request.executor, pid))
+
+    def _become_executor(self, request: Fork, descriptors: list[int], problem: str) -> NoReturn:
+        """In the child: leave everything of the forkserver behind, then run user code.
+
+        `problem`: why there can be no files for it.
+        """
+        setup = self._setup
+        assert setup is not None
+        name_process("mpi-rt-executor")
+        parent = os.getppid()
+        die_with_parent()
+        if os.getppid() != parent:
+            os._exit(1)
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        # Batch systems send them to all processes, and the driver may have to save with our help before it ends us. A
+        # handler, not SIG_IGN: programs that a task starts begin with the default.
+        for number in (signal.SIGUSR1, *([signal.SIGTERM] if configuration.is_batch_job() else [])):
+            signal.signal(number, lambda *_: None)
+        for one in (self._end, self._wake, self._wake_end):
+            one.close()
+        if self._scratch_lock >= 0:
+            os.close(self._scratch_lock)
+        from mpi_runtime.executor import becoming  # it is loaded by now: see PRELOADED
+
+        becoming.become(setup, request, descriptors, self._arena, self._shadowed, self._at_start, problem)
+
+    def _reap(self) -> None:
+        """Tell how executors ended that have ended."""
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                ended = None
+            if ended is None:
+                self._tell_ends()
+                return
+            pid = ended.si_pid
+            number = self._executors.pop(pid, None)
+            if number is not None:
+                kill_group(pid)
+            _, status = os.waitpid(pid, 0)
+            if number is not None:
+                del self._pids[number]
+                name = self._pipes.pop(pid, "")
+                self._leaving[pid] = Leaving(Exited(number, status), name, time.monotonic() + END_LIMIT_S)
+
+    def _tell_ends(self) -> None:
+        """Tell of those executors of which nothing is left. What hangs in a driver is not waited for for ever."""
+        for pid, leaving in list(self._leaving.items()):
+            copies = self._copies(leaving.pipe) if leaving.pipe else []
+            for copy in copies:
+                kill_group(copy)
+            is_gone = not copies and (pid in self._executors or not is_group(pid))
+            if is_gone or time.monotonic() > leaving.deadline_s:
+                del self._leaving[pid]
+                self._send(leaving.exited)
+
+    def _copies(self, pipe: str) -> list[int]:
+        """The copies of an executor that have been left to us."""
+        return [one for one in children() if one not in self._executors and pipe in open_files(one)]
+
+    def _send(self, message: Forked | Exited) -> None:
+        with contextlib.suppress(OSError):  # the agent is gone: noticed when reading
+            self._end.send(msgspec.msgpack.encode(message))
+
+
+def main(descriptor: int, at_start: Container[str], preload: bool = True) -> None:
+    """Be the forkserver of the agent at the other end of this descriptor.
+
+    Args:
+        descriptor: a socket.
+        at_start: names of the modules that Python loads before it looks into the directory of any program.
+        preload: see `fork` of `forkserver_handle.py`.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole foreground group; the driver decides
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # what a batch system announces is for the driver
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent's end decides
+    name_process("mpi-rt-forksrv")
+    if preload:
+        make_ready()
+    gc.disable()
+    Forkserver(socket.socket(fileno=descriptor), at_start).run()
+    os._exit(0)
+
+
+def make_ready(more: Sequence[str] = ()) -> None:
+    """Do what takes time before the first executor; what has been done already takes none."""
+    adopt_orphans()
+    _load([*PRELOADED, *more])
+
+
+def _load(modules: Sequence[str]) -> None:
+    """Import these, and keep what they have made out of the way of executors' garbage collections."""
+    environment = configuration.environment()
+    asked = {name: environment.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(asked, "1"))
+    for name in modules:
+        importlib.import_module(name)
+    for name, value in asked.items():
+        del os.environ[name]
+        if value is not None:
+            os.environ[name] = value
+    gc.collect()
+    gc.freeze()

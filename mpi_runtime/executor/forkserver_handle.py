@@ -1,0 +1,72 @@
+"""How a forkserver is started, and what its agent has of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import types
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import NamedTuple
+
+from mpi_runtime.host import launchers
+from mpi_runtime.host.spawn import start_python
+
+
+class Handle(NamedTuple):
+    """A forkserver as its agent has it."""
+
+    socket: socket.socket
+    wait: Callable[[], int]
+    """Waits for its end; its exit code, or the number of the signal that ended it, negative."""
+
+    def end(self) -> None:
+        """End it: it kills all executors when our end closes."""
+        self.socket.close()
+        self.wait()
+
+
+def start(environment: Mapping[str, str], path: Sequence[str]) -> Handle:
+    """Start a forkserver in a new interpreter.
+
+    Args:
+        environment: of its executors.
+        path: where it finds its modules.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    remember = "at_start = set(sys.modules); from mpi_runtime.executor.forkserver import main"
+    code = f"{remember}; main({theirs.fileno()}, at_start)"
+    # A launcher kills ranks by group; the forkserver has to live a little longer, to kill what executors started.
+    process = start_python(code, [theirs.fileno()], environment, path, own_session=True)
+    theirs.close()
+    return Handle(ours, process.wait)
+
+
+def fork(at_start: Container[str], preload: bool = True) -> Handle:
+    """Start a forkserver as a copy of this process, which has done nothing yet: half the time of a new interpreter.
+
+    Args:
+        at_start: see `main` of `forkserver.py`.
+        preload: whether it loads what executors need at once, or when its agent has a first executor forked.
+    """
+    from mpi_runtime.executor.forkserver import main  # not at the top: who starts an interpreter does without
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if not pid:
+        try:
+            os.setsid()
+            for name in os.listdir("/proc/self/fd"):
+                if int(name) > 2 and int(name) != theirs.fileno():
+                    with contextlib.suppress(OSError):  # the one that lists them
+                        os.close(int(name))
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # launchers may give all ranks their own
+            os.closerange(3, theirs.fileno())
+            sys.modules["__main__"] = types.ModuleType("__main__")  # not ours: it is to be the program's
+            launchers.leave_launcher()
+            main(theirs.detach(), at_start, preload)
+        finally:
+            os._exit(1)
+    theirs.close()
+    return Handle(ours, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))

@@ -1,0 +1,112 @@
+"""What an executor makes of errors of CUDA: whether it can go on, and what it can say of memory that ran out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mpi_runtime import config as configuration
+from mpi_runtime import errors
+from mpi_runtime.gpu import ledger
+from mpi_runtime.gpu.device import MIB, NODE, VISIBLE, Device
+from mpi_runtime.gpu.ledger import STATED, UNIT
+
+if TYPE_CHECKING:
+    from mpi_runtime.gpu.faults import Fault
+    from mpi_runtime.scheduler.events import Spec
+
+
+class Granted(NamedTuple):
+    """What an executor has of devices."""
+
+    gpus: Sequence[int]
+    devices: Sequence[Device]
+    shown: str
+    """What CUDA_VISIBLE_DEVICES was set to for them."""
+    units: int
+    """Of each, promised to the running call or the actor."""
+    memory: int
+    """Bytes of each that were promised; 0: that was not said."""
+    hostname: str
+
+
+def fault(granted: Granted, error: BaseException) -> Fault | None:
+    """Why this process can use its devices no more, if that is what an error says, or what CUDA says after it."""
+    from mpi_runtime.gpu import context, faults  # not at the top: only a failing call with GPUs pays for it
+
+    if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
+        return None  # a cancelled call, which is not to wait for what it has told the device
+    cuda = context.driver()
+    found = faults.fault(error) or faults.of_number(context.error(cuda))
+    if found is None:
+        return None
+    if found.number == faults.NO_DEVICE and not _shows_ours(granted):
+        return None
+    if found.blame == NODE and context.start_error(cuda) != found.number:
+        return None  # CUDA has started here: it was in a process that the program has forked, say
+    return found
+
+
+def hold(devices: Sequence[Device], spec: Spec) -> None:
+    """Hold the libraries of this process to what a call is promised of its device. Of several it has all."""
+    if len(devices) == 1:
+        from mpi_runtime.gpu import caps  # not at the top: only calls with GPUs need it
+
+        device = devices[0]
+        caps.set_cap(ledger.cap(device, spec.gpu, spec.gpu_memory), device.memory, configuration.own_environment())
+
+
+def _shows_ours(granted: Granted) -> bool:
+    """Whether what CUDA is shown is what was found, as it was given. The user may state or name other devices."""
+    is_stated = bool(granted.devices) and granted.devices[0].uuid.startswith(STATED)
+    return not is_stated and configuration.environment().get(VISIBLE) == granted.shown
+
+
+def note(error: BaseException, granted: Granted, in_use: Callable[[], list[dict[str, Any]]]) -> str:
+    """If a call has found too little memory on a device: who has what of it, in words. Else nothing.
+
+    `in_use` asks the scheduler about the devices of this node.
+    """
+    if isinstance(error, errors.MpiRuntimeError) or not errors.is_gpu_out_of_memory(error):
+        return ""
+    try:
+        table = in_use()
+    except Exception as reason:  # the job ends: the error is what matters
+        return f"(What else is on the device cannot be told: {reason})"
+    known = {entry["id"]: entry for entry in table}
+    lines = [_line(granted, device, known[id]) for id, device in zip(granted.gpus, granted.devices, strict=True)]
+    return "\n".join([*lines, _advice(granted)])
+
+
+def _line(granted: Granted, device: Device, entry: dict[str, Any]) -> str:
+    """One device: what it has, what this call was promised of it, what others were."""
+    units, memory = granted.units, granted.memory
+    own = memory or device.memory * min(units, UNIT) // UNIT
+    size = f" of {device.memory // MIB} MiB" if device.memory else ""
+    promised = f", {own // MIB} MiB" if own else ""
+    others = [
+        f"{one['name'] or 'an idle process'} (pid {one['pid']}) has {one['share']:g}"
+        + (f", {one['memory'] // MIB} MiB" if one["memory"] else "")
+        for one in entry["used_by"]
+        if one["pid"] != os.getpid()
+    ]
+    return (
+        f"GPU {entry['id']} ({device.uuid}){size} on {granted.hostname}: this call was promised "
+        f"{min(units, UNIT) / UNIT:g} of it{promised}; {'; '.join(others) or 'nobody else has any of it'}; "
+        f"{entry['free']:g} is promised to nobody."
+    )
+
+
+def _advice(granted: Granted) -> str:
+    """What to do about it."""
+    if 0 < granted.units < UNIT or granted.memory:
+        return (
+            "A share is a promise, not a fence: others may have taken more than theirs. Ask for more with num_gpus or "
+            'gpu_memory="...GB", limit what the library takes (docs/gpus.md), or work on smaller parts.'
+        )
+    return (
+        "The device was this call's alone, but for what earlier calls of this process have left in the library's pool: "
+        "free it (cupy: get_default_memory_pool().free_all_blocks(); torch: cuda.empty_cache()), set max_calls=1, work "
+        'on smaller parts, or ask for a larger device with accelerator_type or gpu_memory="...GB".'
+    )

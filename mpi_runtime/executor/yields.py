@@ -1,0 +1,153 @@
+"""What calls yield: items of a stream, which are sent one by one, or of "dynamic", which are put.
+
+With back-pressure an executor waits before it goes on until enough items have been taken.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from mpi_runtime.client.client import Client
+from mpi_runtime.client.generators import DynamicObjectRefGenerator
+from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.client.submitting import put, put_written
+from mpi_runtime.executor.cancels import Cancels
+from mpi_runtime.objects import serialize
+from mpi_runtime.scheduler.events import DYNAMIC, STREAMING, Call, Spec, Value, Yielded
+
+DEMAND_PAUSE_S = 0.002
+"""How often an asynchronous generator looks whether more is wanted of it."""
+
+
+class Judge(Protocol):
+    """Who knows what becomes of an error."""
+
+    def fails(self, spec: Spec, call: Call, error: BaseException) -> bool:
+        """Whether it is that of the whole call."""
+
+    def error_of(self, call: Call, spec: Spec, error: BaseException) -> Value:
+        """The error as a value."""
+
+
+class Written(list[Value]):
+    """Values of a call that are serialised already."""
+
+
+class Yields:
+    """What the calls of one executor yield."""
+
+    def __init__(self, client: Client, cancels: Cancels, judge: Judge) -> None:
+        self._client = client
+        self._cancels = cancels
+        self._judge = judge
+
+    def all_of(self, spec: Spec, call: Call, result: Any) -> Any:
+        """What user code has returned, or if that is to be gone through: send all of it, or keep references to it."""
+        if inspect.isawaitable(result) or hasattr(result, "__aiter__"):
+            return result  # not here: see `all_of_async`
+        if spec.num_returns >= 0:
+            return self._first(spec, call, result) if inspect.isgenerator(result) and spec.num_returns else result
+        items = self._items(spec, result)
+        self._client.feed.begins_to_yield(call.id)
+        try:
+            if spec.num_returns == DYNAMIC:
+                return self._dynamic(spec, call, items)
+            for index, item in enumerate(items):
+                self._give(spec, call, index, item)
+                if spec.backpressure:
+                    self._wait_for_demand(spec, call, index + 1, None)
+        finally:
+            close = getattr(items, "close", None)
+            if close is not None:
+                close()
+            self._client.feed.yields_no_more(call.id)
+        return None
+
+    def _first(self, spec: Spec, call: Call, items: Any) -> Written:
+        """The first `num_returns` items of a generator; where it raises, each of the others is that error."""
+        values = Written()
+        store = self._client.store
+        try:
+            for item in items:
+                values.append(store.write(serialize.dumps(item, f"an item of {spec.name}")))
+                if len(values) == spec.num_returns:
+                    return values
+            raise ValueError(f"{spec.name} yielded {len(values)} values, but num_returns is {spec.num_returns}")
+        except BaseException as error:
+            if self._judge.fails(spec, call, error):
+                store.abandon(values)
+                raise
+            while len(values) < spec.num_returns:
+                values.append(self._judge.error_of(call, spec, error))
+            return values
+        finally:
+            items.close()
+
+    def _dynamic(self, spec: Spec, call: Call, items: Iterator[Any]) -> DynamicObjectRefGenerator[Any]:
+        """References to all items; where the generator raises, the last is that error."""
+        refs: list[ObjectRef[Any]] = []
+        try:
+            for item in items:
+                refs.append(self._put(item))  # noqa: PERF401  (those before an error count)
+        except BaseException as error:
+            if self._judge.fails(spec, call, error):
+                raise
+            refs.append(put_written(self._client, self._judge.error_of(call, spec, error)))
+        return DynamicObjectRefGenerator(refs)
+
+    def _items(self, spec: Spec, result: Any) -> Iterator[Any]:
+        try:
+            return iter(result)
+        except TypeError:
+            wanted = "streaming" if spec.num_returns == STREAMING else "dynamic"
+            raise TypeError(
+                f"{spec.name} was called with num_returns={wanted!r}, and returned {type(result).__name__!r}: it has "
+                "to be a generator function, or return something that can be gone through"
+            ) from None
+
+    async def all_of_async(self, spec: Spec, call: Call, result: Any) -> Any:
+        """The same for what coroutines return, and asynchronous generators yield."""
+        if inspect.isawaitable(result):
+            result = await result
+        if spec.num_returns >= 0 or result is None:
+            return result
+        if not hasattr(result, "__aiter__"):
+            return self.all_of(spec, call, result)
+        import asyncio  # not at the top: whoever comes here has loaded it
+
+        refs = []
+        index = 0
+        self._client.feed.begins_to_yield(call.id)
+        try:
+            async for item in result:
+                if spec.num_returns == DYNAMIC:
+                    refs.append(self._put(item))
+                    continue
+                self._give(spec, call, index, item)
+                index += 1
+                while spec.backpressure and not self._wait_for_demand(spec, call, index, 0):
+                    await asyncio.sleep(DEMAND_PAUSE_S)
+        finally:
+            self._client.feed.yields_no_more(call.id)
+        return DynamicObjectRefGenerator(refs) if spec.num_returns == DYNAMIC else None
+
+    def _put(self, item: Any) -> ObjectRef[Any]:
+        return put(self._client, serialize.dumps(item))
+
+    def _wait_for_demand(self, spec: Spec, call: Call, index: int, timeout_s: float | None) -> bool:
+        """Wait until the item with this index may be yielded; whether it may."""
+        feed = self._client.feed
+
+        def complete() -> bool:
+            return feed.wants(call.id, index, spec.backpressure)
+
+        return complete() or self._client.line.wait_until(complete, timeout_s, [call.id])
+
+    def _give(self, spec: Spec, call: Call, index: int, item: Any) -> None:
+        """Send an item of a stream."""
+        if call.id in self._cancels.ids:
+            raise KeyboardInterrupt
+        value = self._client.store.write(serialize.dumps(item, f"an item of {spec.name}"))
+        self._client.outbox.post(Yielded(call.id, index, self._client.scopes.next_ids(1), value))

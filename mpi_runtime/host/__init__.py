@@ -1,0 +1,1 @@
+"""The machine: what it allows, which launcher started us, how interpreters are started."""

@@ -1,0 +1,33 @@
+"""The references inside a value: gathered while it is serialised, because the value will hold them."""
+
+from __future__ import annotations
+
+import threading
+
+_serialising = threading.local()
+
+
+class Collecting:
+    """While entered, references that this thread serialises are gathered in `found`."""
+
+    __slots__ = ("_before", "found")
+
+    def __init__(self) -> None:
+        self.found: list[bytes] = []
+
+    def __enter__(self) -> list[bytes]:
+        self._before = getattr(_serialising, "found", None)
+        _serialising.found = self.found
+        return self.found
+
+    def __exit__(self, *_: object) -> None:
+        _serialising.found = self._before
+
+
+def note(id: bytes) -> bool:
+    """A reference to this object is being serialised. Whether a value of ours is, which will hold it."""
+    found: list[bytes] | None = getattr(_serialising, "found", None)
+    if found is None:
+        return False
+    found.append(id)
+    return True

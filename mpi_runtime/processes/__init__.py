@@ -1,1 +1,0 @@
-"""Each file is one kind of process, or what two of them share."""

@@ -1,0 +1,1 @@
+"""The processes that MPI starts: head and workers, with the agent of each."""

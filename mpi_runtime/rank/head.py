@@ -1,0 +1,492 @@
+"""The head: rank 0 of the job. Holds the scheduler, performs its effects, and is the node agent of its host.
+
+It is a child of the driver (or a thread of it, beside a user's own MPI), runs no user code and unpickles nothing.
+
+How a job ends, in steps:
+1. The driver says `Shutdown`, or its end of the socket closes, however it ended.
+2. The head says `EndJob` to all workers and stops its own agent: all executors are killed and reaped.
+3. What is on its way between hosts arrives, though nobody wants it: MPI cannot be told to forget it, and the next job
+   would find it in its memory. A rank that waits for nothing says `Idle`, but gives others what they still wait for.
+   When all are idle they are told, and let the memory go.
+4. After `Shutdown` the head waits for what the driver says next: under MPI that may be a further job, since MPI cannot
+   be started twice. Else the head says `Stop`, the transports of all ranks close together, and it ends.
+5. If the driver's end has closed without a word, it was killed, and the launcher may be killing all other ranks. Then
+   the head waits for nobody and has little time (`die_soon`): what is left of the job is left to the launcher.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+import time
+
+import msgspec
+
+from mpi_runtime import config as configuration
+from mpi_runtime import log
+from mpi_runtime.executor.forkserver_handle import Handle
+from mpi_runtime.host.process_tree import end_launcher
+from mpi_runtime.host.spawn import library_path, name_process
+from mpi_runtime.rank.bad_frames import BadFrames
+from mpi_runtime.rank.gpus import Finder
+from mpi_runtime.rank.heartbeat import Heartbeat, LostError
+from mpi_runtime.rank.joining import Host, Rank, end_process, join, library, now_us, raise_descriptor_limit
+from mpi_runtime.rank.leftovers import watch_launcher
+from mpi_runtime.rank.node_agent import AgentError, NodeAgent
+from mpi_runtime.rank.poller import Poller
+from mpi_runtime.rank.printer import Printer
+from mpi_runtime.rank.recorder import Recorder
+from mpi_runtime.rank.unused import unused
+from mpi_runtime.rank.worker import new_agent, shorter
+from mpi_runtime.scheduler.core import Scheduler
+from mpi_runtime.scheduler.effects import UNHANDLED, Answer, Effects, Note, RankEffect
+from mpi_runtime.scheduler.events import DRIVER, Call, RefusedError
+from mpi_runtime.scheduler.rank_events import (
+    ExecutorDied,
+    ExecutorStarted,
+    Fetched,
+    FrameRefused,
+    JobBegan,
+    RankJoined,
+    TakenBack,
+)
+from mpi_runtime.transport import codec
+from mpi_runtime.transport.base import Buffer, Transport, TransportError
+from mpi_runtime.transport.channel import LOCAL, Channel, ChannelClosedError
+from mpi_runtime.transport.messages import (
+    BetweenRanks,
+    EndJob,
+    FromExecutor,
+    Idle,
+    Job,
+    Log,
+    PauseLogs,
+    Pull,
+    Stop,
+    ToExecutor,
+    ToWorker,
+    Welcome,
+    WorkerToHead,
+)
+from mpi_runtime.transport.start import Start, read_start
+
+END_LIMIT_S = 10.0
+"""How long workers may take to end their part of a job."""
+TOTALS_AFTER_US = 10_000_000
+"""A job that ran longer says at its end what it has done."""
+GONE_LIMIT_S = 1.0
+"""How long the head may live after its driver was killed: the launcher kills the workers then, and MPI may hang."""
+_FROM_RANKS = (RankJoined, TakenBack, ExecutorDied, Fetched, ExecutorStarted, FrameRefused, FromExecutor, Log)
+"""What ranks say while there is a job. `RankLost` is not among it: the loss of a rank ends the job."""
+
+
+class DriverFrameError(Exception):
+    """The driver's program has sent what cannot be read."""
+
+
+class Head:
+    """One job of rank 0."""
+
+    def __init__(
+        self, driver: Channel, transport: Transport, poller: Poller, start: Start, is_thread: bool = False
+    ) -> None:
+        """Serve this driver. `is_thread`: of its process, beside a user's own MPI."""
+        self._is_thread = is_thread
+        self._driver = driver
+        self._transport = transport
+        self._poller = poller
+        self._recorder = recorder()
+        self._scheduler = Scheduler() if self._recorder is None else self._recorder.scheduler
+        self._joined: dict[int, RankJoined] = {}
+        """What each rank has said of itself."""
+        self._working: set[int] = set()
+        """Workers that have not said that they are idle."""
+        self._bad_frames = BadFrames(transport.rank)
+        self._ending = False
+        self.driver_is_gone = False
+        self._printer = Printer(self._pause_logs, start.log)
+        self._log_level = start.log_level
+        self._mpi = library(start.launch)
+        self._began_s = time.monotonic()
+        self._ignores_unhandled = False
+        self._names: dict[int, str] = {}
+        """What each executor was last sent, for its output."""
+        self._shows_output = True
+        self._agent: NodeAgent
+        self._host: Host
+        self._num_gpus: float | None = None
+        """What `init()` was told."""
+        self._states_cpus = False
+        """Whether it was told a number of CPUs."""
+        self._launcher = ""
+        self._heartbeat_timeout_s = 0.0
+
+    def report(self, message: WorkerToHead, source: int = 0) -> None:
+        """Something happened on a rank; the own agent's reports come here directly."""
+        kind = type(message)
+        now = now_us()
+        if kind is FromExecutor:
+            self._hear(message, now)  # type: ignore[arg-type]
+        elif kind is Log:
+            self._print(message)  # type: ignore[arg-type]
+        elif isinstance(message, RankJoined):
+            self._joined[message.rank] = message
+            self._working.add(message.rank)
+            if len(self._joined) == self._transport.size:
+                self._begin_job(now)
+        else:
+            try:
+                self._scheduler.handle_rank(message, now)  # type: ignore[arg-type]
+            except RefusedError as error:
+                self._bad_frames.dropped(source, error)
+
+    def _hear(self, message: FromExecutor, now: int) -> None:
+        try:
+            events = codec.from_client.decode(message.frame)
+        except codec.BadFrameError as error:
+            self._scheduler.handle_rank(FrameRefused(message.executor, str(error), message.ended), now)
+        else:
+            self._scheduler.handle(message.executor, events, now, message.ended)
+
+    def begin(self, host: Host, agent: NodeAgent, job: Job, finder: Finder | None, launcher: str) -> None:
+        """Have all ranks join the job; when they have, the driver is told. The last two are for `Rank`."""
+        self._host, self._agent, self._launcher = host, agent, launcher
+        config = configuration.from_bytes(job.config)
+        self._shows_output, self._num_gpus = config.log_to_driver, config.num_gpus
+        self._ignores_unhandled = config.ignore_unhandled_errors
+        self._states_cpus = config.num_cpus is not None
+        self._heartbeat_timeout_s = 0.0 if self._is_thread else config.heartbeat_timeout_s
+        self.report(Rank(self._transport, host, agent, job, finder, launcher).joined)
+
+    def _begin_job(self, now: int) -> None:
+        """All ranks have joined. They become known in their order: so nodes are numbered alike in every run."""
+        for rank in sorted(self._joined):
+            self._scheduler.handle_rank(self._joined[rank], now)
+        self._scheduler.handle_rank(JobBegan(self._num_gpus), now)
+        effects = self._scheduler.decide(now)
+        self._tell(effects.notes)
+        self._poller.add(self._driver, self._on_driver)
+        if effects.refusal:
+            self._ending = True
+            send_welcome(self._driver, Welcome(effects.refusal, is_about_gpus=True), None)
+        else:
+            self._say(log.INFO, log.START, f"{self._scheduler.start_line()}; {self._mpi}")
+            looked_for_gpus = self._num_gpus is None
+            text = unused(
+                self._launcher, self._transport.size, self._joined.values(), self._states_cpus, looked_for_gpus
+            )
+            if text:
+                self._say(log.WARNING, log.UNUSED, text)
+            send_welcome(self._driver, Welcome("", self._host.regions, self._transport.size), self._host.arena)
+
+    def _on_driver(self) -> None:
+        try:
+            frames = self._driver.receive()
+        except ChannelClosedError:
+            self._ending = self.driver_is_gone = True
+            die_soon()
+            return
+        now = now_us()
+        try:
+            for count, frame in frames:
+                if count == LOCAL:
+                    self._ending = self._agent.on_driver(self._driver, frame) or self._ending
+                else:
+                    self._scheduler.handle(DRIVER, codec.from_client.decode(frame), now)
+            if self._driver.splitter.problem:
+                raise codec.BadFrameError(self._driver.splitter.problem)
+        except (codec.BadFrameError, RefusedError) as error:
+            raise DriverFrameError(
+                f"the program sent a frame that cannot be read: {error}. What it asks for is not known any more, so "
+                "the job cannot go on. Does it write to descriptors that it has not opened itself?"
+            ) from error
+
+    def run(self) -> None:
+        """Serve until the driver is done."""
+        transport, poller, agent, scheduler = self._transport, self._poller, self._agent, self._scheduler
+        heartbeat = Heartbeat(transport, self._heartbeat_timeout_s, time.monotonic)
+        heartbeat.expect(range(transport.size))
+        busy_s = time.monotonic()
+        limit: float | None = 0.0
+        while not self._ending:
+            poller.patience.is_granted = scheduler.has_free_cpu(transport.rank)
+            active = poller.gather(limit)
+            transport.wake()
+            for source, frame in transport.receive():
+                active = True
+                heartbeat.seen.add(source)
+                self._take(source, frame)
+            soon = shorter(shorter(agent.turn(), self._printer.turn()), heartbeat.turn())
+            effects = scheduler.decide(now_us())
+            self._tell(effects.notes)
+            if effects.clients or effects.ranks:
+                active = True
+                self._perform(effects)
+            if active:
+                busy_s = time.monotonic()
+            elif self._recorder is not None:
+                self._recorder.flush()
+            deadline = scheduler.deadline()
+            if deadline is not None:
+                soon = shorter(soon, max(0.0, (deadline - now_us()) / 1e6))
+            limit = shorter(soon, transport.prepare_sleep(time.monotonic() - busy_s))
+
+    def _take(self, source: int, frame: Buffer) -> None:
+        try:
+            messages = codec.between_ranks.decode(frame)
+        except codec.BadFrameError as error:
+            self._bad_frames.dropped(source, error)
+            return
+        for message in messages:
+            self._take_one(source, message)
+
+    def _take_one(self, source: int, message: BetweenRanks) -> None:
+        try:
+            if isinstance(message, Pull):
+                self._agent.pull(source, message)
+            elif isinstance(message, RankJoined) and (source != message.rank or source in self._joined):
+                raise codec.BadFrameError(f"rank {source} says that rank {message.rank} joins")
+            elif isinstance(message, _FROM_RANKS):
+                self.report(message, source)
+            else:
+                raise codec.BadFrameError(f"a {type(message).__name__} is not for the head")
+        except codec.BadFrameError as error:
+            self._bad_frames.dropped(source, error)
+
+    def _perform(self, effects: Effects) -> None:
+        """First what ranks are to do, then what clients are told; all for one rank in one frame."""
+        outgoing: dict[int, list[ToWorker]] = {}
+        me = self._transport.rank
+        for rank, rank_effects in effects.ranks.items():
+            if rank == me:
+                for effect in rank_effects:
+                    self._obey(effect)
+            else:
+                outgoing[rank] = list[ToWorker | RankEffect](rank_effects)
+        for client, messages in effects.clients.items():
+            if client == DRIVER:
+                self._driver.send(codec.encode(messages))
+                self._poller.watch_unsent(self._driver)
+                continue
+            number = self._scheduler.rank_of(client)
+            if number < 0:
+                continue
+            for ids, frame in self._frames(client, messages):
+                if number == me:
+                    self._agent.to_executor(client, ids, frame)
+                else:
+                    outgoing.setdefault(number, []).append(ToExecutor(client, ids, frame))
+        for rank, for_rank in outgoing.items():
+            self._transport.send(rank, codec.encode(for_rank))
+
+    def _obey(self, effect: RankEffect) -> None:
+        try:
+            self._agent.obey(effect)
+        except codec.BadFrameError as error:
+            self._bad_frames.dropped(self._transport.rank, error)
+
+    def _frames(self, client: int, messages: list[object]) -> list[tuple[list[bytes], bytes]]:
+        """What an executor is told: ids of the calls in a frame, and the frame.
+
+        A frame with calls may be held back until the running call has ended. If that waits for the answer to a
+        question, the answer must not be in it. (Of a call that waits for values the scheduler knows, and takes back.)
+        """
+        ids = [message.id for message in messages if type(message) is Call]
+        if not ids:
+            return [(ids, codec.encode(messages))]
+        self._name(client, messages)
+        answers = [message for message in messages if type(message) is Answer]
+        if not answers:
+            return [(ids, codec.encode(messages))]
+        rest = [message for message in messages if type(message) is not Answer]
+        return [([], codec.encode(answers)), (ids, codec.encode(rest))]
+
+    # Output of executors
+
+    def _name(self, client: int, messages: list[object]) -> None:
+        last = messages[-1]
+        if type(last) is Call:
+            self._names[client] = self._scheduler.name_of(last.spec)
+
+    def _print(self, log: Log) -> None:
+        if not self._shows_output:
+            return
+        executor = self._scheduler.describe_executor(log.executor)
+        where = f", rank {executor.rank}, {executor.hostname}" if executor.hostname and self._transport.size > 1 else ""
+        name = executor.title or self._names.get(log.executor, "executor").partition(".")[0]
+        self._printer.print(log.stream, f"({name} pid={executor.pid}{where}) ".encode(), log.data)
+
+    def _tell(self, notes: list[Note]) -> None:
+        for note in notes:
+            if note.event != UNHANDLED or not self._ignores_unhandled:
+                self._say(note.level, note.event, note.text, note.rank, note.host)
+
+    def _say(self, level: int, event: str, text: str, rank: int = 0, host: str = "") -> None:
+        """Have the user told of the job."""
+        if level >= self._log_level:
+            self._printer.say(log.line(level, event, text, rank, host or self._transport.hostnames[0]))
+
+    def _pause_logs(self, paused: bool) -> None:
+        self._agent.pause_logs(paused)
+        for rank in range(1, self._transport.size):
+            self._transport.send(rank, codec.encode([PauseLogs(paused)]))
+
+    def end(self) -> None:
+        """Steps 2 and 3."""
+        self._poller.remove(self._driver)
+        for rank in range(1, self._transport.size):
+            self._transport.send(rank, codec.encode([EndJob()]))
+        self._agent.stop()
+        self._working.discard(0)
+        deadline = time.monotonic() + END_LIMIT_S
+        while (self._working or self._agent.is_transferring) and not self.driver_is_gone:
+            self._poller.poll(self._transport.prepare_sleep(1.0))
+            self._transport.wake()
+            for source, frame in self._transport.receive():
+                self._take_at_end(source, frame)
+            self._agent.turn()
+            if time.monotonic() > deadline:
+                raise TransportError(f"ranks {sorted(self._working)} have not ended their part of the job")
+        for rank in range(1, self._transport.size):
+            self._transport.send(rank, codec.encode([EndJob(all_idle=True)]))
+        if not self.driver_is_gone:
+            self._agent.close()
+            took_us = round((time.monotonic() - self._began_s) * 1e6)
+            if took_us > TOTALS_AFTER_US:
+                self._say(log.INFO, log.TOTALS, self._scheduler.totals_line(took_us))
+        self._printer.close(self._keep_driver_waiting)
+        if not self.driver_is_gone:
+            self._driver.send_rest_and(b"", LOCAL)  # nothing of this job comes after it
+
+    def _take_at_end(self, source: int, frame: Buffer) -> None:
+        try:
+            for message in codec.between_ranks.decode(frame):
+                if isinstance(message, Idle):
+                    self._working.discard(message.rank)
+                elif isinstance(message, Pull):
+                    self._agent.pull(source, message)
+                elif isinstance(message, Log):
+                    self._print(message)
+        except codec.BadFrameError as error:
+            self._bad_frames.dropped(source, error)
+
+    def close_recording(self) -> None:
+        """However the job has ended: what led there is in the recording."""
+        if self._recorder is not None:
+            self._recorder.close()
+
+    def _keep_driver_waiting(self) -> bool:
+        """Tell the driver that the end takes its time; whether it is still there."""
+        if not self.driver_is_gone:
+            self._driver.send_rest_and(codec.encode([Answer(0, b"")]), 0)
+        return not self.driver_is_gone and not self._driver.closed
+
+
+def recorder() -> Recorder | None:
+    """What records the job, if that is wanted. A job whose recording cannot be written runs all the same."""
+    path = configuration.record_file()
+    try:
+        return Recorder(path) if path else None
+    except OSError as error:
+        print(f"mpi_runtime: the job is not recorded: {error}", file=sys.stderr, flush=True)
+        return None
+
+
+def die_soon() -> None:
+    """Have the kernel end this process, wherever it hangs, if it has not ended by itself in a while."""
+    signal.setitimer(signal.ITIMER_REAL, GONE_LIMIT_S)
+
+
+def send_welcome(driver: Channel, message: Welcome, arena: int | None) -> None:
+    """The first thing that is said to the driver: a length, a `Welcome`, and with it the arena's descriptor."""
+    data = msgspec.msgpack.encode(message)
+    driver.socket.setblocking(True)
+    socket.send_fds(driver.socket, [len(data).to_bytes(4, "little") + data], [] if arena is None else [arena])
+    driver.socket.setblocking(False)
+
+
+def serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None = None) -> int:
+    """Be the head of one job after another until the driver is gone; the exit code if that is all that a process does.
+
+    What went wrong is said on the standard error, unless the driver could be told.
+    """
+    code = 1
+    try:
+        code = _serve(end, beside_user_mpi, forkserver)
+    except (AgentError, DriverFrameError, TransportError) as error:
+        print(f"mpi_runtime: rank 0: {error}", file=sys.stderr, flush=True)
+        if isinstance(error, LostError):
+            end_launcher(os.getppid(), wait=True)
+    except BaseException:
+        sys.__excepthook__(*sys.exc_info())  # not the program's own: it may call MPI
+    end.close()
+    return code
+
+
+def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None) -> int:
+    if not beside_user_mpi:
+        raise_descriptor_limit()
+    start = read_start(end)
+    if start is None:
+        return 1
+    poller = Poller()
+    head: Head
+
+    def report(message: WorkerToHead) -> None:
+        head.report(message)
+
+    path = library_path() if beside_user_mpi else sys.path
+    agent: NodeAgent | None = new_agent(poller, report, path, forkserver)
+    driver = Channel(end)
+    try:
+        transport = join(start.launch, beside_user_mpi)
+    except TransportError as error:
+        send_welcome(driver, Welcome(str(error)), None)
+        if start.log >= 0:
+            os.close(start.log)
+        return 1
+    if transport.size > 1 and not beside_user_mpi:
+        watch_launcher(poller, os.getppid())
+    if transport.fileno() >= 0:
+        poller.add(transport.fileno(), lambda: transport.wake(rung=True))
+    while start is not None and start.job is not None:
+        for rank in range(1, transport.size):
+            transport.send(rank, codec.encode([start.job]))
+        host = Host(transport, configuration.from_bytes(start.job.config))
+        head = Head(driver, transport, poller, start, beside_user_mpi)
+        agent = agent or new_agent(poller, report, path)
+        agent.connect(transport)
+        finder = Finder(path) if transport.rank in host.working else None
+        try:
+            head.begin(host, agent, start.job, finder, start.launch.kind)
+            head.run()
+            head.end()
+        finally:
+            head.close_recording()
+        os.close(host.arena)
+        agent = None
+        start = None if head.driver_is_gone else read_start(end)
+    if start is None:
+        die_soon()
+    for rank in range(1, transport.size):
+        transport.send(rank, codec.encode([Stop()]))
+    transport.close(clean=True)
+    return 0
+
+
+def main(descriptor: int, forkserver: Handle | None) -> None:
+    """Be the head process of the driver at the other end of this descriptor.
+
+    Args:
+        descriptor: a socket.
+        forkserver: for the executors of this rank, if it is there already.
+    """
+    name_process("mpi-rt-head")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole foreground group; the driver decides
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # so does what a batch system announces ...
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ... and by what it ends a job: the driver may have to save first
+    gc.set_threshold(100_000, 50, 100)  # records are many and make no cycles
+    end_process(serve(socket.socket(fileno=descriptor), beside_user_mpi=False, forkserver=forkserver))

@@ -1,0 +1,180 @@
+"""How a rank process comes up, what it tells about itself, and how it ends: the same for head and workers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from typing import NoReturn
+
+from mpi_runtime import config as configuration
+from mpi_runtime.config import Config
+from mpi_runtime.executor.fork_messages import Setup
+from mpi_runtime.executor.scratch import directory_of
+from mpi_runtime.host import launchers, limits
+from mpi_runtime.host.launch import Launch, is_of_other_family, singleton_message
+from mpi_runtime.objects import arena
+from mpi_runtime.objects.arena import AgentArena
+from mpi_runtime.rank.gpus import PART_OF_START, Finder, Gpus
+from mpi_runtime.rank.node_agent import NodeAgent
+from mpi_runtime.scheduler.limits import UNIT
+from mpi_runtime.scheduler.rank_events import RankJoined
+from mpi_runtime.transport.base import Transport, TransportError
+from mpi_runtime.transport.memory import Alone
+from mpi_runtime.transport.messages import Job
+
+
+def join(launch: Launch, beside_user_mpi: bool = False) -> Transport:
+    """Meet the other ranks. Collective over all.
+
+    Raises:
+        TransportError: MPI cannot be had, or not as it is needed, or it does not know of the other ranks.
+    """
+    if launch.size == 1:
+        return Alone()
+    from mpi_runtime.transport import mpi
+
+    cure = singleton_message(launch)
+    if is_of_other_family(launch, mpi.library_version()):
+        raise TransportError(singleton_message(launch, None) if launch.kind == "slurm-pmix" else cure)
+    with contextlib.nullcontext() if beside_user_mpi else launchers.quick_mpi():
+        return mpi.MpiTransport(expected_size=launch.size or None, cure=cure, beside_user_mpi=beside_user_mpi)
+
+
+def library(launch: Launch) -> str:
+    """The MPI library of the ranks in a few words."""
+    if launch.size == 1:
+        return "without MPI"
+    from mpi_runtime.transport import mpi
+
+    first_line = mpi.library_version().splitlines()[0].split(",")[0]
+    return " ".join(first_line.replace("Version:", "").split())
+
+
+class Host:
+    """What the ranks of one host share in one job: their arena.
+
+    Each job has a new one: the driver may still look at arrays of the last, whose memory goes with their last view.
+    """
+
+    def __init__(self, transport: Transport, config: Config) -> None:
+        """Meet the other ranks of the host."""
+        mine = transport.hosts[transport.rank]
+        self.ranks = [rank for rank, host in enumerate(transport.hosts) if host == mine]
+        self.working = [rank for rank in self.ranks if rank] or self.ranks
+        """Those that run calls: rank 0, which schedules, only where there is no other."""
+        self.regions = {rank: index for index, rank in enumerate(self.ranks)}
+        capacity = config.object_store_memory or arena.default_capacity(limits.memory_limit())
+        created = arena.create(capacity, len(self.ranks)) if transport.rank == self.ranks[0] else None
+        self.arena = transport.share_descriptor(created)
+
+
+class Rank:
+    """What a rank is in one job: it has told its agent what executors need, and what it may use."""
+
+    def __init__(
+        self, transport: Transport, host: Host, agent: NodeAgent, job: Job, finder: Finder | None, launcher: str
+    ) -> None:
+        """Take up a job. `finder` has been looking for GPUs; None where no calls run. `launcher`: its kind."""
+        self.config = configuration.from_bytes(job.config)
+        self.local_ranks = host.ranks
+        me = transport.rank
+        own = AgentArena(host.arena, host.regions[me])
+        setup = Setup(
+            me,
+            transport.hostnames[me],
+            host.regions,
+            self.config.inline_bytes_max,
+            job.directory,
+            job.path,
+            job.argv,
+            job.descriptors,
+            job.preload,
+            self.config.namespace,
+            directory_of(configuration.scratch_directory(), job.token, transport.hostnames[me]),
+        )
+        agent.set_up(own, setup, host.arena)
+        self._working = host.working
+        if me == self._working[0]:
+            agent.start_forkserver()  # the first call of this host will run here
+        launchers.take_own_gpus(launcher)
+        gpus = agent.gpus = Gpus(finder, self.config.start_timeout_s * PART_OF_START, self.config.num_gpus, launcher)
+        self.joined = self._joined(transport, own.layout.capacity, gpus)
+
+    def _joined(self, transport: Transport, capacity: int, gpus: Gpus) -> RankJoined:
+        """What this rank may use. What was stated for the node is told by the first of its ranks that runs calls."""
+        config, me = self.config, transport.rank
+        tells = me == self._working[0]
+        cpus = limits.cpus_allowed() if me in self._working else []
+        cpu = -1
+        if config.num_cpus is not None:
+            cpu = round(config.num_cpus * UNIT) if tells else 0
+            cpu = max(cpu, 0)
+        elif len(cpus) > limits.cpu_count():
+            cpu = limits.cpu_count() * UNIT if tells else 0  # a quota: fewer than there are places
+        return RankJoined(
+            rank=me,
+            host=self.local_ranks[0],
+            hostname=transport.hostnames[me],
+            cpus=cpus,
+            cpu=cpu,
+            gpu=gpus.stated * UNIT if tells else 0,
+            memory=(config.memory or limits.memory_limit()) if tells else 0,
+            custom=_custom_units(config, transport.hostnames[me]) if tells else {},
+            arena=capacity,
+            labels=configuration.labels(config) if tells else {},
+            wall_us=time.time_ns() // 1000 - now_us(),
+            devices=gpus.report.devices,
+            links=gpus.report.links,
+            gpu_problems=gpus.report.problems,
+            gpu_error=gpus.report.error,
+            gpu_limit=gpus.limit if config.num_gpus else "",
+            end_us=_end_us() if me == 0 else 0,
+        )
+
+
+def _end_us() -> int:
+    """When the job's time ends, by the monotonic clock; 0: nobody says."""
+    if not configuration.is_batch_job():
+        return 0  # others need not load what reads it
+    from mpi_runtime.slurm.walltime import end_time_at_start
+
+    end_s = end_time_at_start()
+    return 0 if end_s is None else max(1, round(end_s * 1e6) - time.time_ns() // 1000 + now_us())
+
+
+def _custom_units(config: Config, hostname: str) -> dict[str, int]:
+    """What the node has by name. It has itself: whoever asks for a little of `node:<hostname>` is placed there."""
+    stated = {name: round(units * UNIT) for name, units in config.resources.items()}
+    return {f"node:{hostname}": UNIT, **stated}
+
+
+def raise_descriptor_limit() -> None:
+    """Allow this process as many descriptors as the system lets it have: each executor takes four."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def end_process(code: int) -> NoReturn:
+    """End a rank process as it is: what the user's program has imported on a worker has no business any more.
+
+    After success the exit handlers of C libraries run, for in one of them MPICH tells its launcher that this rank has
+    ended as it should; without that the launcher kills all other ranks of the host. After a failure they could hang.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # nobody reads any more
+            stream.flush()
+    if not code:
+        import ctypes
+
+        ctypes.CDLL(None).exit(0)
+    os._exit(code)
+
+
+def now_us() -> int:
+    """Monotonic time in microseconds."""
+    return time.monotonic_ns() // 1000

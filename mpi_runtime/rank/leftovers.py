@@ -1,0 +1,64 @@
+"""Ends that nobody else notices: what a forkserver leaves when it is killed, and a launcher's process that is gone.
+
+1. Programs that tasks have started in sessions of their own are the forkserver's children when their parents end.
+   When it is killed itself they become the agent's, which kills them. Beside the user's own MPI the agent is a thread
+   of the program, and its children may be the program's: there they live on.
+2. Ranks of MPICH are not told when the process on their host dies that has started them (`hydra_pmi_proxy`), and its
+   launcher waits for ever: each rank watches that process, and ends with it, and ends the launcher.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+
+from mpi_runtime.host.process_tree import adopt_orphans, children, kill_group, launchers_above
+from mpi_runtime.rank.poller import Poller
+from mpi_runtime.transport.base import TransportError
+
+KILL_LIMIT_S = 5.0
+"""What hangs in a driver is not waited for for ever."""
+PAUSE_S = 0.01
+
+
+def adopt() -> None:
+    """Have what a dead forkserver leaves become ours. Takes two milliseconds: after the first executor was forked."""
+    if _is_own_process():
+        adopt_orphans()
+
+
+def kill_adopted() -> None:
+    """Kill all children of this process, and what these leave."""
+    end_s = time.monotonic() + KILL_LIMIT_S
+    while _is_own_process() and (left := children()) and time.monotonic() < end_s:
+        for pid in left:
+            kill_group(pid)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(PAUSE_S)
+
+
+def watch_launcher(poller: Poller, rank_pid: int) -> None:
+    """Raise from the poller when the process of the launcher is gone that has started a rank on this host."""
+    above = launchers_above(rank_pid)
+    if not above:
+        return
+    try:
+        starter, top = os.pidfd_open(above[0]), os.pidfd_open(above[-1])
+    except OSError:  # it is just going
+        return
+
+    def fail() -> None:
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(top, signal.SIGKILL)
+        raise TransportError("the launcher's process that has started this rank is gone: the job cannot go on")
+
+    poller.add(starter, fail)
+
+
+def _is_own_process() -> bool:
+    return threading.current_thread() is threading.main_thread()

@@ -1,0 +1,71 @@
+"""What executors write: read from their pipes and passed on in whole lines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from mpi_runtime.rank.poller import Poller
+from mpi_runtime.transport.messages import Log
+
+READ_BYTES = 1 << 16
+LINE_BYTES_MAX = 1 << 20
+"""A line longer than this is passed on in pieces."""
+
+
+class Lines:
+    """One standard stream of one executor."""
+
+    def __init__(
+        self, descriptor: int, executor: int, stream: int, report: Callable[[Log], None], poller: Poller
+    ) -> None:
+        self._descriptor = descriptor
+        self._executor = executor
+        self._stream = stream
+        self._report = report
+        self._poller = poller
+        self._rest = b""
+        poller.add(descriptor, self._read)
+
+    def _read(self) -> None:
+        if self._read_once() == 0:
+            self.close()
+
+    def _read_once(self) -> int:
+        """Read what is there, up to a limit; how much it was, 0 at the end, -1 if there is nothing for now."""
+        try:
+            data = os.read(self._descriptor, READ_BYTES)
+        except BlockingIOError:
+            return -1
+        whole, newline, rest = (self._rest + data).rpartition(b"\n")
+        if len(rest) > LINE_BYTES_MAX:
+            whole, newline, rest = whole + newline + rest, b"\n", b""
+        self._rest = rest
+        if newline:
+            self._report(Log(self._executor, self._stream, whole + newline))
+        return len(data)
+
+    def pause(self, paused: bool) -> None:
+        """Stop reading, so that the writer waits in turn; or go on."""
+        if self._descriptor >= 0:
+            (self._poller.pause if paused else self._poller.resume)(self._descriptor)
+
+    def drain(self) -> None:
+        """After its executor has died: pass on what is still in the pipe, and close it.
+
+        A program that the executor started may hold the other end, so the pipe may never end by itself.
+        """
+        while self._descriptor >= 0 and self._read_once() > 0:
+            pass
+        self.close()
+
+    def close(self) -> None:
+        """Stop reading for good; a last line without end is passed on."""
+        if self._descriptor < 0:
+            return
+        self._poller.remove(self._descriptor)
+        os.close(self._descriptor)
+        self._descriptor = -1
+        if self._rest:
+            self._report(Log(self._executor, self._stream, self._rest + b"\n"))
+            self._rest = b""

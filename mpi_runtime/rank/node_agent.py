@@ -1,0 +1,449 @@
+"""What head and worker share: the executors of this rank, its part of the arena, and the wires between.
+
+The agent obeys the scheduler and keeps only what it needs for that. Frames for executors and from them are passed on
+unread; which calls each of them has in hand is in `custody.py`. What an executor sends and cannot be read is told to
+the head, which has the executor ended; nothing of it counts from then on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NoReturn
+
+import msgspec
+
+from mpi_runtime.executor import fork_messages, forkserver_handle, scratch
+from mpi_runtime.executor.fork_messages import Fork, Kill, Setup
+from mpi_runtime.executor.forkserver_handle import Handle
+from mpi_runtime.host.process_tree import kill_group
+from mpi_runtime.objects.arena import AgentArena
+from mpi_runtime.objects.transfer import Transfers
+from mpi_runtime.rank import leftovers
+from mpi_runtime.rank.custody import Custody
+from mpi_runtime.rank.extents import Extents
+from mpi_runtime.rank.gpus import Gpus
+from mpi_runtime.rank.lines import Lines
+from mpi_runtime.rank.poller import Poller
+from mpi_runtime.scheduler.effects import Cancel, Fetch, Free, RankEffect, StartExecutor, StopExecutor, TakeBack
+from mpi_runtime.scheduler.events import DRIVER
+from mpi_runtime.scheduler.rank_events import ExecutorDied, ExecutorStarted, FrameRefused, TakenBack
+from mpi_runtime.transport import codec
+from mpi_runtime.transport.base import Transport
+from mpi_runtime.transport.channel import LOCAL, Channel, ChannelClosedError, Frame, pair
+from mpi_runtime.transport.codec import BadFrameError
+from mpi_runtime.transport.messages import (
+    Abandon,
+    Allocate,
+    Drained,
+    Exit,
+    FromExecutor,
+    Pull,
+    Shutdown,
+    WorkerToHead,
+)
+from mpi_runtime.transport.tokens import tokens_of
+
+
+class AgentError(Exception):
+    """This rank cannot do its work any more."""
+
+
+class LocalExecutor:
+    """An executor as its agent has it."""
+
+    def __init__(self, number: int, channel: Channel, tokens: int, cancels: int, custody: Custody) -> None:
+        self.number = number
+        self.channel = channel
+        self.custody = custody
+        self.tokens = tokens
+        """The event counter behind the tokens of its custody."""
+        self.cancels = cancels
+        """A pipe into which the ids of cancelled calls are written."""
+        self.is_refused = False
+        """It has sent what cannot be read: nothing that it sends counts any more."""
+        self.pid = 0
+        self.outputs: list[Lines] = []
+
+
+class NodeAgent:
+    """The agent of one rank."""
+
+    def __init__(
+        self,
+        poller: Poller,
+        report: Callable[[WorkerToHead], None],
+        now_s: Callable[[], float],
+        environment: Mapping[str, str],
+        path: Sequence[str],
+        forked: Handle | None = None,
+    ) -> None:
+        """Wait on a poller's descriptors, report to the head, and give executors this environment.
+
+        `path` is where the forkserver finds its modules; `forked` is one that is there already.
+        """
+        self._environment = environment
+        self._path = path
+        self._setup: tuple[Setup, list[int]] | None = None
+        """What the forkserver is told first, and the descriptors that go with it."""
+        self._poller = poller
+        self._report = report
+        self._now_s = now_s
+        self._rank = 0
+        self._transport: Transport
+        self._neighbours: list[int] = []
+        """The ranks of this host, in the order of their regions."""
+        self._arena: AgentArena
+        self._extents: Extents
+        self._transfers: Transfers
+        self._is_set_up = False
+        self._executors: dict[int, LocalExecutor] = {}
+        self._forkserver: Handle | None = None
+        self._has_forked = False
+        self._forked = forked
+        self._logs_paused = False
+        self.gpus: Gpus
+        """Those of this rank, when it has taken up a job."""
+
+    def connect(self, transport: Transport) -> None:
+        """Use this transport to the other ranks."""
+        self._transport = transport
+        self._rank = transport.rank
+        self._neighbours = [rank for rank, host in enumerate(transport.hosts) if host == transport.hosts[self._rank]]
+
+    def set_up(self, arena: AgentArena, setup: Setup, descriptor: int) -> None:
+        """Use this arena, and tell the forkserver what executors have in common."""
+        self._arena = arena
+        self._is_set_up = True
+        self._extents = Extents(arena, self._rank, self._now_s, self._send)
+        self._transfers = Transfers(self._transport, arena)
+        self._setup = (setup, [descriptor])
+        self._ask_forkserver(*self._setup)
+
+    # The forkserver
+
+    def start_forkserver(self) -> None:
+        """Start it, if it has not been started: early where it will be needed, because it takes longest to be ready."""
+        if self._forkserver is not None:
+            return
+        self._forkserver = self._forked or forkserver_handle.start(self._environment, self._path)
+        self._forked = None
+        self._poller.add(self._forkserver.socket, self._on_forkserver)
+        if self._setup is not None:
+            self._ask_forkserver(*self._setup)
+
+    def _on_forkserver(self) -> None:
+        assert self._forkserver is not None
+        try:
+            data = self._forkserver.socket.recv(fork_messages.MESSAGE_BYTES_MAX)
+        except ConnectionError:
+            data = b""
+        if not data:
+            self._fail_without_forkserver()
+        message = _from_forkserver.decode(data)
+        executor = self._executors.get(message.executor)
+        if executor is None:
+            return
+        if isinstance(message, fork_messages.Forked):
+            if not self._has_forked:
+                self._has_forked = True
+                leftovers.adopt()
+            executor.pid = message.pid
+            for lines in executor.outputs:
+                lines.pause(self._logs_paused)
+            self._report(ExecutorStarted(executor.number, message.pid))
+        else:
+            self._on_exited(executor, message.status)
+
+    def _ask_forkserver(self, request: Setup | Fork | Kill, descriptors: list[int]) -> None:
+        if self._forkserver is not None:
+            with contextlib.suppress(OSError):  # it is gone, which we hear from `_on_forkserver`
+                fork_messages.ask(self._forkserver.socket, request, descriptors)
+
+    def _fail_without_forkserver(self) -> NoReturn:
+        """The kernel has killed the executors with their parent; what they have started is left to us."""
+        assert self._forkserver is not None
+        for executor in self._executors.values():
+            if executor.pid:
+                kill_group(executor.pid)
+        code = self._forkserver.wait()
+        leftovers.kill_adopted()
+        self._leave_scratch()
+        how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}; what it said is above"
+        raise AgentError(f"the forkserver {how}, and all executors of this rank with it: the job cannot go on")
+
+    # Obeying
+
+    def obey(self, effect: RankEffect) -> None:
+        """Do what the scheduler wants.
+
+        Raises:
+            BadFrameError: it cannot be done, and nothing has come of it.
+        """
+        if isinstance(effect, StartExecutor):
+            self._start(effect)
+        elif isinstance(effect, StopExecutor):
+            self._stop(effect)
+        elif isinstance(effect, TakeBack):
+            self._take_back(effect)
+        elif isinstance(effect, Cancel):
+            self._cancel(effect)
+        elif isinstance(effect, Free):
+            if effect.executor:
+                self._extents.free_of(effect.executor, effect.offsets)
+            else:
+                self._extents.free(effect.offsets)
+        else:
+            self._fetch(effect)
+
+    def _start(self, effect: StartExecutor) -> None:
+        if effect.executor in self._executors:
+            raise BadFrameError(f"executor {effect.executor} is started twice")
+        try:
+            devices, variables = self.gpus.devices(effect.devices), self.gpus.variables(effect.devices)
+        except (IndexError, KeyError, ValueError) as error:
+            raise BadFrameError(f"rank {self._rank} has no GPUs {effect.devices}") from error
+        ours, theirs = pair()
+        tokens = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
+        cancelled, cancels = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        executor = self._executor(effect.executor, Channel(ours), tokens, cancels)
+        written = []
+        for stream in (1, 2):
+            read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            os.set_blocking(write_end, True)
+            lines = Lines(read_end, executor.number, stream, self._report, self._poller)
+            lines.pause(True)  # until its process number is known, which is part of where the lines come from
+            executor.outputs.append(lines)
+            written.append(write_end)
+        self.start_forkserver()
+        request = Fork(
+            effect.executor, effect.environment, effect.gpus, effect.threads, effect.cpus, devices, variables
+        )
+        self._ask_forkserver(request, [theirs.fileno(), tokens, cancelled, *written])
+        theirs.close()
+        for descriptor in (cancelled, *written):
+            os.close(descriptor)
+        self._poller.add(executor.channel, lambda: self._on_executor(executor))
+
+    def _executor(self, number: int, channel: Channel, tokens: int, cancels: int) -> LocalExecutor:
+        custody = Custody(tokens_of(tokens), partial(self._send, channel))
+        executor = self._executors[number] = LocalExecutor(number, channel, tokens, cancels, custody)
+        return executor
+
+    def _stop(self, effect: StopExecutor) -> None:
+        executor = self._executors.get(effect.executor)
+        if executor is None:
+            return
+        if effect.force:
+            self._kill(executor)
+        else:
+            self._send(executor.channel, codec.encode([Exit()]))
+
+    def _kill(self, executor: LocalExecutor) -> None:
+        # The forkserver kills: only the parent knows that the number still belongs to the child.
+        self._ask_forkserver(Kill(executor.number), [])
+
+    def to_executor(self, number: int, ids: list[bytes], frame: bytes) -> None:
+        """Pass a frame on; `ids` are the calls in it, in order."""
+        executor = self._executors.get(number)
+        if executor is None:
+            return  # it died, and the scheduler will hear of it
+        executor.custody.pass_on(ids, frame)
+
+    def _send(self, channel: Channel, frame: bytes) -> None:
+        channel.send(frame)
+        if channel.unsent_bytes:
+            self._poller.watch_unsent(channel)
+
+    def _take_back(self, effect: TakeBack) -> None:
+        executor = self._executors.get(effect.executor)
+        if executor is None:
+            return
+        self._report(TakenBack(executor.number, executor.custody.take_back(effect.count)))
+
+    def _cancel(self, effect: Cancel) -> None:
+        """Interrupt a call, wherever its executor is with it. By force: kill the executor if the call runs."""
+        executor = self._executors.get(effect.executor)
+        if executor is None:
+            return
+        if effect.force:
+            taken, is_running = executor.custody.cancel_by_force(effect.id)
+            self._report(TakenBack(executor.number, taken))
+            if is_running:
+                self._kill(executor)
+                return
+        # Thousands are on their way, and it does not look; or it has just died, perhaps killed for another call.
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):
+            os.write(executor.cancels, effect.id)
+            self._ask_forkserver(Kill(executor.number, interrupt=True), [])
+
+    def _fetch(self, effect: Fetch) -> None:
+        """Bring a copy of an object here."""
+        if effect.rank == self._rank or effect.rank >= self._transport.size:
+            raise BadFrameError(f"rank {self._rank} is to fetch an object from rank {effect.rank}")
+        self._transfers.fetch(effect.id, effect.rank, effect.offset, effect.size)
+
+    def pause_logs(self, paused: bool) -> None:
+        """Stop reading what executors write, so that they wait, or go on."""
+        self._logs_paused = paused
+        for executor in self._executors.values():
+            for lines in executor.outputs:
+                lines.pause(paused or not executor.pid)
+
+    def pull(self, rank: int, pull: Pull) -> None:
+        """Send an object to a rank that asks for it.
+
+        Raises:
+            BadFrameError: there is none where it says.
+        """
+        try:
+            self._transfers.on_pull(rank, pull)
+        except ValueError as error:
+            raise BadFrameError(str(error)) from error
+
+    # Hearing
+
+    def _on_executor(self, executor: LocalExecutor) -> None:
+        try:
+            frames = executor.channel.receive()
+        except ChannelClosedError:
+            self._poller.remove(executor.channel)  # the forkserver will say how it ended
+            return
+        self._on_frames(executor, frames)
+
+    def _on_frames(self, executor: LocalExecutor, frames: list[Frame]) -> None:
+        try:
+            for count, frame in frames:
+                if count == LOCAL:
+                    self._on_local(executor, frame)
+                    continue
+                if count:
+                    executor.custody.end(count)
+                self._report(FromExecutor(executor.number, frame, count))
+            if executor.channel.splitter.problem:
+                raise BadFrameError(executor.channel.splitter.problem)
+        except BadFrameError as error:
+            self._refuse(executor, str(error))
+
+    def _refuse(self, executor: LocalExecutor, problem: str) -> None:
+        """An executor has sent what cannot be read. Nothing that it sends counts any more, and it starts nothing."""
+        executor.is_refused = True
+        self._poller.remove(executor.channel)
+        executor.custody.doom()
+        self._report(FrameRefused(executor.number, problem))
+
+    def _on_local(self, executor: LocalExecutor, frame: bytes) -> None:
+        for message in codec.to_agent.decode(frame):
+            if isinstance(message, Drained):
+                executor.custody.drained(message.received)
+            elif isinstance(message, Shutdown):
+                raise BadFrameError("an executor asks for the end of the job")
+            else:
+                self._on_memory(executor.number, executor.channel, message)
+
+    def on_driver(self, channel: Channel, frame: bytes) -> bool:
+        """The driver said something to its agent. Whether that was the end of the job.
+
+        Raises:
+            BadFrameError: it cannot be read.
+        """
+        for message in codec.to_agent.decode(frame):
+            if isinstance(message, Shutdown):
+                return True
+            if isinstance(message, Drained):
+                raise BadFrameError("the driver drops calls, and has none")
+            self._on_memory(DRIVER, channel, message)
+        return False
+
+    def _on_memory(self, client: int, channel: Channel, message: Allocate | Abandon) -> None:
+        if isinstance(message, Allocate):
+            self._extents.allocate(client, channel, message)
+        elif not self._extents.abandon(client, message.offset):
+            raise BadFrameError(f"it gives back memory at {message.offset}, which it was not given")
+
+    def turn(self) -> float | None:
+        """What has to be done in each turn; how soon the next must come, in seconds."""
+        if not self._is_set_up:
+            return None
+        for fetched in self._transfers.poll():
+            self._report(fetched)
+        for region in self._arena.settle():
+            self._transport.send(self._neighbours[region], codec.encode([]))  # it looks into the header when it wakes
+        retry_s = self._extents.serve_waiting()
+        return 0.0 if self._transfers.busy or self._arena.busy else retry_s
+
+    # Ends
+
+    def _on_exited(self, executor: LocalExecutor, status: int) -> None:
+        """An executor is gone. All that it sent before is passed on first."""
+        if not executor.is_refused:
+            self._on_frames(executor, executor.channel.receive_rest())
+        running = executor.custody.close()
+        self._forget(executor)
+        self._report(
+            ExecutorDied(
+                executor=executor.number,
+                running=running,
+                cause=describe_status(status),
+                extents=self._extents.of(executor.number),
+            )
+        )
+
+    def stop(self) -> None:
+        """Leave no process: the forkserver kills all executors when our end closes."""
+        if self._forkserver is not None:
+            self._poller.remove(self._forkserver.socket)
+            self._forkserver.end()
+            self._forkserver = None
+            self._leave_scratch()
+        elif self._forked is not None:
+            self._forked.end()
+            self._forked = None
+        for executor in list(self._executors.values()):
+            self._forget(executor)
+        if self._is_set_up:
+            self._extents.drop_requests()
+
+    def _leave_scratch(self) -> None:
+        """The forkserver has removed the files of the job, unless it was killed."""
+        if self._setup is not None:
+            scratch.leave(self._setup[0].scratch)
+
+    @property
+    def is_transferring(self) -> bool:
+        """Whether objects are on their way to this rank or from it."""
+        return self._is_set_up and self._transfers.busy
+
+    def close(self) -> None:
+        """Let go of the arena, when nothing can be on its way any more."""
+        if self._is_set_up:
+            while self._transfers.busy:  # all has arrived; MPI has to be asked before it says so
+                self._transfers.poll()
+            self._is_set_up = False
+            self._arena.close()
+
+    def _forget(self, executor: LocalExecutor) -> None:
+        """An executor's process is gone: pass on what it still wrote, and close everything of it."""
+        self._poller.remove(executor.channel)
+        executor.channel.close()
+        self._extents.drop_requests(executor.number)
+        os.close(executor.tokens)
+        os.close(executor.cancels)
+        for lines in executor.outputs:
+            lines.drain()
+        del self._executors[executor.number]
+
+
+_from_forkserver = msgspec.msgpack.Decoder(fork_messages.Forked | fork_messages.Exited)
+
+
+def describe_status(status: int) -> str:
+    """How a process ended, in words, from its wait status."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        known = {one.value: f"{one.name}: " for one in signal.Signals}  # not those that have no name of their own
+        return f"was killed by signal {number} ({known.get(number, '')}{signal.strsignal(number)})"
+    return f"exited with code {os.WEXITSTATUS(status)} before its call had ended"

@@ -1,0 +1,110 @@
+"""Which descriptors a rank process waits on, and what to call when one is ready."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from mpi_runtime.transport.channel import Channel
+from mpi_runtime.transport.patience import Patience
+
+_MANY = 256
+EPOLL_GRAIN_S = 1e-3
+"""epoll rounds shorter times up to this; select does not."""
+GATHER_S = 500e-6
+"""How long a rank goes on reading before it answers, while there is always more to read."""
+
+
+class HasFileno(Protocol):
+    """A socket, a channel, a pipe."""
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+
+
+class Poller:
+    """One epoll with a callback for each descriptor."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._writers: dict[int, Channel] = {}
+        self.patience = Patience()
+
+    def add(self, source: HasFileno | int, callback: Callable[[], None]) -> None:
+        """Call back whenever there is something to read, or the other end is gone. The callback reads it.
+
+        What it leaves is found again at once: `gather` would go on looking for its whole time.
+        """
+        descriptor = source if isinstance(source, int) else source.fileno()
+        self._callbacks[descriptor] = callback
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    def remove(self, source: HasFileno | int) -> None:
+        """Forget a descriptor, before it is closed."""
+        descriptor = source if isinstance(source, int) else source.fileno()
+        if self._callbacks.pop(descriptor, None) is not None:
+            self._writers.pop(descriptor, None)
+            self._epoll.unregister(descriptor)
+
+    def pause(self, source: HasFileno | int) -> None:
+        """Do not read from it for now."""
+        self._epoll.modify(source if isinstance(source, int) else source.fileno(), 0)
+
+    def resume(self, source: HasFileno | int) -> None:
+        """Read from it again."""
+        self._epoll.modify(source if isinstance(source, int) else source.fileno(), select.EPOLLIN)
+
+    def watch_unsent(self, channel: Channel) -> None:
+        """After a send: if the channel kept some of it, flush it when the other end takes more."""
+        if channel.unsent_bytes and channel.fileno() not in self._writers:
+            self._writers[channel.fileno()] = channel
+            self._epoll.modify(channel, select.EPOLLIN | select.EPOLLOUT)
+
+    def poll(self, timeout_s: float | None) -> bool:
+        """Wait for something to be ready and call back; whether anything was."""
+        ready = self._epoll.poll(0, _MANY) if timeout_s == 0 else self._wait(timeout_s)
+        for descriptor, event in ready:
+            writer = self._writers.get(descriptor)
+            if writer is not None and event & (select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR):
+                writer.flush()
+                if not writer.unsent_bytes:
+                    del self._writers[descriptor]
+                    self._epoll.modify(descriptor, select.EPOLLIN)
+            callback = self._callbacks.get(descriptor)
+            if callback is not None and event & ~select.EPOLLOUT:
+                callback()
+        return bool(ready)
+
+    def _wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
+        patience = self.patience
+        ready: list[tuple[int, int]] = []
+        if patience.begin(timeout_s):
+            while not (ready := self._epoll.poll(0, _MANY)) and patience.look_again():
+                pass
+        if not ready:
+            if timeout_s is not None and timeout_s < EPOLL_GRAIN_S:
+                select.select([self._epoll], [], [], timeout_s)
+                timeout_s = 0
+            ready = self._epoll.poll(timeout_s, _MANY)
+        patience.end()
+        return ready
+
+    def gather(self, timeout_s: float | None) -> bool:
+        """Like `poll`, but go on as long as there is more, for a moment: one turn then decides and sends for all.
+
+        When little happens this costs one look; when much happens it saves most of the sends, and with them most of
+        the wake-ups of other processes, which are the larger part of the cost of a short call.
+        """
+        if not self.poll(timeout_s):
+            return False
+        until = time.monotonic() + GATHER_S
+        while self.poll(0) and time.monotonic() < until:
+            pass
+        return True
+
+    def close(self) -> None:
+        """Close the epoll."""
+        self._epoll.close()

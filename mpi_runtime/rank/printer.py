@@ -1,0 +1,137 @@
+"""Prints what executors write, line by line with its origin, without ever holding up the head.
+
+A terminal or a pipe may take its time. A thread writes; when it lags behind by too much, the executors' pipes are no
+longer read, so whoever floods waits, and nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from mpi_runtime.log import Line, write
+from mpi_runtime.rank import status
+
+LAG_BYTES_MAX = 4 << 20
+LAG_BYTES_RESUME = 1 << 20
+WRITE_BYTES = select.PIPE_BUF
+"""What a pipe takes as a whole, so that lines stay whole: the driver writes to the same pipe."""
+STALL_S = 5.0
+"""How long nothing may be taken, at the end of a job, before the rest is given up."""
+
+
+class Printer:
+    """Writes lines to the standard output and error of this process."""
+
+    def __init__(self, pause: Callable[[bool], None], log: int = -1) -> None:
+        """Call `pause(True)` when too much waits to be written, and `pause(False)` when that is over.
+
+        `log` is the descriptor of a program that takes lines about the job itself; -1: they are written like others.
+        """
+        self._log = log
+        self._pause = pause
+        self._paused = False
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._status = status.Status(lambda data: sum(_write(2, data)), status.terminal(2))
+        self._put_bytes = 0
+        self._written_bytes = 0
+        self._thread: threading.Thread | None = None
+
+    def say(self, line: Line) -> None:
+        """Have a line about the job itself written."""
+        if self._log >= 0:
+            self._start()
+            self._queue.put(partial(write, line, self._log))
+        else:
+            self.print(2, b"", line.words().encode(errors="replace"))
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write_all, name="mpi_runtime printer", daemon=True)
+            self._thread.start()
+
+    def print(self, stream: int, prefix: bytes, lines: bytes) -> None:
+        """Write whole lines, each with the prefix."""
+        self._start()
+        if status.MARK in lines:
+            lines, notes = status.split(lines)
+            for note in notes:
+                self._queue.put(partial(self._status.take, prefix, note))
+            if not lines:
+                return
+        data = prefix + lines.rstrip(b"\n").replace(b"\n", b"\n" + prefix) + b"\n"
+        self._put_bytes += len(data)
+        self._queue.put(partial(self._write_lines, stream, data))
+        if not self._paused and self._put_bytes - self._written_bytes > LAG_BYTES_MAX:
+            self._paused = True
+            self._pause(True)
+
+    def turn(self) -> float | None:
+        """Resume when there is room again; how soon to ask again, in seconds."""
+        if not self._paused:
+            return None
+        if self._put_bytes - self._written_bytes < LAG_BYTES_RESUME:
+            self._paused = False
+            self._pause(False)
+            return None
+        return 0.01
+
+    def _write_all(self) -> None:
+        while True:
+            try:
+                act = self._queue.get(timeout=self._status.wait_s())
+            except queue.Empty:
+                self._status.draw()
+                continue
+            if act is None:
+                self._status.hide()
+                return
+            act()
+
+    def _write_lines(self, stream: int, data: bytes) -> None:
+        self._status.hide()
+        for written in _write(stream, data):
+            self._written_bytes += written
+
+    def close(self, wait: Callable[[], bool]) -> None:
+        """Write what is left, for as long as somebody reads it, and say what had to be given up.
+
+        `wait` is called about every second while that takes its time; if it is false the rest is given up at once.
+        """
+        self._write_rest(wait)
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
+
+    def _write_rest(self, wait: Callable[[], bool]) -> None:
+        if self._thread is None:
+            return
+        self._queue.put(None)
+        before, since_s = self._written_bytes, time.monotonic()
+        while self._thread.is_alive() and time.monotonic() - since_s < STALL_S and wait():
+            self._thread.join(1.0)
+            if before != self._written_bytes:
+                before, since_s = self._written_bytes, time.monotonic()
+        if self._thread.is_alive():
+            lost = self._put_bytes - self._written_bytes
+            text = f"mpi_runtime: {lost} bytes of what tasks wrote are lost: for {STALL_S:g} s nobody has read any.\n"
+            if select.select([], [2], [], 0)[1]:
+                os.write(2, text.encode())
+
+
+def _write(stream: int, data: bytes) -> Iterator[int]:
+    """Write all of it, in parts that end where lines do; how much, after each part."""
+    at = 0
+    while at < len(data):
+        end = data.rfind(b"\n", at, at + WRITE_BYTES) + 1 or at + WRITE_BYTES
+        try:
+            written = os.write(stream, data[at:end])
+        except OSError:
+            written = len(data) - at  # nobody reads any more
+        at += written
+        yield written

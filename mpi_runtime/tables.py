@@ -1,0 +1,38 @@
+"""Lists of records that a notebook shows as tables. Everywhere else they are lists."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T", bound=Mapping[str, Any])
+
+ROWS_MAX = 100
+CELL_CHARACTERS_MAX = 200
+
+
+class Table(list[T]):
+    """A list of dictionaries with the same keys."""
+
+    def _repr_html_(self) -> str:
+        names = list(dict.fromkeys(name for row in self for name in row))
+        rows = [[row.get(name, "") for name in names] for row in self[:ROWS_MAX]]
+        more = f"<p>and {len(self) - ROWS_MAX} more</p>" if len(self) > ROWS_MAX else ""
+        return html_table(names, rows) + more if self else "<p>none</p>"
+
+
+def html_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table in HTML."""
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+    body = "".join(f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, Mapping):
+        value = ", ".join(f"{name}: {one}" for name, one in value.items())
+    elif isinstance(value, (list, tuple)):
+        value = ", ".join(map(str, value))
+    text = str(value)
+    return html.escape(text if len(text) <= CELL_CHARACTERS_MAX else f"{text[: CELL_CHARACTERS_MAX - 3]}...")

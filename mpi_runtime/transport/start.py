@@ -1,0 +1,56 @@
+"""What the driver tells its head before each job: the first bytes on their socket."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import msgspec
+
+from mpi_runtime.host.launch import Launch
+from mpi_runtime.transport.messages import Job
+
+
+class Start(msgspec.Struct):
+    """From the driver to its head, before each job and at the end."""
+
+    job: Job | None
+    """None: there will be no further job."""
+    launch: Launch
+    log_level: int = 0
+    """The least level of lines that the head is to say."""
+    log: int = -1
+    """Where it is to say them, as messages: a descriptor that comes with this; -1: on standard error, as text."""
+
+
+def send_start(end: socket.socket, start: Start) -> None:
+    """Tell the head to begin a job, and send what `log` names along."""
+    data = msgspec.msgpack.encode(start)
+    data = len(data).to_bytes(4, "little") + data
+    sent = socket.send_fds(end, [data], [start.log] if start.log >= 0 else [])
+    if sent < len(data):  # sending nothing would fail where the head has answered and is gone
+        end.sendall(data[sent:])
+
+
+def read_start(end: socket.socket) -> Start | None:
+    """Wait for the next job; None if the driver is gone."""
+    end.setblocking(True)
+    data = b""
+    length = 4
+    descriptors: list[int] = []
+    try:
+        while len(data) < length:
+            part, come, _, _ = socket.recv_fds(end, length - len(data), 1)
+            descriptors += come
+            if not part:
+                return None
+            data += part
+            if len(data) == length == 4:
+                length += int.from_bytes(data, "little")
+    except OSError:
+        return None
+    end.setblocking(False)
+    start = msgspec.msgpack.decode(data[4:], type=Start)
+    for start.log in descriptors:
+        os.set_inheritable(start.log, False)
+    return start

@@ -1,0 +1,76 @@
+"""Results as they become ready, whatever their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import mpi_runtime
+from mpi_runtime.client.refs import ObjectRef
+
+__all__ = ["as_completed", "map_unordered"]
+
+CHUNK_SIZE = 10
+
+
+def as_completed(
+    refs: Iterable[ObjectRef[Any]], *, chunk_size: int = CHUNK_SIZE, yield_obj_refs: bool = False
+) -> Iterator[Any]:
+    """Yield values in the order in which they become ready.
+
+    Args:
+        refs: of the values.
+        chunk_size: how many to wait for at a time; with 1 each comes as soon as it is there.
+        yield_obj_refs: yield the references instead.
+
+    Raises:
+        ValueError: `chunk_size` is below 1.
+
+    Example:
+        for value in ray.util.as_completed([work.remote(n) for n in range(8)], chunk_size=1):
+            print(value)
+    """
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
+    return _as_completed(list(refs), chunk_size, yield_obj_refs)
+
+
+def _as_completed(rest: list[ObjectRef[Any]], chunk_size: int, yield_obj_refs: bool) -> Iterator[Any]:
+    while rest:
+        ready, rest = mpi_runtime.wait(rest, num_returns=min(chunk_size, len(rest)))
+        yield from ready if yield_obj_refs else mpi_runtime.get(ready)
+
+
+def map_unordered(
+    fn: Any, items: Iterable[Any], *, backpressure_size: int | None = 100, chunk_size: int = CHUNK_SIZE,
+    yield_obj_refs: bool = False,
+) -> Iterator[Any]:  # fmt: skip
+    """Call a remote function with each item and yield results in the order in which they become ready.
+
+    Args:
+        fn: a remote function, or a method of an actor, that takes one argument.
+        items: arguments.
+        backpressure_size: how many calls may be under way at a time; None for all at once.
+        chunk_size: how many to wait for at a time.
+        yield_obj_refs: yield references instead of values.
+
+    Raises:
+        ValueError: `backpressure_size` is below `chunk_size`, or that is below 1.
+    """
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
+    if backpressure_size is not None and backpressure_size < chunk_size:
+        raise ValueError(f"backpressure_size ({backpressure_size}) must be at least chunk_size ({chunk_size})")
+    return _map_unordered(fn, iter(items), backpressure_size, chunk_size, yield_obj_refs)
+
+
+def _map_unordered(
+    fn: Any, items: Iterator[Any], size: int | None, chunk_size: int, yield_obj_refs: bool
+) -> Iterator[Any]:
+    rest: list[ObjectRef[Any]] = []
+    for item in items:
+        rest.append(fn.remote(item))
+        if size is not None and len(rest) >= size:
+            ready, rest = mpi_runtime.wait(rest, num_returns=chunk_size)
+            yield from ready if yield_obj_refs else mpi_runtime.get(ready)
+    yield from _as_completed(rest, chunk_size, yield_obj_refs)

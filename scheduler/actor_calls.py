@@ -1,0 +1,211 @@
+"""Calls of actors: in order for each caller, sent ahead as far as an actor has room.
+
+Calls of one caller start in the order they were submitted; a caller whose next call waits for an argument, or is not
+started any more (`deadline.py`), does not hold up other callers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import takewhile
+
+from mpi_runtime.scheduler import deadline, endings, objects
+from mpi_runtime.scheduler.dependencies import send_call, stage
+from mpi_runtime.scheduler.lifecycle import (
+    ALIVE,
+    DEAD,
+    ENDING,
+    FAIL,
+    LOSE,
+    READY,
+    RETRY,
+    STAGING,
+    TAKE_BACK,
+    WAITING,
+    advance,
+    so_far,
+)
+from mpi_runtime.scheduler.limits import ACTOR_CALLS_MAX
+from mpi_runtime.scheduler.records import Actor, Executor, Function, Task
+from mpi_runtime.scheduler.state import State
+
+
+def line_up(actor: Actor, task: Task, function: int) -> None:
+    """A call waits for its turn, after those before it."""
+    actor.callers.setdefault((task.client, task.function.spec.group, function), deque()).append(task)
+
+
+def line_of(actor: Actor, task: Task) -> tuple[int, str, int]:
+    """Where among the callers a call waits for its turn."""
+    spec = task.function.spec
+    return task.client, spec.group, spec.id if out_of_order(actor) else 0
+
+
+def out_of_order(actor: Actor) -> bool:
+    """Whether its calls line up when they have their arguments, not when they are submitted."""
+    return actor.creation.function.spec.out_of_order
+
+
+def ready(state: State, task: Task) -> None:
+    """A method call has its arguments."""
+    actor = task.actor
+    if actor is None:
+        endings.fail(state, task, "ActorDiedError", f"the actor of {task.function.spec.name} no longer exists")
+    elif actor.state in (ENDING, DEAD):
+        fail_call(state, actor, task)
+    else:
+        if out_of_order(actor):
+            line_up(actor, task, task.function.spec.id)
+        state.called[actor] = None
+
+
+def fail_call(state: State, actor: Actor, task: Task) -> None:
+    """A call gets the reason for its actor's death as its result."""
+    leave_queue(actor, task)
+    if actor.error is not None:
+        found = state.objects.get(actor.id)
+        failure = objects.pass_on(found) if found is not None else None
+        endings.conclude(state, task, [actor.error], FAIL, failure)
+    else:
+        endings.fail(state, task, "ActorDiedError", died_message(state, actor, task))
+
+
+def died_message(state: State, actor: Actor, task: Task) -> str:
+    """What the caller of a dead actor is told."""
+    started = "It may have been running." if task.executor is not None else "It was not started."
+    cause, line, traceback = (actor.cause or "is ending").partition("\n")
+    before = so_far(state.stories.of(actor.id, "actor", besides=actor.cause))
+    return f"{task.function.spec.name} was called, but {actor} {cause}. {started}{before}{line}{traceback}"
+
+
+def pump(state: State, actor: Actor, now: int) -> None:
+    """Send what may be sent: from each caller in turn its next calls, as long as their arguments are there.
+
+    A call that is compared with the end of the job's time is not sent ahead, since it would begin later than now. Until
+    it can begin no other call of its group is sent, or there would always be some before it.
+    """
+    executor = actor.executor
+    if actor.state != ALIVE or executor is None:
+        return
+    waiting_groups: set[str] = set()
+    for (_, group), lines in turns(actor).items():
+        room = 0 if group in waiting_groups else room_for(actor, executor, group)
+        sent: dict[tuple[int, str, int], None] = {}
+        while lines:
+            key = lines[0] if len(lines) == 1 else min(lines, key=lambda key: actor.callers[key][0].order)
+            queue = actor.callers[key]
+            task = queue[0]
+            if task.function.is_timed and task.state == READY and is_timed(actor, task.function):
+                if deadline.is_late(state, task.function, now):
+                    lines.remove(key)
+                    continue
+                if not begins_at_once(actor, executor, group):
+                    waiting_groups.add(group)
+                    room = 0
+            if task.state == READY and room > 0:
+                room -= 1
+                sent[key] = None
+                if send(state, executor, task):
+                    queue.popleft()
+                if queue and queue[0].state == READY:
+                    continue
+            lines.remove(key)
+        for key in sent:  # next time others come first
+            queue = actor.callers.pop(key)
+            if queue:
+                actor.callers[key] = queue
+
+
+def turns(actor: Actor) -> dict[tuple[int, str], list[tuple[int, str, int]]]:
+    """The lines of each caller and group.
+
+    There are several only where there is no order: then what is ready starts in the order of submission.
+    """
+    lines: dict[tuple[int, str], list[tuple[int, str, int]]] = {}
+    for key in actor.callers:
+        lines.setdefault(key[:2], []).append(key)
+    return lines
+
+
+def room_for(actor: Actor, executor: Executor, group: str) -> int:
+    """How many more calls of a concurrency group may be sent: a group that is busy holds up no other."""
+    limits = actor.creation.function.spec.concurrency
+    return max(ACTOR_CALLS_MAX, limits.get(group, 0)) - in_group(actor, executor, group)
+
+
+def is_timed(actor: Actor, function: Function) -> bool:
+    """Whether calls of a method are compared with the end of the job's time in this actor.
+
+    Where it takes several calls at a time what was measured says little: they may have waited for each other.
+    """
+    return function.is_timed and (function.spec.time_limit_us > 0 or not actor.creation.function.spec.concurrency)
+
+
+def begins_at_once(actor: Actor, executor: Executor, group: str) -> bool:
+    """Whether a call of a concurrency group that is sent now waits for none before it."""
+    limits = actor.creation.function.spec.concurrency
+    return in_group(actor, executor, group) < limits.get(group, 1)
+
+
+def in_group(actor: Actor, executor: Executor, group: str) -> int:
+    """How many calls of a concurrency group an actor has in hand."""
+    if len(actor.creation.function.spec.concurrency) < 2:
+        return len(executor.in_hand)
+    return sum(task.function.spec.group == group for task in executor.in_hand.values())
+
+
+def send(state: State, executor: Executor, task: Task) -> bool:
+    """Give a method call to its actor. Whether it was sent: arguments that lie on another host are brought first.
+
+    Meanwhile the call stays at the head of its caller's queue, so that none overtakes it.
+    """
+    executor.take(task, 0)
+    if task.call.arguments and not stage(state, executor, task):
+        return False
+    send_call(state, executor, task)
+    return True
+
+
+def leave_queue(actor: Actor, task: Task) -> None:
+    """A call does not wait for its turn any more."""
+    key = line_of(actor, task)
+    queue = actor.callers.get(key)
+    if queue and queue[0] is task:
+        queue.popleft()
+    elif queue and task in queue:
+        queue.remove(task)
+    if queue is not None and not queue:
+        del actor.callers[key]
+
+
+def go_past(state: State, actor: Actor, task: Task) -> None:
+    """A method call was sent now that its arguments were brought, or never will be: its caller's next may follow."""
+    leave_queue(actor, task)
+    state.called[actor] = None
+
+
+def fail_pending(state: State, actor: Actor) -> None:
+    """All calls that were not sent get the reason; those that still wait for arguments get it when they are ready."""
+    for queue in list(actor.callers.values()):
+        for task in list(queue):
+            if task.state in (READY, WAITING):
+                fail_call(state, actor, task)
+    actor.callers.clear()
+
+
+def give_again(
+    state: State, actor: Actor, task: Task, cause: str, has_run: bool = False, had_ended: bool = False
+) -> None:
+    """A call goes back into its caller's queue, before later ones: after a restart, or because it raised."""
+    queue = actor.callers.setdefault(line_of(actor, task), deque())
+    if task.state != STAGING:
+        before = sum(1 for _ in takewhile(lambda other: other.order < task.order, queue))
+        queue.insert(before, task)  # else it is there still
+    if has_run:
+        advance(state.stories, task, LOSE, cause)
+        advance(state.stories, task, RETRY)
+        endings.spend_retry(state, task, had_ended)
+        task.call.attempt += 1
+    else:
+        advance(state.stories, task, TAKE_BACK, cause)
+    task.executor = None

@@ -1,0 +1,238 @@
+"""Where calls may run, beyond what they need: on which nodes, or in which bundles of a placement group.
+
+What a call says (`Where`) is put into terms of this cluster once for each function (`resolve`); None is what most calls
+say: anywhere. Calls of a group are queued when the group has been placed; until then they wait for it as they wait for
+an argument.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from mpi_runtime.scheduler import gpu_pool
+from mpi_runtime.scheduler.events import EXISTS, IN, NOT_IN, Label, Where
+from mpi_runtime.scheduler.limits import EXPLAINED_MAX
+from mpi_runtime.scheduler.records import Bundle, Function, Node, Queue, Task
+from mpi_runtime.scheduler.resources import Pool, Request, copy_of, fits, pool_for
+from mpi_runtime.scheduler.sources import Source
+from mpi_runtime.scheduler.state import State
+
+NODE_ID = "ray.io/node-id"
+HOSTNAME = "hostname"
+"""Labels that every node has."""
+
+ANYWHERE = Where()
+
+
+def matches(wanted: tuple[Label, ...], labels: dict[str, str]) -> bool:
+    """Whether a node with these labels is what is wanted."""
+    return all(_holds(label, labels.get(label.key)) for label in wanted)
+
+
+def _holds(label: Label, value: str | None) -> bool:
+    if label.operator == IN:
+        return value in label.values
+    if label.operator == NOT_IN:
+        return value not in label.values
+    return (value is not None) == (label.operator == EXISTS)
+
+
+def resolve(state: State, where: Where, request: Request) -> Where | None:
+    """What a call says about its place, without what makes no difference here; None: anywhere.
+
+    A node is a label that it has. One that would be good to have is all that counts if it can ever serve the request.
+    """
+    labels = where.labels
+    if where.node:
+        only = (*labels, Label(NODE_ID, IN, (where.node,)))
+        if not where.soft or any(fits(request, node.total) for node in able(state, only)):
+            labels = only
+    resolved = Where(where.spread, group=where.group, bundle=where.bundle, labels=labels, preferred=where.preferred)
+    return None if resolved == ANYWHERE else resolved
+
+
+def able(state: State, labels: tuple[Label, ...] = ()) -> list[Node]:
+    """The nodes with such labels that run calls."""
+    nodes = state.nodes.values() if (named := named_nodes(state, labels)) is None else named
+    return [node for node in nodes if node.hosts_executors and matches(labels, node.labels)]
+
+
+def named_nodes(state: State, labels: tuple[Label, ...]) -> list[Node] | None:
+    """The nodes that are asked for by their ids, if any are: found without a look at all others."""
+    for label in labels:
+        if label.key == NODE_ID and label.operator == IN:
+            return [node for id in label.values if (node := state.nodes.get(number_of(id))) is not None]
+    return None
+
+
+def number_of(id: str) -> int:
+    """The number of the node with this id; -1 if it is no id."""
+    try:
+        return int(id, 16)
+    except ValueError:
+        return -1
+
+
+# Finding a place
+
+
+def allows(where: Where | None, source: Source) -> bool:
+    """Whether calls may take from this node or bundle."""
+    if where is not None and where.group:
+        return isinstance(source, Bundle) and source.group == where.group and where.bundle in (-1, source.index)
+    return isinstance(source, Node) and (where is None or matches(where.labels, source.labels))
+
+
+def sources(state: State, where: Where | None) -> Iterable[Source]:
+    """All nodes or bundles from which calls may take."""
+    if where is not None and where.group:
+        bundles = state.groups[where.group].bundles
+        return bundles if where.bundle < 0 else bundles[where.bundle : where.bundle + 1]
+    return able(state, () if where is None else where.labels)
+
+
+def reachable(source: Source) -> Pool:
+    """What may come free of a source by waiting: not what actors and placement groups have."""
+    pool = copy_of(source.total)
+    pool.cpu -= source.actor_cpu
+    held = gpu_pool.held_by_actors(source) if pool.devices else []
+    if isinstance(source, Node):
+        for bundle in source.bundles:
+            pool.cpu -= bundle.grant.cpu
+            pool.memory -= bundle.grant.memory
+            for name, units in bundle.grant.custom:
+                pool.custom[name] -= units
+            held.extend(bundle.grant.devices)
+    for device, units, memory in held:
+        pool.devices[device] -= units
+        if memory:
+            pool.device_memory[device] -= memory
+    return pool
+
+
+def has_room(source: Source, queue: Queue) -> bool:
+    """Whether the queue's next call may start there now."""
+    return source.may_take(queue.request, queue)
+
+
+def find(state: State, queue: Queue, where: Where) -> Source | None:
+    """Where the queue's calls may start now, for those that say where."""
+    if where.group:
+        near = [one for one in sources(state, where) if has_room(one, queue)]
+        return min(near, key=lambda one: isinstance(one, Bundle) and one.node.number != queue.near, default=None)
+    if where.spread:
+        return next_in_turn(state, queue, where.labels)
+    for labels in dict.fromkeys((where.labels + where.preferred, where.labels)):
+        near_node = state.nodes.get(queue.near)
+        if near_node is not None and has_room(near_node, queue) and matches(labels, near_node.labels):
+            return near_node
+        is_any = named_nodes(state, labels) is None
+        for node in state.index.candidates(queue.request) if is_any else able(state, labels):
+            if has_room(node, queue) and matches(labels, node.labels):
+                return node
+    return None
+
+
+def next_in_turn(state: State, queue: Queue, labels: tuple[Label, ...]) -> Node | None:
+    """The next node with room after the one that was last given a call that is to be spread."""
+    if state.index.find(queue.request, queue) is None:
+        return None
+    numbers = sorted(state.nodes)
+    start = bisect_right(numbers, state.last_spread)
+    for number in numbers[start:] + numbers[:start]:
+        node = state.nodes[number]
+        if node.hosts_executors and has_room(node, queue) and matches(labels, node.labels):
+            return node
+    return None
+
+
+# Placement groups that calls wait for, or that are gone
+
+
+def await_group(state: State, task: Task) -> None:
+    """Have a call wait for its placement group, if that exists and has not been placed."""
+    where = task.function.where
+    if where is None or where.group not in state.groups or state.groups[where.group].bundles:
+        return
+    found = state.objects[where.group]
+    task.missing += 1
+    if found.waiters is None:
+        found.waiters = [task]
+    else:
+        found.waiters.append(task)
+
+
+def why_removed(state: State, function: Function) -> str:
+    """Why the calls cannot run any more, if their placement group is gone; else empty."""
+    where = function.where
+    if where is None or not where.group or where.group in state.groups:
+        return ""
+    return f"{function.spec.name} was to run in placement group {where.group.hex()}, which has been removed."
+
+
+# What can never be
+
+
+def why_nowhere(state: State, function: Function, where: Where) -> str:
+    """Why no node or bundle on which the function's calls may run can ever serve their request; empty if one can."""
+    name, request = function.spec.name, function.request
+    if where.group:
+        return _why_no_bundle(state, name, request, where)
+    nodes = able(state, where.labels)
+    if any(fits(request, node.total) for node in nodes):
+        return ""
+    wanted = " and ".join(words(label) for label in where.labels) or "any label"
+    if not nodes:
+        labels = "; ".join(f"{node.hostname}: {_labels(node)}" for node in able(state)[:EXPLAINED_MAX])
+        return (
+            f"{name} is to run on a node with {wanted}, and there is none. Labels of nodes: {labels}. Take another "
+            "node (see nodes()), or state labels with init(labels=...) or, for one host, MPI_RUNTIME_LABELS."
+        )
+    there = ", ".join(node.hostname for node in nodes[:EXPLAINED_MAX])
+    return (
+        f"{name} asks for {request} on a node with {wanted}, and none of these ({there}) owns that much."
+        f"{gpu_pool.why_not(nodes, request)} Ask for less, or for another node."
+    )
+
+
+def _why_no_bundle(state: State, name: str, request: Request, where: Where) -> str:
+    group = state.groups.get(where.group)
+    if group is None:
+        return ""  # it was removed: that is what the calls are told
+    here = f"placement group {where.group.hex()}"
+    if where.bundle >= len(group.requests):
+        return f"{name} is to run in bundle {where.bundle} of {here}, which has {len(group.requests)} bundle(s)."
+    chosen = slice(None) if where.bundle < 0 else slice(where.bundle, where.bundle + 1)
+    asked = group.requests[chosen]
+    pools = [bundle.total for bundle in group.bundles[chosen]] or [pool_for(bundle) for bundle in asked]
+    if any(fits(request, pool) for pool in pools):
+        return ""
+    which = f"any bundle of {here}" if where.bundle < 0 else f"bundle {where.bundle} of {here}"
+    have = "; ".join(str(bundle) for bundle in asked[:EXPLAINED_MAX])
+    out = sum(gpu_pool.is_out(bundle, bundle.device_ids()) for bundle in group.bundles[chosen])
+    lost = f" {out} of them have lost a GPU that is quarantined." if out else ""
+    never = f"{name} asks for {request} in {which}, and that never fits: {have}.{lost}"
+    return f"{never} Ask for less, or make larger bundles."
+
+
+def words(label: Label) -> str:
+    """A condition in words."""
+    if label.operator in (IN, NOT_IN):
+        is_one = "=" if label.operator == IN else "!="
+        return f"{label.key!r} {is_one} {' or '.join(repr(value) for value in label.values)}"
+    return f"{'some' if label.operator == EXISTS else 'no'} {label.key!r}"
+
+
+def _labels(node: Node) -> str:
+    return ", ".join(f"{key}={value}" for key, value in node.labels.items())
+
+
+def find_source(state: State, queue: Queue) -> Source | None:
+    """Where the queue's calls may start now: near their data if there is room, else where most is free."""
+    if queue.where is not None:
+        return find(state, queue, queue.where)
+    near = state.nodes.get(queue.near)
+    if near is not None and near.may_take(queue.request, queue):
+        return near
+    return state.index.find(queue.request, queue)

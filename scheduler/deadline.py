@@ -1,0 +1,135 @@
+"""The end of the job's time: a call that cannot finish before it is not started, and waits for a job with more time.
+
+A call may take its `time_limit`, else the measured mean of its function, where that is long. The tasks of a function
+of which either is known have queues of their own, so one look at a queue is enough for all its calls; others neither
+wait behind them nor pay for the look. The calls of such a method are looked at one by one, by `actor_calls.pump`: those
+behind one in the order of their caller wait with it. Where no end is known no function is timed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from mpi_runtime.scheduler import notes
+from mpi_runtime.scheduler.dispatch import give_up
+from mpi_runtime.scheduler.effects import LATE
+from mpi_runtime.scheduler.events import ACTOR
+from mpi_runtime.scheduler.limits import LONG_US, STUCK_US
+from mpi_runtime.scheduler.queues import enqueue, mark_dirty
+from mpi_runtime.scheduler.records import Function, Queue, Task
+from mpi_runtime.scheduler.reservations import end_reservation
+from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler.stealing import ask_for_the_rest
+
+
+def look_for_long(state: State) -> None:
+    """A long call has ended: functions whose calls have been found to take long get queues of their own."""
+    for function in state.functions.values():
+        if function.is_timed or function.spec.kind == ACTOR or function.duration_us <= LONG_US:
+            continue
+        function.is_timed = True
+        if function.is_method:
+            continue
+        function.queues.clear()
+        tasks: list[Task] = []
+        for queue in state.queues.values():
+            own = [task for task in queue.ready if task.function is function]
+            if own:
+                tasks += own
+                queue.ready = deque([task for task in queue.ready if task.function is not function])
+                mark_dirty(state, queue)
+        for task in sorted(tasks, key=lambda task: task.order):
+            enqueue(state, task)
+
+
+def holds_back(state: State, queue: Queue, now: int) -> bool:
+    """Whether the queue is not to be served because its calls cannot finish in time. It then keeps nothing."""
+    assert queue.timed is not None
+    last_us = last_start_us(state, queue.timed)
+    if now <= last_us:
+        queue.is_late = False
+        if queue.ready or queue.executors:  # what these have in hand may not have begun
+            state.alarms.set(queue, last_us + 1)
+        return False
+    if queue.ready:
+        tell(state, queue.timed, now)
+    queue.dirty = False
+    state.waiting.pop(queue, None)
+    if queue.reserved:
+        end_reservation(state, queue)
+    executors = list(queue.executors.values())
+    if not queue.is_late:
+        queue.is_late = True
+        for executor in executors:
+            ask_for_the_rest(state, executor)
+            queue.note_load(executor)
+    for executor in executors:
+        if not executor.in_hand:
+            give_up(state, executor, now)
+    if queue.loaded:
+        state.alarms.set(queue, now + STUCK_US)
+    return True
+
+
+def is_late(state: State, function: Function, now: int) -> bool:
+    """Whether a call of the method, which could begin now, is not to: it cannot finish in time."""
+    last_us = last_start_us(state, function)
+    if now <= last_us:
+        state.alarms.set(function, last_us + 1)  # it may have to wait for its turn
+        return False
+    tell(state, function, now)
+    return True
+
+
+def note_duration(state: State, function: Function) -> None:
+    """A call of a timed method has ended: now more is known of the others, in whatever actors they are."""
+    if function.spec.time_limit_us:
+        return
+    function.is_timed = function.duration_us > LONG_US
+    if not function.is_timed or function.spec.name in state.told:
+        look_at_actors(state)
+
+
+def look_at_actors(state: State) -> None:
+    """Calls that wait for their turn may be late now, or may not be any more."""
+    state.called.update((actor, None) for actor in state.actors.values() if actor.callers)
+
+
+def may_take_us(function: Function) -> int:
+    """How long a call may take, as far as anybody knows."""
+    return function.spec.time_limit_us or function.duration_us
+
+
+def last_start_us(state: State, function: Function) -> int:
+    """When a call can be started at the latest to finish in time."""
+    assert state.end_us is not None
+    return state.end_us - may_take_us(function)
+
+
+def why_not(state: State, function: Function, now: int) -> str:
+    """Why a ready call of the function is not started any more; empty if time is not the reason."""
+    if not function.is_timed or now <= last_start_us(state, function):
+        return ""
+    takes, ends = in_words(state, function, now)
+    return f"It is not started: it {takes}, and {ends}"
+
+
+def in_words(state: State, function: Function, now: int) -> tuple[str, str]:
+    """How long a call may take, and how long the job's time is, with what can be done."""
+    assert state.end_us is not None
+    known_from = "its time_limit" if function.spec.time_limit_us else "as earlier calls did"
+    takes_s, left_s = may_take_us(function) / 1e6, max(0, state.end_us - now) / 1e6
+    return (
+        f"may take {round(takes_s, 1):g} s ({known_from})",
+        f"the job's time ends in {left_s:.0f} s. Have the job requeued, or start one with more time.",
+    )
+
+
+def tell(state: State, function: Function, now: int) -> None:
+    """Have the user told, once for each name, that calls of a function wait in vain."""
+    name = function.spec.name
+    if name not in state.told:
+        state.told.add(name)
+        takes, ends = in_words(state, function, now)
+        text = f"calls of {name}, each of which {takes}, are not started any more: {ends}"
+        notes.tell(state, notes.WARNING, LATE, text)

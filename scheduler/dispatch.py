@@ -1,0 +1,379 @@
+"""Which executor runs which call: growing, filling, taking back, giving up.
+
+An executor is granted resources for one queue and keeps them while it has calls of that queue in hand, so that the
+cost of finding a node is paid once for many short calls. It is sent some milliseconds of work ahead, by the measured
+duration of the functions. What was sent ahead is taken back when the executor blocks, or when it stands behind a call
+that takes longer than thought while there is room elsewhere.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from mpi_runtime.scheduler import constraints, gpu_pool
+from mpi_runtime.scheduler.constraints import find_source
+from mpi_runtime.scheduler.dependencies import stage
+from mpi_runtime.scheduler.effects import StartExecutor
+from mpi_runtime.scheduler.lifecycle import SEND, STOPPING, advance
+from mpi_runtime.scheduler.limits import (
+    FORK_WORTH_US,
+    IDLE_US_MAX,
+    LOCAL_QUEUE_CALLS_MAX,
+    LOCAL_QUEUE_US,
+    PREFETCH_US_MAX,
+    STEAL_WORTH_US,
+    STUCK_US,
+    UNIT,
+)
+from mpi_runtime.scheduler.queues import mark_dirty
+from mpi_runtime.scheduler.rank_events import TakenBack
+from mpi_runtime.scheduler.records import Executor, Function, Key, Node, Process, Queue, node_of
+from mpi_runtime.scheduler.reservations import end_reservation, reserve, reserve_for_fractions, stop_idle
+from mpi_runtime.scheduler.resources import Grant, Pool, copy_of, fits, give_back, take, take_devices
+from mpi_runtime.scheduler.sources import Source
+from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler.stealing import ask_for_the_rest, give_elsewhere, rebalance
+
+
+def serve(state: State, queue: Queue, now: int) -> None:
+    """Give the queue's calls to executors.
+
+    First to those with nothing in hand, then to further ones as far as resources allow, then ahead of time to busy
+    ones.
+    """
+    queue.dirty = False
+    state.waiting.pop(queue, None)
+    better = first_waiting(state, queue) if state.waiting and queue.ready else None
+    may_grow = reuse(state, queue, better, now)
+    while may_grow and queue.ready:
+        new = acquire(state, queue, now)
+        if new is None:
+            break
+        give(state, new, 1, now)
+        if queue.for_actors:
+            dedicate(new)
+        else:
+            queue.note_room(new)
+    if not queue.for_actors:
+        fill(state, queue, better, now)
+    if queue.ready:
+        state.waiting[queue] = None
+        reserve(state, queue, now)
+    elif queue.reserved:
+        end_reservation(state, queue)
+    if queue.loaded:
+        state.alarms.set(queue, now + STUCK_US)
+
+
+def reuse(state: State, queue: Queue, better: Queue | None, now: int) -> bool:
+    """Give each of the queue's executors with nothing in hand a call, or take its grant back.
+
+    Returns whether the queue may take more: not if it has just given something up for others.
+    """
+    hungry = queue.hungry
+    may_grow = True
+    while hungry:
+        executor = next(iter(hungry.values()))
+        if executor.in_hand:
+            break
+        if not queue.ready:
+            give_up(state, executor, now)
+        elif must_yield(state, executor, queue, better, now):
+            give_up(state, executor, now)
+            may_grow = False
+        else:
+            give(state, executor, 1, now)
+            hungry.move_to_end(executor.id)
+    return may_grow
+
+
+def acquire(state: State, queue: Queue, now: int) -> Executor | None:
+    """One more executor for the queue, with a grant; None if there is no room or it is not worth it.
+
+    Little work is left to the executors that the queue has, as long as one of them has ended a call just now: how long
+    theirs take else, nobody knows.
+    """
+    is_spread = queue.where is not None and queue.where.spread  # then it is always worth it
+    while (source := find_source(state, queue)) is not None:
+        work_us = backlog_us(queue)
+        can_wait = queue.executors and now < queue.progress_us + STUCK_US and not is_spread
+        if can_wait and work_us < STEAL_WORTH_US // 2:
+            state.alarms.set(queue, queue.progress_us + STUCK_US)
+            return None
+        node = node_of(source)
+        chosen = gpu_pool.pick(node, queue, source.free) if queue.request.needs_device else None
+        grant = take_devices(queue.request, source.free, chosen) if chosen else take(queue.request, source.free)
+        key = Key(queue.environment, queue.threads, tuple(device for device, _, _ in grant.devices))
+        idle = node.idle.get(key)
+        others = gpu_pool.in_the_way(node, key, grant, idle)
+        if idle and not others:
+            executor = next(reversed(idle.values()))
+            node.remove_idle(executor)
+        elif can_wait and work_us < FORK_WORTH_US:
+            give_back(grant, source.free)
+            state.alarms.set(queue, queue.progress_us + STUCK_US)
+            return None
+        elif others:
+            give_back(grant, source.free)
+            if len(gpu_pool.still_awaited(state, queue)) >= len(queue.ready):
+                return None
+            queue.awaited.append(others)
+            if not make_way(state, source, others):
+                return None
+            continue
+        else:
+            executor = start_executor(state, node, key)
+        hire(state, queue, executor, source, grant, now)
+        return executor
+    return None
+
+
+def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: Grant, now: int) -> None:
+    """The executor serves the queue with this grant."""
+    node = node_of(source)
+    state.index.update(node)
+    if queue.reserved:
+        end_reservation(state, queue)
+    if queue.where is not None and queue.where.spread:
+        state.last_spread = node.number
+    executor.grant = grant
+    executor.source = source
+    executor.queue = queue
+    executor.progress_us = queue.progress_us = now
+    queue.executors[executor.id] = executor
+
+
+def make_way(state: State, source: Source, others: list[Executor]) -> bool:
+    """End executors that idle with devices another one is to have. Until they are gone these are theirs.
+
+    Returns whether any of this was to be had: what ends already for the sake of another source goes back to that.
+    """
+    mine = [executor for executor in others if executor.grant is None or executor.source is source]
+    for executor in mine:
+        if executor.state != STOPPING:
+            stop_idle(state, executor)
+        executor.source = source
+        executor.grant = gpu_pool.take_rest(executor, source.free)
+    state.index.update(node_of(source))
+    return bool(mine)
+
+
+def backlog_us(queue: Queue) -> int:
+    """Estimated work in the queue for each executor if there were one more; unknown durations count as worth it."""
+    duration = queue.ready[0].function.duration_us
+    if duration < 0:
+        return FORK_WORTH_US
+    return len(queue.ready) * duration // (len(queue.executors) + 1)
+
+
+def start_executor(state: State, node: Node, key: Key) -> Executor:
+    """Fork an executor on the rank of the node that is nearest to its devices, or, of those alike, has fewest."""
+    ranks = gpu_pool.ranks_for(node, key.devices)
+    near = gpu_pool.nearest(node, key.devices)
+    rank = min(ranks, key=lambda rank: (-near.get(rank.number, 0), len(rank.executors), rank.number))
+    executor = Executor(state.next_executor, rank, key, node, Process(state.next_executor, rank.number, node))
+    state.next_executor += 1
+    rank.executors[executor.id] = executor
+    state.executors[executor.id] = executor
+    state.add_client(executor.id, node, executor)
+    effect = StartExecutor(
+        executor.id, dict(key.environment), list(key.devices), key.threads, node.cpus,
+        devices=gpu_pool.uuids(node, key.devices),
+    )  # fmt: skip
+    state.to_rank(rank.number, effect)
+    return executor
+
+
+def give(state: State, executor: Executor, count: int, now: int) -> None:
+    """Send the next calls of its queue to an executor."""
+    queue = executor.queue
+    assert queue is not None
+    in_hand = executor.in_hand
+    if not in_hand:
+        executor.progress_us = now
+    ready = queue.ready
+    messages = state.effects.clients.setdefault(executor.id, [])
+    known = executor.known
+    stories = state.stories
+    for _ in range(count):
+        task = ready.popleft()
+        call = task.call
+        function = task.function
+        executor.take(task, estimate_us(function))
+        if call.arguments and not stage(state, executor, task):
+            continue
+        advance(stories, task, SEND)
+        if call.spec not in known:
+            known.add(call.spec)
+            messages.append(function.spec)
+        messages.append(call)
+    queue.note_load(executor)
+
+
+def estimate_us(function: Function) -> int:
+    """What one call of the function adds to an executor's load; a little for the handling itself."""
+    return function.duration_us + 3 if function.duration_us >= 0 else LOCAL_QUEUE_US
+
+
+def dedicate(executor: Executor) -> None:
+    """The executor was given the creation of an actor: it serves no queue any more."""
+    queue = executor.queue
+    assert queue is not None
+    del queue.executors[executor.id]
+    queue.loaded.pop(executor.id, None)
+    executor.queue = None
+    task = next(iter(executor.in_hand.values()))
+    assert task.actor is not None
+    executor.actor = task.actor
+    executor.process.actor, executor.process.name = task.id, task.function.spec.name
+    task.actor.executor = executor
+
+
+def room_for(executor: Executor, function: Function) -> int:
+    """How many more calls of the function may be sent to the executor."""
+    in_hand = len(executor.in_hand)
+    if not in_hand:
+        if function.duration_us < 0:
+            return 1
+        return max(1, min(LOCAL_QUEUE_CALLS_MAX, LOCAL_QUEUE_US // estimate_us(function)))
+    if function.duration_us < 0:
+        return 0
+    ahead = (LOCAL_QUEUE_US - executor.load_us) // estimate_us(function)
+    if in_hand == 1 and ahead < 1 and function.duration_us <= PREFETCH_US_MAX:
+        ahead = 1
+    return min(ahead, LOCAL_QUEUE_CALLS_MAX - in_hand)
+
+
+def fill(state: State, queue: Queue, better: Queue | None, now: int) -> None:
+    """Send calls ahead of time to executors that have room, in equal parts while there are few."""
+    ready, hungry = queue.ready, queue.hungry
+    while ready and hungry:
+        executor = hungry.popitem(last=False)[1]
+        if executor.asked_back or must_yield(state, executor, queue, better, now):
+            continue
+        room = room_for(executor, ready[0].function)
+        if room > 0:
+            give(state, executor, min(room, max(1, len(ready) // (len(hungry) + 1)), len(ready)), now)
+
+
+def first_waiting(state: State, queue: Queue) -> Queue | None:
+    """The waiting queue that goes before this one, if any: of those outside of placement groups, or in the same."""
+    rivals = (other for other in state.waiting if other.ready and other.group == queue.group)
+    best = min(rivals, key=Queue.precedence, default=None)
+    return best if best is not None and best is not queue and best.precedence() < queue.precedence() else None
+
+
+def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | None, now: int) -> bool:
+    """Whether an executor gets nothing more: its source is overdrawn, or kept for another, or others go first."""
+    source = executor.source
+    if better is not None and executor.grant is not None and 0 < executor.grant.cpu < better.request.cpu:
+        reserve_for_fractions(state, better, source, now)
+    if source.free.cpu < 0 and queue.request.cpu:
+        return True
+    if executor.key.devices and gpu_pool.is_out(source, executor.key.devices):
+        return True
+    kept_for = source.reserved_for
+    if (
+        kept_for is not None
+        and kept_for is not queue
+        and kept_for.priority >= queue.priority
+        and kept_for.position() < queue.ready[0].order
+        and not kept_for.spares(queue.request, with_grant(source.free, executor))
+    ):
+        return True
+    return better is not None and could_serve(executor, better)
+
+
+def could_serve(executor: Executor, queue: Queue) -> bool:
+    """Whether what the executor holds would help the queue, now or once more comes free."""
+    source = executor.source
+    return source.reserved_for is queue or (
+        (source.reserved_for is None or source.reserved_for.spares(queue.request, with_grant(source.free, executor)))
+        and constraints.allows(queue.where, source)
+        and fits(queue.request, with_grant(source.free, executor))
+    )
+
+
+def with_grant(free: Pool, executor: Executor) -> Pool:
+    """What would be free if the executor gave up its grant."""
+    pool = copy_of(free)
+    assert executor.grant is not None
+    give_back(executor.grant, pool)
+    return pool
+
+
+def settle(state: State, executor: Executor, now: int) -> None:
+    """After an executor reported ends of calls: have it refilled, or take its grant back."""
+    executor.progress_us = now
+    queue = executor.queue
+    if queue is None or executor.blocked:
+        return
+    queue.progress_us = now
+    if executor.stuck:
+        executor.stuck = False
+        queue.executors[executor.id] = executor
+    offer(state, executor, now)
+
+
+def offer(state: State, executor: Executor, now: int) -> None:
+    """The executor has room: have its queue served, or take its grant back if there is nothing to do."""
+    queue = executor.queue
+    assert queue is not None
+    queue.note_load(executor)
+    if queue.ready:
+        queue.note_room(executor)
+        mark_dirty(state, queue)
+    elif executor.in_hand:
+        queue.note_room(executor)
+    else:
+        give_up(state, executor, now)
+        rebalance(state, queue, now)
+
+
+def give_up(state: State, executor: Executor, now: int) -> None:
+    """An executor with nothing in hand gives its grant back and idles, ready for any queue with its key."""
+    queue, grant = executor.queue, executor.grant
+    assert queue is not None
+    assert grant is not None
+    assert not executor.in_hand
+    node = executor.rank.node
+    give_back(grant, executor.source.free)
+    state.index.update(node)
+    state.freed = True
+    executor.grant = None
+    executor.source = node
+    executor.queue = None
+    queue.forget(executor)
+    idle = node.add_idle(executor)
+    executor.idle_since_us = now
+    if executor.key.devices:
+        if gpu_pool.is_out(node, executor.key.devices):
+            stop_idle(state, executor)
+            return
+        gpu_pool.clear(node, executor.key.devices)
+    if len(node.idle) > 1 or len(idle) * UNIT > node.total.cpu:
+        state.alarms.set(node, now + IDLE_US_MAX)
+
+
+def taken_back(state: State, event: TakenBack, now: int) -> None:
+    """Calls that an executor had not started are ours again."""
+    executor = state.executors.get(event.executor)
+    if executor is None:
+        return
+    executor.asked_back = False
+    tasks = [task for id in event.ids if (task := executor.drop(id)) is not None]
+    give_elsewhere(state, tasks, "it stood behind another call")
+    queue = executor.queue
+    if queue is None:
+        return
+    if executor.blocked or (executor.stuck and executor.in_hand):
+        queue.note_load(executor)
+        wants_rest = bool(tasks) or executor.blocked
+    else:
+        executor.stuck = False
+        queue.executors[executor.id] = executor
+        offer(state, executor, now)
+        behind = islice(executor.in_hand.values(), 1, None)
+        wants_rest = bool(tasks) and (queue.is_late or any(task.is_cancelled for task in behind))
+    if wants_rest:  # what is in its hand became of use elsewhere while fewer were taken back, or more were on their way
+        ask_for_the_rest(state, executor)

@@ -1,0 +1,355 @@
+"""The GPUs of nodes: how they come to be known, who may use them, and what is told of them.
+
+An executor that has used a GPU holds memory of it as long as it lives: its CUDA context, and what its libraries keep
+for themselves. So one that idles is ended before another one gets any of its devices, and the other one is started
+only when it is known to be gone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from mpi_runtime.gpu import ledger
+from mpi_runtime.gpu.device import Device
+from mpi_runtime.gpu.ledger import STATED, Granted, Inventory
+from mpi_runtime.gpu.topology import NVLINK
+from mpi_runtime.scheduler.lifecycle import STOPPING
+from mpi_runtime.scheduler.limits import EXPLAINED_MAX, UNIT
+from mpi_runtime.scheduler.rank_events import RankJoined
+from mpi_runtime.scheduler.records import Executor, Key, Node, Queue, Rank, node_of
+from mpi_runtime.scheduler.resources import TYPE, Grant, Pool, Request, amount
+from mpi_runtime.scheduler.sources import Source
+from mpi_runtime.scheduler.state import State
+
+# Joining
+
+
+def join(state: State, node: Node, rank: Rank, event: RankJoined) -> None:
+    """A rank tells what it can use. One device is counted once, however many ranks and hosts name it."""
+    inventory = node.total.inventory
+    assert inventory is not None
+    node.gpu_problems.extend(problem for problem in event.gpu_problems if problem not in node.gpu_problems)
+    if event.gpu_error and event.gpu_error not in node.gpu_problems:
+        node.gpu_problems.append(event.gpu_error)
+        node.gpu_error = event.gpu_error
+    node.gpu_limit = node.gpu_limit or event.gpu_limit
+    devices = [one for one in event.devices if state.device_nodes.setdefault(one.uuid, node.number) == node.number]
+    before = len(inventory.devices)
+    stated = [Device(f"{STATED}{before + index:04}", "stated, not found") for index in range(event.gpu // UNIT)]
+    new = inventory.add(devices, event.links, frozenset((rank.number,))) + inventory.add(stated, (), None)
+    if new:
+        _count(node, new)
+
+
+def _count(node: Node, new: Sequence[Device], sign: int = 1) -> None:
+    """The node has these devices besides, or no longer. Nobody has any of them."""
+    inventory = node.total.inventory
+    assert inventory is not None
+    assert node.free.devices == node.total.devices, "ids are given before anybody has a device"
+    for pool in (node.total, node.free):
+        pool.devices[:] = [UNIT] * len(inventory.devices)
+        pool.device_memory[:] = [device.memory for device in inventory.devices]
+        for device in new:
+            for name in device.types:
+                pool.custom[TYPE + name] = pool.custom.get(TYPE + name, 0) + sign * UNIT
+
+
+def limit(state: State, stated: float | None) -> str:
+    """See that each node has what was stated for it. Returns what is wrong, or nothing.
+
+    Args:
+        stated: how many GPUs each node is to have; None: those that were found.
+    """
+    for node in state.nodes.values():
+        inventory = node.total.inventory
+        assert inventory is not None
+        found = [device for device in inventory.devices if not device.uuid.startswith(STATED)]
+        if stated is None or not node.hosts_executors:
+            continue
+        if node.gpu_error and stated and not found:
+            return f"init(num_gpus={stated:g}), but on host {node.hostname} {node.gpu_error}."
+        if int(stated) > len(inventory.devices):
+            limit = f" ({node.gpu_limit})" if node.gpu_limit else ""
+            return f"init(num_gpus={stated:g}), but host {node.hostname} has {_words(found)} for this job{limit}."
+        if found:
+            gone = [device for device in inventory.devices if device not in found[: int(stated)]]
+            inventory.keep_only(found[: int(stated)])
+            _count(node, gone, -1)
+            state.index.update(node)
+    return ""
+
+
+def _words(devices: Sequence[Device]) -> str:
+    """How many devices of which type."""
+    kinds: dict[str, int] = {}
+    for device in devices:
+        kind = device.types[-1] if device.types else device.name or "GPU"
+        kinds[kind] = kinds.get(kind, 0) + 1
+    return ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "no GPU"
+
+
+def owned(node: Node) -> str:
+    """The GPUs of a node in words."""
+    devices = node.total.inventory.in_use() if node.total.inventory is not None else []
+    text = f"{len(devices)} GPU"
+    return f"{text} ({_words(devices)})" if any(device.types for device in devices) else text
+
+
+def why_not(nodes: Sequence[Node], request: Request) -> str:
+    """If no node can serve a request for GPUs: what GPUs there are, and why those that look like enough are not."""
+    if not request.needs_device:
+        return ""
+    have = [
+        f"{node.hostname}: {_words(inventory.in_use())}" + f" ({len(inventory.out)} quarantined)" * bool(inventory.out)
+        for node in nodes
+        if (inventory := node.total.inventory)
+    ]
+    text = f" GPUs by node: {'; '.join(have[:EXPLAINED_MAX])}."
+    text += "".join(f" On {node.hostname} {node.gpu_error}." for node in nodes[:EXPLAINED_MAX] if node.gpu_error)
+    found = [
+        (inventory, device) for node in nodes if (inventory := node.total.inventory) for device in inventory.in_use()
+    ]
+    fitting = [
+        (inventory, device) for inventory, device in found if all(name in device.types for name in request.types)
+    ]
+    reserve = max((device.reserve for _, device in fitting), default=0)
+    if request.gpu < UNIT and request.gpu_memory and reserve:
+        text += f" Each process takes {reserve >> 20} MiB of a GPU for itself, beside gpu_memory."
+    if request.gpu > UNIT and any(device.is_instance for _, device in fitting):
+        text += " A task can have one instance of MIG only: CUDA shows no process more."
+    if request.gpu < UNIT and any(device.is_exclusive for _, device in fitting):
+        text += " GPUs in the compute mode EXCLUSIVE_PROCESS cannot be shared."
+    if request.gpu > UNIT and any(len(set(inventory.seen_by)) > 1 for inventory, _ in fitting):
+        text += (
+            " The ranks of a node can use different GPUs, and a task has those of one rank: start ranks that use all "
+            "(srun --gpus-per-node=N, without --gpus-per-task and --gpu-bind)."
+        )
+    return text
+
+
+# Executors
+
+
+def pick(node: Node, queue: Queue, free: Pool) -> Granted | None:
+    """Devices for the queue with which an executor idles that can serve it, else such with which none idles.
+
+    Whole ones with which others idle too come after both: those would have to be ended. None: devices that are chosen
+    without regard to executors.
+    """
+    request, inventory = queue.request, free.inventory
+    if inventory is None:
+        return None
+    if request.gpu < UNIT:
+        shared = {device for device, left in enumerate(free.devices) if left < UNIT}
+        found = _among(request, free, shared)
+        if found is not None:
+            return found  # shares go where shares are, so that others stay whole
+    count = max(1, request.gpu // UNIT)
+    idle = Counter(id for key, executors in node.idle.items() for id in key.devices * len(executors))
+    beside: Granted | None = None
+    for key in node.idle:
+        if len(key.devices) == count and key.environment == queue.environment and key.threads == queue.threads:
+            found = _among(request, free, set(key.devices))
+            if found is not None and (request.gpu < UNIT or all(idle[id] == 1 for id in key.devices)):
+                return found
+            beside = beside or found
+    if request.gpu < UNIT:
+        return None  # it matters more where other shares lie
+    clean = _among(request, free, set(range(len(free.devices))).difference(idle))
+    if clean is None:
+        return beside
+    best = _among(request, free, set(range(len(free.devices)))) if count > 1 else None
+    return None if best is not None and _weight(inventory, best) > _weight(inventory, clean) else clean
+
+
+def _weight(inventory: Inventory, granted: Granted) -> int:
+    """How well these are linked."""
+    return sum(inventory.weights[one][other] for one, _, _ in granted for other, _, _ in granted)
+
+
+def _among(request: Request, free: Pool, devices: set[int]) -> Granted | None:
+    assert free.inventory is not None
+    units = [left if device in devices else -1 for device, left in enumerate(free.devices)]
+    return ledger.choose(free.inventory, units, free.device_memory, request.gpu, request.gpu_memory, request.types)
+
+
+def in_the_way(node: Node, key: Key, grant: Grant, idle: dict[int, Executor] | None) -> list[Executor]:
+    """Executors that still live with a device of this key, though they have no call: idle, or ending after that.
+
+    Not the one of these, which idle with the same key, that is next to be used. For a share it may be used beside
+    others, as it has been before.
+    """
+    if not key.devices or (idle and grant.devices[0][1] < UNIT):
+        return []
+    wanted = set(key.devices)
+    next_one = next(reversed(idle.values())) if idle else None
+    return [
+        executor
+        for rank in node.ranks
+        for executor in rank.executors.values()
+        if executor is not next_one
+        and wanted.intersection(executor.key.devices)
+        and (executor.grant is None or (executor.state == STOPPING and executor.actor is None))
+    ]
+
+
+def still_awaited(state: State, queue: Queue) -> list[list[Executor]]:
+    """For how many of its calls a queue waits until others are gone. Further ones are not ended for these calls."""
+    queue.awaited = [some for some in queue.awaited if any(one.id in state.executors for one in some)]
+    return queue.awaited
+
+
+def take_rest(executor: Executor, free: Pool) -> Grant:
+    """What an executor that ends keeps others from: all that is free of its devices, and what it had before."""
+    taken = {device: (units, memory) for device, units, memory in (executor.grant.devices if executor.grant else ())}
+    for device in executor.key.devices:
+        units, memory = taken.get(device, (0, 0))
+        taken[device] = units + free.devices[device], memory + free.device_memory[device]
+        free.devices[device] = free.device_memory[device] = 0
+    return Grant(0, 0, (), tuple((device, *parts) for device, parts in taken.items()))
+
+
+def are_shared(source: Source) -> bool:
+    """Whether any call has a share of a device there."""
+    executors = (one for rank in node_of(source).ranks for one in rank.executors.values())
+    grants = (one.grant for one in executors if one.source is source and one.grant is not None)
+    return any(units < UNIT for grant in grants for _, units, _ in grant.devices)
+
+
+def held_by_actors(source: Source) -> list[tuple[int, int, int]]:
+    """The devices of a node or bundle that do not come free by waiting."""
+    executors = (one for rank in node_of(source).ranks for one in rank.executors.values())
+    grants = (
+        one.grant for one in executors if one.actor is not None and one.source is source and one.grant is not None
+    )
+    return [entry for grant in grants for entry in grant.devices]
+
+
+def homes(node: Node) -> list[int]:
+    """For each device of a node the rank that runs what uses it, if nothing speaks against it; -1: there is none.
+
+    That is the rank which may run on most of the processors near to the device, as far as that makes equal parts; where
+    nothing is known of that, the ranks have blocks of the devices in their order.
+    """
+    inventory = node.total.inventory
+    assert inventory is not None
+    ranks = sorted((rank for rank in node.ranks if rank.hosts_executors), key=lambda rank: rank.number)
+    count = len(inventory.devices)
+    if len(inventory.homes) == count or not ranks:
+        return inventory.homes
+    found = inventory.homes = [-1] * count
+    near = [[len({*rank.cpus}.intersection(device.cpus)) for rank in ranks] for device in inventory.devices]
+    least, rest = divmod(count, len(ranks))
+    owned = [0] * len(ranks)
+    for is_first in (True, False):  # what is over goes where it is wanted when each rank has had its choice
+        for id in [id for id in range(count) if found[id] < 0]:
+            has_rest = not is_first and sum(number > least for number in owned) < rest
+            able = [place for place, rank in enumerate(ranks) if inventory.is_seen_by(id, rank.number)]
+            if is_first:
+                best = max((near[id][place] for place in able), default=0)
+                able = [place for place in able if near[id][place] == best and owned[place] < least]
+            if able:
+                block = id * len(ranks) // count
+                place = min(able, key=lambda one: (owned[one] >= least + has_rest, -near[id][one], abs(one - block)))
+                owned[place] += 1
+                found[id] = ranks[place].number
+    return found
+
+
+def nearest(node: Node, devices: Sequence[int]) -> dict[int, int]:
+    """For each rank of a node, by its number, of how many of these devices it is the home."""
+    found: dict[int, int] = {}
+    for id in devices:
+        home = homes(node)[id]
+        found[home] = found.get(home, 0) + 1
+    return found
+
+
+def ranks_for(node: Node, devices: Sequence[int]) -> list[Rank]:
+    """The ranks of a node that can run an executor with these devices."""
+    inventory = node.total.inventory
+    able = inventory.ranks_of(devices) if inventory is not None else None
+    return [rank for rank in node.ranks if rank.hosts_executors and (able is None or rank.number in able)]
+
+
+def is_out(source: Source, devices: Sequence[int]) -> bool:
+    """Whether any of these is given to nobody any more."""
+    inventory = source.total.inventory
+    return inventory is not None and any(id in inventory.out for id in devices)
+
+
+def clear(node: Node, devices: Sequence[int]) -> None:
+    """A process that used these has ended its calls: whatever was thought of them, they work."""
+    inventory = node.total.inventory
+    if inventory is not None and inventory.suspects:
+        for id in devices:
+            inventory.suspects.pop(id, None)
+
+
+def in_use(pool: Pool, amounts: Sequence[int]) -> int:
+    """The sum of what a pool has of those devices that may be given to somebody."""
+    out = pool.inventory.out if pool.inventory is not None else {}
+    return sum(amount for id, amount in enumerate(amounts) if id not in out) if out else sum(amounts)
+
+
+def types_out(pool: Pool) -> dict[str, int]:
+    """How many devices of each type, in units and by the name of the resource, may not be."""
+    inventory, found = pool.inventory, dict[str, int]()
+    if inventory is not None:
+        for name in [TYPE + name for id in inventory.out for name in inventory.devices[id].types]:
+            found[name] = found.get(name, 0) + UNIT
+    return found
+
+
+def uuids(node: Node, devices: Sequence[int]) -> list[str]:
+    """Which devices these are."""
+    inventory = node.total.inventory
+    return [inventory.devices[id].uuid for id in devices] if inventory is not None else []
+
+
+# What there is
+
+
+def table(node: Node) -> list[dict[str, Any]]:
+    """One entry for each GPU of a node: what it is, what is free of it, who has it."""
+    inventory = node.total.inventory
+    assert inventory is not None
+    users: dict[int, list[dict[str, Any]]] = {}
+    for rank in node.ranks:
+        for executor in rank.executors.values():
+            if executor.grant is not None:
+                for id, units, memory in executor.grant.devices:
+                    users.setdefault(id, []).append(_user(executor, units, memory))
+    return [_entry(node, inventory, id, users.get(id, [])) for id in range(len(inventory.devices))]
+
+
+def _entry(node: Node, inventory: Inventory, id: int, users: list[dict[str, Any]]) -> dict[str, Any]:
+    device = inventory.devices[id]
+    is_out = id in inventory.out
+    return {
+        "id": id,
+        "uuid": device.uuid,
+        "name": device.name,
+        "types": list(device.types),
+        "memory": device.memory,
+        "bus": device.bus,
+        "numa": device.numa,
+        "exclusive": device.is_exclusive,
+        "ranks": [rank.number for rank in node.ranks if rank.hosts_executors and inventory.is_seen_by(id, rank.number)],
+        "home": homes(node)[id] if node.hosts_executors else -1,
+        "linked": [other for other, weight in enumerate(inventory.weights[id]) if weight >= NVLINK],
+        "free": 0.0 if is_out else node.free.devices[id] / UNIT,
+        "memory_free": 0 if is_out else node.free.device_memory[id],
+        "quarantined": inventory.out.get(id, ""),
+        "used_by": users,
+    }
+
+
+def _user(executor: Executor, units: int, memory: int) -> dict[str, Any]:
+    running = executor.running()
+    name = running.function.spec.name if running is not None else ""
+    if executor.actor is not None:
+        name = executor.actor.creation.function.spec.name
+    return {"name": name, "pid": executor.pid, "share": float(amount(units)), "memory": memory}

@@ -1,0 +1,63 @@
+"""Calls that give their values one by one, while they run: to the client that made the call, and to nobody else.
+
+That client holds each item from the moment it is yielded. A call that is run again yields from the start; what its
+client has had already is dropped.
+"""
+
+from __future__ import annotations
+
+from mpi_runtime.scheduler import objects
+from mpi_runtime.scheduler.effects import Demand, Item
+from mpi_runtime.scheduler.events import Consumed, Yielded
+from mpi_runtime.scheduler.records import Executor, Task
+from mpi_runtime.scheduler.state import Object, State
+
+ALL = 1 << 62
+"""As many values as there will ever be."""
+
+
+def yielded(state: State, executor: Executor, event: Yielded) -> None:
+    """A call has yielded its next value."""
+    task = executor.in_hand.get(event.call)
+    client = None if task is None else state.clients.get(task.client)
+    is_known = task is None or event.index < task.yielded
+    is_wanted = not is_known and client is not None and event.call in client.held
+    if task is not None:
+        task.yielded += not is_known
+        if not is_wanted:
+            task.consumed = max(task.consumed, event.index + 1)  # nobody will take it
+        if task.function.spec.backpressure and task.consumed > event.index:
+            state.to_client(executor.id, Demand(event.call, task.consumed))
+    if not is_wanted:
+        if event.value.stored is not None:
+            objects.free_extent(state, event.value.stored)
+        return
+    assert client is not None
+    state.objects[event.id] = found = Object(event.id, client.id, 1)
+    client.held[event.id] = None
+    state.to_client(client.id, Item(event.call, event.id))
+    objects.set_value(state, found, event.value)
+
+
+def consumed(state: State, event: Consumed) -> None:
+    """The client of a call has taken so many of its values: the call may yield more."""
+    found = state.objects.get(event.call)
+    if found is not None and found.task is not None:
+        demand(state, found.task, event.count)
+
+
+def demand(state: State, task: Task, count: int) -> None:
+    """Of a call so many values need not be waited for any more.
+
+    It may not be running, or about to run elsewhere. So the count is kept, and is told with the next values too.
+    """
+    task.consumed = max(task.consumed, count)
+    if task.executor is not None:
+        state.to_client(task.executor.id, Demand(task.id, task.consumed))
+
+
+def client_died(state: State, executor: Executor) -> None:
+    """Nobody takes the values any more of calls that an executor has submitted: they need not wait."""
+    for task in executor.children.values():
+        if task.function.spec.backpressure:
+            demand(state, task, ALL)

@@ -1,0 +1,218 @@
+"""The life cycles of calls, actors, objects and executors, and the one way to move a thing along.
+
+A move is one event: for each state in which it may happen the state that follows. `advance` alone changes a state; what
+a move does not allow is a bug of ours, and raises with the thing's story.
+
+A story is what has happened to one thing off the straight path, with cause and time: it was taken back, its process
+died, it was run again. Moves without a cause are not told: what calls do most often costs nothing, and when it was
+submitted and where it is now is known anyway. There are at most STORIES_MAX stories, the oldest go first, each with its
+last STORY_MOVES_MAX moves. They outlive the things: who asks about a value that is gone can still be told.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple, Protocol, TypeAlias
+
+from mpi_runtime.scheduler.limits import STORIES_MAX, STORY_CAUSE_CHARS_MAX, STORY_MOVES_MAX
+
+Move: TypeAlias = "dict[int, int]"
+"""One event in the lives of things of one kind: the states in which it may happen, with those that follow. A plain
+dict: a class of its own would cost the call of an empty task two percent of its time in the scheduler."""
+
+# Calls
+
+WAITING, READY, STAGING, SENT, BLOCKED, LOST, FINISHED, FAILED, CANCELLED = range(9)
+TASK_STATE_NAMES = ("waiting", "ready", "staging", "sent", "blocked", "lost", "finished", "failed", "cancelled")
+ENDED = frozenset((FINISHED, FAILED, CANCELLED))
+
+ARGUMENTS_READY = {WAITING: READY}
+"""All arguments have values."""
+STAGE = {READY: STAGING}
+"""An executor was chosen; arguments are on their way to its host."""
+SEND = {READY: SENT, STAGING: SENT}
+"""Given to an executor, which may have others before it."""
+TAKE_BACK = {SENT: READY, STAGING: READY}
+"""Not started, and in the scheduler's hands again."""
+BLOCK = {SENT: BLOCKED}
+"""Runs and waits for objects."""
+UNBLOCK = {BLOCKED: SENT}
+FINISH = {SENT: FINISHED, BLOCKED: FINISHED}
+"""Its value or its own error has arrived."""
+LOSE = {SENT: LOST, BLOCKED: LOST}
+"""Its executor died while it ran, or it raised and is to be run again."""
+RETRY = {LOST: READY}
+CREATE_AGAIN = {FINISHED: LOST}
+"""The creation of an actor whose process died."""
+FAIL = dict.fromkeys((WAITING, READY, STAGING, SENT, BLOCKED, LOST), FAILED)
+"""The runtime gives it an error."""
+CANCEL = dict.fromkeys((WAITING, READY, STAGING, SENT, BLOCKED, LOST), CANCELLED)
+
+# Actors
+
+CREATING, ALIVE, RESTARTING, ENDING, DEAD = range(5)
+ACTOR_STATE_NAMES = ("creating", "alive", "restarting", "ending", "dead")
+
+CREATED = {CREATING: ALIVE}
+"""Its constructor has returned."""
+RESTART = dict.fromkeys((CREATING, ALIVE, RESTARTING), RESTARTING)
+"""Its process is gone, or was killed, and it is to have another one."""
+CREATE = dict.fromkeys((RESTARTING, CREATING), CREATING)
+"""Its process is gone: its creation is queued again."""
+END = dict.fromkeys((CREATING, ALIVE, RESTARTING), ENDING)
+"""It has been told to stop: the last handle is gone, or it was killed."""
+DIE = dict.fromkeys((CREATING, ALIVE, RESTARTING, ENDING), DEAD)
+"""It will not run again."""
+
+# Objects
+
+PENDING, REBUILDING, INLINE, STORED, ERROR, RUNTIME_ERROR, GONE = range(7)
+OBJECT_STATE_NAMES = ("pending", "rebuilding", "inline", "stored", "error", "failed", "lost")
+UNSEALED = (PENDING, REBUILDING)
+"""It has no value yet, or none at the moment."""
+
+VALUE = dict.fromkeys(UNSEALED, INLINE)
+"""Its value is small, and here."""
+STORE = dict.fromkeys(UNSEALED, STORED)
+"""Its value lies in an arena."""
+RAISE = dict.fromkeys(UNSEALED, ERROR)
+"""It is the error of user code."""
+REFUSE = dict.fromkeys(UNSEALED, RUNTIME_ERROR)
+"""The runtime gives it an error."""
+LOSE_VALUE = {STORED: GONE, GONE: GONE}
+"""Who has it could not be reached when it was last asked for."""
+FIND = {GONE: STORED}
+"""A copy of it was had after all."""
+REBUILD = dict.fromkeys((PENDING, REBUILDING, INLINE, STORED, GONE), REBUILDING)
+"""The call that makes it runs once more, as that does which creates an actor whose process has died. If nobody had
+wanted the value it was never there."""
+
+# Executors
+
+STARTING, RUNNING, STOPPING, DIED = range(4)
+EXECUTOR_STATE_NAMES = ("starting", "running", "stopping", "died")
+
+STARTED = {STARTING: RUNNING, RUNNING: RUNNING, STOPPING: STOPPING}
+"""Its process is there; that may be said twice."""
+STOP = dict.fromkeys((STARTING, RUNNING, STOPPING), STOPPING)
+LEAVE = dict.fromkeys((STARTING, RUNNING, STOPPING), DIED)
+"""Its process is known to be gone."""
+
+
+class Named(NamedTuple):
+    """A move with its name."""
+
+    thing: str
+    states: tuple[str, ...]
+    name: str
+    """As a participle: what was done to the thing."""
+    move: Move
+
+
+_CALL_MOVES = {
+    "arguments ready": ARGUMENTS_READY, "staged": STAGE, "sent": SEND, "taken back": TAKE_BACK, "blocked": BLOCK,
+    "unblocked": UNBLOCK, "finished": FINISH, "lost": LOSE, "run again": RETRY, "created again": CREATE_AGAIN,
+    "given an error": FAIL, "cancelled": CANCEL,
+}  # fmt: skip
+_ACTOR_MOVES = {
+    "created": CREATED, "to start again": RESTART, "queued to be created": CREATE, "told to end": END, "ended": DIE,
+}  # fmt: skip
+_OBJECT_MOVES = {
+    "made": VALUE, "stored": STORE, "given an error of user code": RAISE, "given an error": REFUSE,
+    "lost": LOSE_VALUE, "found again": FIND, "to be made again": REBUILD,
+}  # fmt: skip
+_EXECUTOR_MOVES = {"started": STARTED, "told to stop": STOP, "gone": LEAVE}
+MOVES = tuple(
+    Named(thing, states, name, move)
+    for thing, states, moves in (
+        ("call", TASK_STATE_NAMES, _CALL_MOVES),
+        ("actor", ACTOR_STATE_NAMES, _ACTOR_MOVES),
+        ("object", OBJECT_STATE_NAMES, _OBJECT_MOVES),
+        ("executor", EXECUTOR_STATE_NAMES, _EXECUTOR_MOVES),
+    )
+    for name, move in moves.items()
+)
+"""All of them, for stories, diagrams and tests."""
+
+
+class Thing(Protocol):
+    """What has a life cycle."""
+
+    state: int
+
+    @property
+    def id(self) -> bytes | int:
+        """Its name in stories. A call, the object that it makes first and the actor that it creates share one."""
+
+
+class IllegalTransitionError(AssertionError):
+    """A bug of the runtime: an event came in a state in which it cannot happen. Please report it with the text."""
+
+
+class Stories:
+    """What has happened off the straight path, by the ids of things."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        """By the clock that the scheduler is told. In microseconds."""
+        self._by_id: OrderedDict[bytes | int, list[tuple[int, Move, str, int]]] = OrderedDict()
+        """When, what, why, and how often in a row."""
+
+    def add(self, id: bytes | int, move: Move, cause: str) -> None:
+        """This has happened to a thing now."""
+        cause = _first_line(cause)
+        story = self._by_id.get(id)
+        if story is None:
+            if len(self._by_id) >= STORIES_MAX:
+                self._by_id.popitem(last=False)
+            story = self._by_id[id] = []
+        times = 1
+        if story and story[-1][1] is move and story[-1][2] == cause:
+            times += story.pop()[3]
+        elif len(story) >= STORY_MOVES_MAX:
+            del story[0]
+        story.append((self.now, move, cause, times))
+
+    def of(self, id: bytes | int, thing: str = "", besides: str = "") -> str:
+        """What has happened in words, to all things with an id or to one kind of them; without what has this cause."""
+        told = [entry for entry in self._by_id.get(id, ()) if entry[2] != _first_line(besides)]
+        return "; ".join(self._words(*entry) for entry in told if thing in ("", named(entry[1]).thing))
+
+    def _words(self, at_us: int, move: Move, cause: str, times: int) -> str:
+        often = f", {times} times in a row" if times > 1 else ""
+        known = named(move)
+        return f"{(self.now - at_us) / 1e6:.3g} s ago the {known.thing} was {known.name}{often} ({cause})"
+
+
+def advance(stories: Stories, thing: Thing, move: Move, cause: str = "") -> None:
+    """Move a thing along. With a cause, which is not what happens most often, it is told in the thing's story.
+
+    Raises:
+        IllegalTransitionError: that cannot happen to it in the state in which it is.
+    """
+    try:
+        thing.state = move[thing.state]
+    except KeyError:
+        raise IllegalTransitionError(_refusal(stories, thing, move)) from None
+    if cause:
+        stories.add(thing.id, move, cause)
+
+
+def named(move: Move) -> Named:
+    """What a move is called."""
+    return next(known for known in MOVES if known.move is move)
+
+
+def _first_line(cause: str) -> str:
+    return cause.partition("\n")[0][:STORY_CAUSE_CHARS_MAX]
+
+
+def _refusal(stories: Stories, thing: Thing, move: Move) -> str:
+    story, known = stories.of(thing.id), named(move)
+    told = f"Its story: {story}." if story else "Nothing unusual had happened to it."
+    return f"{thing} is {known.states[thing.state]!r} and cannot be {known.name!r}. {told}"
+
+
+def so_far(story: str) -> str:
+    """A story as a sentence that follows others; nothing if there is none."""
+    return f" What had happened before: {story}." if story else ""

@@ -1,0 +1,58 @@
+"""Calls whose submitter's process has died: what nobody else wants is cancelled.
+
+Else they would run for nobody, beside those that the next attempt of the same call submits. A call is wanted while
+anything holds its result: another process, a value, another call that is itself wanted. What a task has left behind
+when it ended goes on when its process ends later; what an actor has submitted ends with it, as in Ray. Actors end with
+their last handle, and a call that an actor runs is not interrupted: the actor's state is not this call's alone.
+"""
+
+from __future__ import annotations
+
+from mpi_runtime.scheduler import cancel
+from mpi_runtime.scheduler.events import ACTOR, METHOD
+from mpi_runtime.scheduler.ids import prefix_of
+from mpi_runtime.scheduler.lifecycle import BLOCKED, ENDED, SENT, STAGING
+from mpi_runtime.scheduler.records import Executor, Task
+from mpi_runtime.scheduler.state import State
+
+
+def submitted_by(executor: Executor, in_hand: list[Task], running: bytes) -> list[Task]:
+    """The calls that have not ended and were submitted by attempts that died with a process, first to last."""
+    children = executor.children
+    if not children or executor.actor is not None:
+        return list(children.values())
+    sent = [task for task in in_hand if task.state != STAGING]
+    has_run = [index for index, task in enumerate(sent) if task.id == running or task.state == BLOCKED]
+    died = [task for task in sent[: 1 + max(has_run, default=-1)] if not task.is_cancelled]  # that has its own rules
+    prefixes = tuple(prefix_of(task.id, task.call.attempt) for task in died)
+    return [child for id, child in children.items() if id.startswith(prefixes)]
+
+
+def abandon(state: State, orphans: list[Task], now: int) -> None:
+    """Cancel those that nobody wants, with what they have submitted in turn.
+
+    The last come first: earlier ones may have been passed to them.
+    """
+    pending = [(orphan, 0) for orphan in orphans]
+    while pending:
+        task, submitter = pending.pop()
+        is_running = task.state in (SENT, BLOCKED)
+        kind = task.function.spec.kind
+        if kind == ACTOR or (kind == METHOD and is_running) or task.state in ENDED or task.is_cancelled:
+            continue
+        if is_wanted(state, task, submitter):
+            continue
+        if is_running and task.executor is not None:
+            pending += [(child, task.executor.id) for child in cancel.children(task)]
+        cancel.cancel_one(state, task, False, now)
+        state.totals.abandoned += 1
+
+
+def is_wanted(state: State, task: Task, submitter: int) -> bool:
+    """Whether anything but the call itself, and the process that has submitted it, holds one of its results."""
+    client = state.clients.get(submitter) if submitter else None
+    for id in task.return_ids():
+        found = state.objects[id]
+        if found.references > 1 + (client is not None and id in client.held):
+            return True
+    return False

@@ -1,0 +1,107 @@
+"""What rank processes tell the scheduler, in the past tense. Units and ids are those of `events.py`."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from mpi_runtime.gpu.device import Device, Link
+from mpi_runtime.scheduler.events import Id, Limit, Number
+
+
+class RankJoined(Struct, array_like=True, tag=40, gc=False):
+    """A rank is ready and says what it may use."""
+
+    rank: Number
+    host: Number
+    """The lowest rank of the same host."""
+    hostname: str
+    cpus: list[Number]
+    """Processor numbers that it may use."""
+    cpu: Limit
+    """CPU units that it adds to the node: ranks of one host that may use the same processors add them once."""
+    gpu: Number
+    """GPU units that it was told to believe in: nothing was found. Together with `devices` for one host it is void."""
+    memory: Number
+    custom: dict[str, Number]
+    arena: Number
+    """Capacity of the host's arena in bytes."""
+    labels: dict[str, str] = {}
+    """Of its node."""
+    wall_us: int = 0
+    """The time since 1970 less the monotonic clock of its host."""
+    devices: list[Device] = []
+    """GPUs that it can use. Ranks of one host may name the same."""
+    links: list[Link] = []
+    """How they are connected."""
+    gpu_problems: list[str] = []
+    """What is wrong with GPUs of this host, in words."""
+    gpu_error: str = ""
+    """Why it could not find out whether there are GPUs, in words."""
+    gpu_limit: str = ""
+    """What leaves it fewer than were stated and are there, in words."""
+    end_us: int = 0
+    """Of rank 0: when the job's time ends, by its monotonic clock; 0: nobody says."""
+
+
+class TakenBack(Struct, array_like=True, tag=41, gc=False):
+    """Calls that an executor had not started are in the scheduler's hands again."""
+
+    executor: int
+    ids: list[Id]
+
+
+class ExecutorDied(Struct, array_like=True, tag=42, gc=False):
+    """An executor's process is known to be gone."""
+
+    executor: int
+    running: bytes
+    """The call that it was running, or empty."""
+    cause: str
+    """In words: which signal or exit code."""
+    out_of_memory: bool = False
+    extents: list[Number] = []
+    """Arena offsets that were given to it and not yet freed: those that no object has are freed."""
+
+
+class Fetched(Struct, array_like=True, tag=43, gc=False):
+    """A copy of an object has arrived in the arena of a rank; offset -1: it could not be had."""
+
+    rank: Number
+    id: Id
+    offset: Limit
+    reason: str = ""
+    is_lost: bool = False
+    """With offset -1: the rank that has the object cannot be reached. Else there is no room for a copy."""
+
+
+class ExecutorStarted(Struct, array_like=True, tag=44, gc=False):
+    """An executor has been forked."""
+
+    executor: int
+    pid: int
+
+
+class FrameRefused(Struct, array_like=True, tag=47, gc=False):
+    """An executor sent a frame that cannot be read, or may not be sent. Nothing that it sends later counts."""
+
+    executor: int
+    problem: str
+    """What is wrong, in words."""
+    ended: Number = 0
+    """How many calls, by the books of its agent, end in what was dropped."""
+
+
+class RankLost(Struct, array_like=True, tag=45, gc=False):
+    """A rank is known to be gone, and all that ran on it."""
+
+    rank: int
+
+
+class JobBegan(Struct, array_like=True, tag=46, gc=False):
+    """All ranks of the job have joined. The head tells this itself: it is no message of a rank."""
+
+    num_gpus: float | None = None
+    """How many GPUs each node is to have, as `init()` was told; None: those that were found."""
+
+
+RankEvent = RankJoined | TakenBack | ExecutorDied | Fetched | ExecutorStarted | FrameRefused | RankLost

@@ -1,0 +1,187 @@
+"""What the scheduler of a job was told, kept so that the same decisions can be made again.
+
+A recording is a list of frames, each with its length before it: what clients and ranks said, with the time at which it
+was handled, and after each decision a hash of its effects. The scheduler is a function of these, so a fresh one that is
+told the same does the same, to the last byte: whoever has the recording can look into every state on the way. The last
+frame may be cut off. What is in calls and small values is in the recording too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from mpi_runtime.scheduler.core import Scheduler
+from mpi_runtime.scheduler.effects import Effects
+from mpi_runtime.scheduler.events import ClientEvent, RefusedError
+from mpi_runtime.scheduler.ids import digest
+from mpi_runtime.scheduler.rank_events import JobBegan, RankEvent
+
+MAGIC = b"mpi_runtime recording 1\n"
+"""How a recording begins; the number changes with the format."""
+LENGTH_BYTES = 4
+DIGEST_BYTES = 16
+
+
+class ClientSaid(Struct, array_like=True, tag=1):
+    """A client said these."""
+
+    now: int
+    client: int
+    events: list[ClientEvent]
+    ended: int | None = None
+    """How many calls end in them by the books of its agent."""
+
+
+class RankSaid(Struct, array_like=True, tag=2):
+    """A rank said this, or the head."""
+
+    now: int
+    event: RankEvent | JobBegan
+
+
+class Decided(Struct, array_like=True, tag=3):
+    """A decision was made."""
+
+    now: int
+    digest: bytes
+    """Of its effects."""
+
+
+Entry: TypeAlias = "ClientSaid | RankSaid | Decided"
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def digest_of(effects: Effects) -> bytes:
+    """A hash of all effects of a decision."""
+    return digest(_encoder.encode(effects), DIGEST_BYTES)
+
+
+class RecordedScheduler(Scheduler):
+    """A scheduler that writes down what it is told, before anything is done about it."""
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        """Give everything to this function."""
+        super().__init__()
+        self._write = write
+        self._is_settled = False
+        """Nothing was said since the last decision."""
+        write(MAGIC)
+
+    def _record(self, entry: Entry) -> None:
+        frame = _encoder.encode(entry)
+        self._write(len(frame).to_bytes(LENGTH_BYTES, "big") + frame)
+
+    def handle(
+        self, client_number: int, events: Sequence[ClientEvent], now: int, ended_in_frame: int | None = None
+    ) -> None:
+        """See `Scheduler`."""
+        self._record(ClientSaid(now, client_number, list(events), ended_in_frame))
+        self._is_settled = False
+        super().handle(client_number, events, now, ended_in_frame)
+
+    def handle_rank(self, event: RankEvent | JobBegan, now: int) -> None:
+        """See `Scheduler`."""
+        self._record(RankSaid(now, event))
+        self._is_settled = False
+        super().handle_rank(event, now)
+
+    def decide(self, now: int) -> Effects:
+        """See `Scheduler`. A decision for which there is no reason is not recorded: the head makes many."""
+        deadline = self.deadline()
+        if self._is_settled and (deadline is None or now < deadline):
+            return Effects()
+        self._is_settled = True
+        effects = super().decide(now)
+        self._record(Decided(now, digest_of(effects)))
+        return effects
+
+
+class NotARecordingError(ValueError):
+    """These bytes are none, or of another version."""
+
+
+class Recording:
+    """The entries of a recording, in order."""
+
+    def __init__(self, data: bytes) -> None:
+        """Read this.
+
+        Raises:
+            NotARecordingError: it does not begin as recordings do.
+        """
+        if not data.startswith(MAGIC):
+            kind = "a recording of another version" if data.startswith(MAGIC[:-3]) else "no recording of a job"
+            raise NotARecordingError(f"this is {kind}: it begins with {data[: len(MAGIC)]!r}, not with {MAGIC!r}")
+        self._data = data
+        self.torn = 0
+        """How many bytes at the end are part of an entry that was cut off. Known when all entries have been read."""
+
+    def __iter__(self) -> Iterator[Entry]:
+        decoder = msgspec.msgpack.Decoder(ClientSaid | RankSaid | Decided)
+        data, at = memoryview(self._data), len(MAGIC)
+        while at < len(data):
+            start = at + LENGTH_BYTES
+            end = start + int.from_bytes(data[at:start], "big")
+            if start > len(data) or end > len(data):
+                self.torn = len(data) - at
+                return
+            yield decoder.decode(data[start:end])
+            at = end
+
+
+class Outcome(Struct):
+    """What a replay has shown."""
+
+    events: int = 0
+    decisions: int = 0
+    difference: str = ""
+    """What was different first; empty: nothing."""
+    error: Exception | None = None
+    """What the scheduler raised, which is where the replay ends, as the job may have."""
+
+    def __str__(self) -> str:
+        so_far = f"{self.events} events, {self.decisions} decisions"
+        if self.difference:
+            return f"{so_far}: {self.difference}"
+        if self.error is not None:
+            return f"{so_far}: identical until the scheduler raised {type(self.error).__name__}: {self.error}"
+        return f"{so_far}: identical"
+
+
+def replay(recording: Recording, scheduler: Scheduler) -> Outcome:
+    """Tell a fresh scheduler what is recorded, and compare its effects."""
+    outcome = Outcome()
+    since: list[str] = []
+    for entry in recording:
+        try:
+            if isinstance(entry, ClientSaid):
+                outcome.events += len(entry.events)
+                since += [f"client {entry.client}: {event}" for event in entry.events]
+                scheduler.handle(entry.client, entry.events, entry.now, entry.ended)
+                continue
+            if isinstance(entry, RankSaid):
+                outcome.events += 1
+                since.append(f"a rank: {entry.event}")
+                scheduler.handle_rank(entry.event, entry.now)
+                continue
+            effects = scheduler.decide(entry.now)
+        except Exception as error:
+            if isinstance(error, RefusedError) and isinstance(entry, RankSaid):
+                continue  # the head has dropped it
+            outcome.error = error
+            return outcome
+        outcome.decisions += 1
+        if digest_of(effects) != entry.digest:
+            told = "\n  ".join(since) or "nothing"
+            outcome.difference = (
+                f"decision {outcome.decisions}, at {entry.now} us, has other effects than were recorded. "
+                f"Here they are:\n  {effects}\nand this had been said before it:\n  {told}"
+            )
+            return outcome
+        since.clear()
+    return outcome

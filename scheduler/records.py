@@ -1,0 +1,405 @@
+"""What the scheduler knows of the calls and processes of a job, as records: nothing here decides anything.
+
+These records name each other in circles (a task its executor, that its queue, that its tasks), so they are one module.
+A method does to one record what several modules need done to it. The other tables are in `state.py`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+
+from msgspec import Struct, field
+
+from mpi_runtime.scheduler.events import ACTOR, METHOD, Call, Faulted, Spec, Value, Where
+from mpi_runtime.scheduler.lifecycle import CREATING, STAGING, STARTING, WAITING
+from mpi_runtime.scheduler.resources import Grant, Pool, Request, fits, without_devices
+from mpi_runtime.scheduler.sources import NOTHING, Claimant, Source
+
+
+class Key(Struct, frozen=True, gc=False):
+    """What is fixed for the life of an executor: calls with equal keys may use the same one."""
+
+    environment: tuple[tuple[str, str], ...]
+    threads: int
+    devices: tuple[int, ...]
+
+
+class Process(Struct, eq=False, gc=False):
+    """What is remembered of an executor's process when it is gone."""
+
+    executor: int
+    rank: int
+    node: Node
+    pid: int = 0
+    actor: bytes = b""
+    name: str = ""
+    """Of an actor: what it calls itself, or its class."""
+
+
+class Executor(Struct, eq=False, gc=False):
+    """A process that runs user code. It holds a grant exactly while it has calls in hand or is an actor."""
+
+    id: int
+    rank: Rank
+    key: Key
+    source: Source
+    """What its grant was taken from; its node while it has none."""
+    process: Process
+    state: int = STARTING
+    queue: Queue | None = None
+    """The queue that it serves, while it has a grant for calls of that queue."""
+    grant: Grant | None = None
+    in_hand: dict[bytes, Task] = {}
+    """Calls it was given and that have not ended, in the order they were sent; the first may be running."""
+    load_us: int = 0
+    """Sum of the estimates of what is in hand."""
+    progress_us: int = 0
+    """When it last sent anything, or was given work while it had none."""
+    children: dict[bytes, Task] = {}
+    """Calls that it has submitted and that have not ended."""
+    known: set[int] = set()
+    """Specs that it has been sent. Only for membership."""
+    actor: Actor | None = None
+    is_reduced: bool = False
+    """Its actor has been created, and its grant is only what the actor keeps."""
+    blocked: bool = False
+    """Its call waits for objects, and its CPU was given back."""
+    stuck: bool = False
+    """It has shown no progress for long: nothing more is sent to it until it does."""
+    asked_back: bool = False
+    """A `TakeBack` is on its way."""
+    waits_for: list[bytes] = []
+    """While blocked: some of the objects."""
+    idle_since_us: int = 0
+    expected_death: str = ""
+    """Why it was told to stop."""
+    kept: list[bytes] = []
+    """What calls need that have been given up and that it may run nevertheless until it is gone."""
+    fault: Faulted | None = None
+    """Why it can use its GPUs no more: it ends."""
+    refusal: str = ""
+    """What it has sent that it may not, in words: it is being killed, and what it says is dropped."""
+    refused_ends: int = 0
+    """How many calls have ended, by the books of its agent, in what was dropped."""
+
+    @property
+    def pid(self) -> int:
+        """Its process number; 0: not known yet."""
+        return self.process.pid
+
+    def running(self) -> Task | None:
+        """The call that it runs, or will run first."""
+        for task in self.in_hand.values():
+            if task.state != STAGING:
+                return task
+        return None
+
+    def __str__(self) -> str:
+        """Where it is, in words."""
+        return f"executor {self.id} (pid {self.pid}, rank {self.rank.number}, {self.rank.node.hostname})"
+
+    def take(self, task: Task, estimate_us: int) -> None:
+        """The call is given to it, behind what it has in hand."""
+        task.executor = self
+        task.estimate_us = estimate_us
+        self.load_us += estimate_us
+        self.in_hand[task.call.id] = task
+
+    def drop(self, id: bytes) -> Task | None:
+        """The call is in its hand no more, if it was."""
+        task = self.in_hand.pop(id, None)
+        if task is not None:
+            self.load_us -= task.estimate_us
+        return task
+
+    def put_back(self, task: Task) -> None:
+        """The call is the first in its hand, as one that ends should have been. It was dropped by mistake."""
+        self.in_hand = {task.call.id: task, **self.in_hand}
+        self.load_us += task.estimate_us
+
+    def drop_all(self) -> list[Task]:
+        """Nothing is in its hand any more. Returns what was, in the order it was sent."""
+        tasks = list(self.in_hand.values())
+        self.in_hand.clear()
+        self.load_us = 0
+        return tasks
+
+    def lendable_cpu(self) -> int:
+        """What of its CPU others may have while it is blocked: a task's, but not what an actor holds for its life."""
+        if self.grant is None or self.is_reduced:
+            return 0
+        return self.grant.cpu - (self.actor.creation.function.spec.held_cpu if self.actor is not None else 0)
+
+    def lend_cpu(self) -> None:
+        """It is blocked: others may have the CPU of its grant meanwhile."""
+        self.blocked = True
+        self.source.free.cpu += self.lendable_cpu()
+
+    def reclaim_cpu(self) -> None:
+        """It is blocked no more. What its source has free may fall below zero."""
+        self.blocked = False
+        self.source.free.cpu -= self.lendable_cpu()
+
+
+class Rank(Struct, eq=False, gc=False):
+    """A rank process: the agent of its share of a node."""
+
+    number: int
+    node: Node
+    hosts_executors: bool
+    executors: dict[int, Executor] = {}
+    cpus: list[int] = []
+    """Processor numbers that it was given."""
+
+
+class Node(Source, kw_only=True, eq=False, gc=False):
+    """A host: all ranks that share it, and their resources as one pool. What bundles have of it is not free."""
+
+    number: int
+    """Its own, from 0 on, in the order in which hosts joined: no rank's."""
+    hostname: str
+    labels: dict[str, str] = field(default_factory=dict)
+    bundles: list[Bundle] = field(default_factory=list)
+    """Reserved on it, or removed and still used."""
+    ranks: list[Rank] = field(default_factory=list)
+    cpus: list[int] = field(default_factory=list)
+    """Processor numbers that may be used."""
+    explicit_cpu: int = -1
+    """CPU units that the user stated; -1: as many as processors."""
+    idle: dict[Key, dict[int, Executor]] = field(default_factory=dict)
+    """Executors without a grant, by key; in each the last to become idle is the last entry."""
+    clock_ahead_us: int = NOTHING
+    """How much the head's clock is ahead of this host's, at most: see `history.py`."""
+    arena: int = 0
+    gpu_problems: list[str] = field(default_factory=list)
+    """What is wrong with its GPUs, in words."""
+    gpu_error: str = ""
+    """Why a rank of it could not find out whether there are any."""
+    gpu_limit: str = ""
+    """What leaves one of its ranks fewer than were stated and are there."""
+
+    @property
+    def id(self) -> str:
+        """As people see it."""
+        return f"{self.number:032x}"
+
+    @property
+    def hosts_executors(self) -> bool:
+        """Whether calls can run on it: the head's node may hold data only."""
+        return any(rank.hosts_executors for rank in self.ranks)
+
+    def add_idle(self, executor: Executor) -> dict[int, Executor]:
+        """An executor has nothing to do. Returns all that idle with the same key."""
+        idle = self.idle.setdefault(executor.key, {})
+        idle[executor.id] = executor
+        return idle
+
+    def remove_idle(self, executor: Executor) -> None:
+        """An executor idles no more, if it did."""
+        idle = self.idle.get(executor.key)
+        if idle is not None:
+            idle.pop(executor.id, None)
+            if not idle:
+                del self.idle[executor.key]
+
+    def all_idle(self) -> list[Executor]:
+        """Its executors without a grant."""
+        return [executor for idle in self.idle.values() for executor in idle.values()]
+
+
+class Bundle(Source, kw_only=True, eq=False, gc=False):
+    """What a placement group has reserved of one node."""
+
+    group: bytes
+    index: int
+    node: Node
+    grant: Grant
+    """Of the node."""
+    removed: bool = False
+    """Its group is gone: what it has goes back to the node with its last executor."""
+
+    def device_ids(self) -> list[int]:
+        """The GPUs that it has, or has a share of."""
+        return [id for id, _, _ in self.grant.devices]
+
+
+def node_of(source: Source) -> Node:
+    """The node that a source is or lies on."""
+    if isinstance(source, Bundle):
+        return source.node
+    assert isinstance(source, Node)
+    return source
+
+
+class Function(Struct, eq=False, gc=False):
+    """A spec and what has been learnt about its calls."""
+
+    spec: Spec
+    request: Request
+    queues: list[Queue | None]
+    """By depth of the call, as far as used."""
+    where: Where | None = None
+    """Where its calls run, in terms of this cluster."""
+    infeasible: str = ""
+    """Why no node can ever run it; empty: some node can."""
+    duration_us: int = -1
+    """Moving mean of the measured duration; -1: not known yet."""
+    is_timed: bool = False
+    """Whether the end of the job's time may come before that of its calls: each is looked at when it could begin. Tasks
+    have queues of their own for that; methods are not sent ahead, also as long as nobody knows how long they take."""
+
+    @property
+    def is_actor(self) -> bool:
+        """Whether its calls create actors."""
+        return self.spec.kind == ACTOR
+
+    @property
+    def is_method(self) -> bool:
+        """Whether its calls run inside an actor."""
+        return self.spec.kind == METHOD
+
+
+class Task(Struct, eq=False, gc=False):
+    """One call under way."""
+
+    call: Call
+    function: Function
+    client: int
+    """Who submitted it."""
+    depth: int
+    """0 for calls of the driver, one more for each level of nesting."""
+    order: int
+    """Position among all calls ever submitted."""
+    retries: int
+    """How often it may still be run again; -1: without limit."""
+    submitted_us: int
+    """When the head heard of it."""
+    state: int = WAITING
+    missing: int = 0
+    """WAITING: arguments without a value. STAGING: arguments not yet on the executor's host."""
+    executor: Executor | None = None
+    """STAGING, SENT and BLOCKED: where."""
+    estimate_us: int = 0
+    """SENT: what was added to the executor's load for it."""
+    actor: Actor | None = None
+    """For creations and methods."""
+    yielded: int = 0
+    """With STREAMING: how many values."""
+    consumed: int = 0
+    """With STREAMING: how many of them its client has taken, or need not be waited for because nobody will."""
+    crashes: int = 0
+    """How often in a row its process died at once: see `backoff.py`."""
+    is_cancelled: bool = False
+    """It is to end as soon as its executor lets it."""
+
+    @property
+    def id(self) -> bytes:
+        """The id of the call and of its first return value."""
+        return self.call.id
+
+    def __str__(self) -> str:
+        return f"call {self.id.hex()} of {self.function.spec.name} (attempt {self.call.attempt}, order {self.order})"
+
+    def return_ids(self) -> list[bytes]:
+        """The ids of all return values: consecutive, starting with the id of the call itself."""
+        count = self.function.spec.num_returns
+        if count <= 1:
+            return [self.call.id]
+        start = int.from_bytes(self.call.id, "big")
+        return [(start + index).to_bytes(16, "big") for index in range(count)]
+
+
+class Actor(Struct, eq=False, gc=False):
+    """One actor."""
+
+    id: bytes
+    creation: Task
+    state: int = CREATING
+    executor: Executor | None = None
+    callers: dict[tuple[int, str, int], deque[Task]] = {}
+    """For each caller and concurrency group the calls that have not been sent, in order. Where there is no order, for
+    each function too; else that is 0."""
+    cause: str = ""
+    """Why it died, in words."""
+    restarts: int = 0
+    """How often it was created again."""
+    kept: list[bytes] = []
+    """What its creation needs, as long as it may be created again."""
+    name: tuple[str, str] | None = None
+    """Namespace and name, while it has them."""
+    error: Value | None = None
+    """If its constructor raised: that error, which every call gets."""
+    title: str = ""
+    """What it calls itself, if its class says how."""
+
+    def __str__(self) -> str:
+        """What it is and where, in words."""
+        where = f" (pid {self.executor.pid}, {self.executor.rank.node.hostname})" if self.executor is not None else ""
+        return f"actor {self.title or self.creation.function.spec.name} {self.id.hex()}{where}"
+
+
+class Queue(Claimant, kw_only=True, eq=False, gc=False):
+    """Calls that may run on the same executors, in order of submission."""
+
+    request: Request
+    environment: tuple[tuple[str, str], ...]
+    threads: int
+    depth: int
+    for_actors: bool
+    where: Where | None
+    group: bytes
+    """The placement group in which its calls run, or empty."""
+    near: int
+    """The node that has most of their large arguments; -1: none."""
+    ready: deque[Task]
+    executors: dict[int, Executor] = field(default_factory=dict)
+    """Executors with a grant for this queue."""
+    hungry: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
+    """Those with room for more; those with nothing in hand come first. Not a dict: they get slow at their front."""
+    loaded: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
+    """Those with calls behind the one they run, and not blocked; those without news for longest come first."""
+    progress_us: int = 0
+    """When one of its executors last told of an end, or was hired."""
+    dirty: bool = False
+    awaited: list[list[Executor]] = field(default_factory=list)
+    """Executors that were told to end so that calls of the queue can have their devices: for each call some."""
+    timed: Function | None = None
+    """The only function whose calls it has, if they are compared with the end of the job's time."""
+    is_late: bool = False
+    """Whether they cannot finish before it: then none is started."""
+
+    def position(self) -> int:
+        """Of its first call."""
+        return self.ready[0].order if self.ready else NOTHING
+
+    def spares(self, request: Request, free: Pool) -> bool:
+        """Whether others may take this: it waits for GPUs, and of the rest there is enough for both."""
+        return (
+            self.request.needs_device
+            and not request.needs_device
+            and fits(without_devices(self.request, request), free)
+        )
+
+    def precedence(self) -> tuple[int, int, int]:
+        """Lower is served first."""
+        return (-self.depth, -self.priority, self.ready[0].order if self.ready else 0)
+
+    def note_load(self, executor: Executor) -> None:
+        """Keep the list of executors from which calls can be taken back."""
+        if len(executor.in_hand) > 1 and not executor.blocked:
+            self.loaded[executor.id] = executor
+            self.loaded.move_to_end(executor.id)
+        elif self.loaded:
+            self.loaded.pop(executor.id, None)
+
+    def note_room(self, executor: Executor) -> None:
+        """The executor has room for more calls."""
+        self.hungry[executor.id] = executor
+        if not executor.in_hand:
+            self.hungry.move_to_end(executor.id, last=False)
+
+    def forget(self, executor: Executor) -> None:
+        """The queue can no longer use the executor."""
+        self.executors.pop(executor.id, None)
+        self.hungry.pop(executor.id, None)
+        self.note_load(executor)

@@ -1,0 +1,68 @@
+"""Calls that were sent ahead and not started: taken back, and given to executors that have room."""
+
+from __future__ import annotations
+
+from itertools import islice, takewhile
+
+from mpi_runtime.scheduler import endings
+from mpi_runtime.scheduler.constraints import find_source
+from mpi_runtime.scheduler.effects import TakeBack
+from mpi_runtime.scheduler.lifecycle import READY, STAGING, TAKE_BACK, advance
+from mpi_runtime.scheduler.limits import STEAL_WORTH_US, STUCK_US, VICTIMS_MAX
+from mpi_runtime.scheduler.queues import mark_dirty, requeue
+from mpi_runtime.scheduler.records import Executor, Queue, Task
+from mpi_runtime.scheduler.state import State
+
+
+def rebalance(state: State, queue: Queue, now: int) -> None:
+    """There is room and nothing ready: take back from an executor with enough in hand, or look again soon."""
+    if queue.ready or not queue.loaded:
+        return
+    victim = max(islice(queue.loaded.values(), VICTIMS_MAX), key=lambda executor: executor.load_us)
+    if victim.load_us >= STEAL_WORTH_US and not victim.asked_back:
+        ask_back(state, victim, len(victim.in_hand) // 2)
+    state.alarms.set(queue, now + STUCK_US)
+
+
+def look_for_stuck(state: State, queue: Queue, now: int) -> None:
+    """An alarm of a queue: calls take longer than thought. If there is room, it is for what waits for their ends."""
+    if (queue.loaded or queue.ready) and find_source(state, queue) is not None:
+        silent = takewhile(lambda executor: now - executor.progress_us >= STUCK_US, queue.loaded.values())
+        for executor in list(silent):
+            if not executor.asked_back and executor.running() is not None:  # else its calls wait for copies
+                executor.stuck = True
+                ask_for_the_rest(state, executor)
+                queue.forget(executor)
+        if queue.ready:
+            mark_dirty(state, queue)
+    if queue.loaded:
+        state.alarms.set(queue, now + STUCK_US)
+
+
+def ask_back(state: State, executor: Executor, count: int) -> None:
+    """Ask for calls that the executor has not started."""
+    if count > 0 and not executor.asked_back:
+        executor.asked_back = True
+        state.to_rank(executor.rank.number, TakeBack(executor.id, count))
+
+
+def ask_for_the_rest(state: State, executor: Executor) -> None:
+    """Ask for everything behind the running call; what is not yet sent is taken at once."""
+    staging = [task for task in executor.in_hand.values() if task.state == STAGING]
+    for task in staging:
+        executor.drop(task.id)
+        advance(state.stories, task, TAKE_BACK, "it stood behind another call")
+        task.executor = None
+    requeue(state, staging)
+    ask_back(state, executor, len(executor.in_hand) - 1)
+
+
+def give_elsewhere(state: State, tasks: list[Task], cause: str) -> None:
+    """Calls that their executor had not started go back to the front of their queues, but for cancelled ones."""
+    for task in tasks:
+        if task.is_cancelled:
+            endings.cancelled(state, task)
+        else:
+            advance(state.stories, task, TAKE_BACK, cause)
+        task.executor = None
+    requeue(state, [task for task in tasks if task.state == READY])

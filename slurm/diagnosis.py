@@ -1,0 +1,285 @@
+"""What is wrong with a launch, told from what its ranks see and what the batch system has granted: pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from mpi_runtime.slurm import nodelist
+from mpi_runtime.slurm.allocation import Allocation
+from mpi_runtime.slurm.jobs import Granted
+
+SHARED_MEMORY_MIN = 64 << 20
+"""Bytes of /dev/shm: MPI libraries exchange messages of a host there."""
+DESCRIPTORS_EACH = 4
+"""How many an executor takes in the process of its rank."""
+DESCRIPTORS_BESIDES = 64
+SLOW_S = 1e-3
+"""A small message between hosts that takes longer has not gone by a network for messages."""
+_STEPS_MAX = 1 << 31
+"""Numbers of steps from here on are not of srun: Slurm counts batch scripts and shells so."""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What one rank sees."""
+
+    rank: int
+    host: str
+    cpus: tuple[int, ...]
+    """The processors that it may run on."""
+    host_cpus: int
+    """How many processors there are on the host."""
+    memory: int
+    """Bytes that it may use, with its neighbours."""
+    gpus: tuple[str, ...] | None
+    """Ids of the GPUs that it is shown; None: nobody says."""
+    gpu_error: str = ""
+    """Why it can use none of them."""
+    gpus_found: int | None = None
+    """How many it can use; None: it has not looked."""
+    shared_memory: int | None = None
+    """Bytes of /dev/shm; None: there is none to ask."""
+    descriptors: int | None = None
+    """How many files it may have open; None: any number."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that is wrong, and what mends it."""
+
+    what: str
+    cure: str
+    is_note: bool = False
+    """It may be meant so."""
+
+
+_UNBOUND = {
+    "openmpi": "mpirun --bind-to none ...",
+    "mpich": "mpirun -bind-to none ...",
+    "slurm-pmix": "srun --mpi=pmix --cpu-bind=none ...",
+    "slurm-pmi2": "srun --mpi=pmi2 --cpu-bind=none ...",
+}
+
+
+_SRUN = {"slurm-pmix": "srun --mpi=pmix", "slurm-pmi2": "srun --mpi=pmi2"}
+
+
+def diagnose(
+    kind: str, ranks: Sequence[Seen], own: Allocation, granted: Mapping[str, Granted], confined: bool = False
+) -> list[Finding]:
+    """Return what is wrong.
+
+    Args:
+        kind: the launcher, as in `Launch`.
+        ranks: what each rank sees.
+        own: what the environment of rank 0 tells of the job.
+        granted: what Slurm says that the job has, by node; empty where that is not known.
+        confined: whether Slurm hides other devices from a job, which numbers its own from 0.
+    """
+    by_host: dict[str, list[Seen]] = {}
+    for one in ranks:
+        by_host.setdefault(_short(one.host), []).append(one)
+    found = list(_places(kind, len(ranks), by_host, own.nodes))
+    for host, there in by_host.items():
+        working = [one for one in there if one.rank] or there
+        node = granted.get(host)
+        found += _bound(kind, host, working, node)
+        found += _crowded(host, working, node, len(by_host))
+        found += _limits(host, there)
+        if node is not None:
+            found += _memory(host, working, node)
+            if node.gpus:
+                found += _gpus(kind, host, working, node, confined)
+    return [*found, *_gpus_on_a_part(granted)]
+
+
+class Usable(msgspec.Struct, frozen=True):
+    """What calls may use of a host."""
+
+    cpus: int | None
+    """None: a number was stated."""
+    gpus: int | None
+    """None: a number was stated, nobody has looked, or it is known why there are none."""
+
+
+def unused(
+    kind: str, size: int, own: Allocation, env: Mapping[str, str], hosts: Mapping[str, Usable], host_cpus: int
+) -> str:
+    """Return in one line, for `init()`, what the job has and its calls do not use, and what mends it; else nothing.
+
+    Args:
+        kind: the launcher, as in `Launch`.
+        size: the number of ranks.
+        own: what the environment of rank 0 tells of the job.
+        env: that environment.
+        hosts: what calls may use, by name; that of rank 0 comes first.
+        host_cpus: how many CPUs the host of rank 0 has: no more are expected of the others.
+    """
+    names = own.nodes
+    step = env.get("SLURM_STEP_ID", "")
+    if (kind == "none" or kind.startswith("slurm")) and step.isdecimal() and int(step) < _STEPS_MAX:
+        names = tuple(nodelist.expand(env.get("SLURM_STEP_NODELIST", "")))  # srun was told how many
+    by_host = {_short(host): usable for host, usable in hosts.items()}
+    found = [*_places(kind, size, by_host, names)]
+    have = {_short(name): min(count, host_cpus) for name, count in zip(own.nodes, own.cpus, strict=False)}
+    bound = [host for host, usable in by_host.items() if usable.cpus and usable.cpus < have.get(host, 0)]
+    if bound:
+        found.append(
+            Finding(
+                f"on {_first(bound)} calls use {by_host[bound[0]].cpus} of the job's {have[bound[0]]} CPUs, since the "
+                "ranks are bound",
+                _UNBOUND.get(kind, "start the ranks without binding them to cores"),
+            )
+        )
+    found += _unused_gpus(env, by_host)
+    return "; ".join(f"{one.what} (mend it: {one.cure})" for one in found)
+
+
+def _unused_gpus(env: Mapping[str, str], by_host: Mapping[str, Usable]) -> Iterator[Finding]:
+    """Of other nodes than the first only the order tells, where there was one for each node."""
+    on_first, on_each = env.get("SLURM_GPUS_ON_NODE", ""), env.get("SLURM_GPUS_PER_NODE", "").rpartition(":")[2]
+    idle: dict[str, str] = {}
+    for index, (host, usable) in enumerate(by_host.items()):
+        have = on_each if index and on_each.isdecimal() else "" if index else on_first
+        if usable.gpus is not None and have.isdecimal() and usable.gpus < int(have):
+            idle[host] = f"{usable.gpus} of the job's {have} GPUs"
+    if idle:
+        hosts = list(idle)
+        cure = "mpi-runtime doctor, started by the same line, says more"
+        yield Finding(f"on {_first(hosts)} calls can use {idle[hosts[0]]}", cure)
+
+
+def _first(hosts: Sequence[str]) -> str:
+    return hosts[0] + (f" (and {len(hosts) - 1} more)" if len(hosts) > 1 else "")
+
+
+def slow_network(host: str, other: str, latency_s: float) -> Finding | None:
+    """Whether a small message takes so long that it is worth a word."""
+    if latency_s < SLOW_S:
+        return None
+    return Finding(
+        f"a small message from {host} to {other} takes {latency_s * 1e3:.1f} ms",
+        "have MPI use the fast network, as mpirun --mca btl_tcp_if_include ib0 ...; a host with more busy processes "
+        "than cores is as slow",
+        is_note=True,
+    )
+
+
+def _places(kind: str, size: int, by_host: Mapping[str, object], names: Sequence[str]) -> Iterator[Finding]:
+    absent = [name for name in names if _short(name) not in by_host]
+    if not absent:
+        return
+    shown = ", ".join(absent[:4]) + (f" and {len(absent) - 4} more" if len(absent) > 4 else "")
+    what = f"no rank runs on {shown}, though the job has them"
+    line = f"mpi-runtime run -n {len(names)} app.py"
+    if size == 1:
+        yield Finding(f"the program was started as a single process: {what}", line)
+    elif kind == "openmpi":
+        yield Finding(what, f"{line}, or mpirun --map-by ppr:{-(-size // len(names))}:node --bind-to none ...")
+    elif kind == "mpich":
+        yield Finding(what, f"{line}, or mpirun -ppn {-(-size // len(names))} ...")
+    else:
+        yield Finding(what, f"srun -N {len(names)} -n {max(size, len(names))} ...")
+
+
+def _bound(kind: str, host: str, working: Sequence[Seen], node: Granted | None) -> Iterator[Finding]:
+    """Executors run where their rank may: what no working rank of the host may use lies idle."""
+    may_use = {cpu for one in working for cpu in one.cpus}
+    have = working[0].host_cpus
+    if node is not None:
+        have = min(have, node.cpus)
+    if len(may_use) >= have or (node is None and not all(len(one.cpus) == 1 for one in working)):
+        return
+    ranks = "the rank that runs calls is" if len(working) == 1 else f"the {len(working)} ranks that run calls are"
+    yield Finding(
+        f"on {host} {ranks} bound to {len(may_use)} of {have} CPUs, and so are all calls there",
+        _UNBOUND.get(kind, "start the ranks without binding them to cores"),
+    )
+
+
+def _crowded(host: str, working: Sequence[Seen], node: Granted | None, hosts: int) -> Iterator[Finding]:
+    have = min(working[0].host_cpus, node.cpus if node is not None else working[0].host_cpus)
+    if len(working) > max(have, 1):
+        yield Finding(
+            f"on {host} {len(working)} ranks share {have} CPUs",
+            f"one rank for each node gives all its CPUs to calls: mpi-runtime run -n {hosts} app.py",
+        )
+
+
+def _limits(host: str, there: Sequence[Seen]) -> Iterator[Finding]:
+    room = there[0].shared_memory
+    if room is not None and room < SHARED_MEMORY_MIN and len(there) > 1:
+        yield Finding(
+            f"on {host} /dev/shm has {room >> 20} MiB, in which MPI's ranks of a host exchange messages",
+            "a larger one (containers: --shm-size=1g), or one rank for each node, which needs none",
+        )
+    allowed = [one.descriptors for one in there if one.descriptors is not None]
+    need = DESCRIPTORS_BESIDES + DESCRIPTORS_EACH * max(len(one.cpus) for one in there)
+    if allowed and min(allowed) < need:
+        yield Finding(
+            f"on {host} a process may have {min(allowed)} files open (ulimit -Hn), and a rank may need {need}",
+            f"ulimit -n {need} before the program is started, or a higher limit from the administrators",
+        )
+
+
+def _memory(host: str, working: Sequence[Seen], node: Granted) -> Iterator[Finding]:
+    seen = min(one.memory for one in working)
+    if node.memory and seen > 1.05 * node.memory:
+        yield Finding(
+            f"on {host} {seen >> 20} MiB of memory are counted, but the job has {node.memory >> 20} MiB there",
+            f"init(memory={node.memory}), or ask for the memory in sbatch or salloc, whose variables tell of it",
+        )
+
+
+def _gpus(kind: str, host: str, working: Sequence[Seen], node: Granted, confined: bool) -> Iterator[Finding]:
+    if errors := [one.gpu_error for one in working if one.gpu_error]:
+        yield Finding(
+            f"on {host} no GPU is used: {errors[0]}",
+            f"{_SRUN.get(kind, 'srun')} --gpus-per-node={len(node.gpus)} ..., without --gpu-bind=none"
+            if "--gpu-bind" in errors[0]
+            else "mpi-runtime gpus, started by the same line, says more",
+        )
+        return
+    yield from _shown_gpus(kind, host, working, set(range(len(node.gpus))) if confined else set(node.gpus))
+    if all(one.gpus_found == 0 for one in working):
+        yield Finding(
+            f"on {host} the job has {len(node.gpus)} GPUs, and none was found",
+            "mpi-runtime gpus, started by the same line, says more",
+        )
+
+
+def _shown_gpus(kind: str, host: str, working: Sequence[Seen], mine: set[int]) -> Iterator[Finding]:
+    shown = {gpu for one in working for gpu in one.gpus or ()}
+    if any(one.gpus is None for one in working) or not all(gpu.isdecimal() for gpu in shown):
+        return  # they see what there is, or ids that cannot be compared
+    numbers = {int(gpu) for gpu in shown}
+    if strange := sorted(numbers - mine):
+        yield Finding(
+            f"on {host} ranks are shown GPUs {_list(strange)}, but the job has {_list(sorted(mine))} there",
+            "mpirun -genvnone ..., or srun: the launcher hands on CUDA_VISIBLE_DEVICES of the first node"
+            if kind == "mpich"
+            else "ask for GPUs with --gpus-per-node, not --gpus-per-task, or start the ranks by srun",
+        )
+    elif hidden := sorted(mine - numbers):
+        yield Finding(
+            f"on {host} no rank that runs calls is shown GPUs {_list(hidden)}, though the job has them",
+            "ask for GPUs with --gpus-per-node, without --gpus-per-task and --gpu-bind, or start the ranks by srun",
+        )
+
+
+def _gpus_on_a_part(granted: Mapping[str, Granted]) -> Iterator[Finding]:
+    without = [host for host, node in granted.items() if not node.gpus]
+    if without and len(without) < len(granted):
+        having = [f"{host} ({len(node.gpus)})" for host, node in granted.items() if node.gpus]
+        yield Finding(
+            f"the job has GPUs on {', '.join(having)}, and none on {', '.join(without)}",
+            "--gpus-per-node=N gives each node the same number, --gpus=N any",
+            is_note=True,
+        )
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _short(name: str) -> str:
+    """MPI and Slurm may call a host by its short or by its full name."""
+    return name.partition(".")[0]

@@ -1,0 +1,46 @@
+"""Libraries that are made for Ray, unchanged, on this runtime: `make as-ray` installs them and runs this.
+
+Elsewhere they are not installed, and each test is skipped. docs/from_ray.md has the table of what was run.
+"""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import run_program
+
+LIBRARIES = Path(__file__).parent / "libraries"
+EXPECTED = {
+    # program: (the module that it needs, what it prints)
+    "cotengra_search": ("cotengra", "True 8\n32 [1, 2]\n"),
+    "dask_graph": ("dask", "499500\n(np.int64(999), np.int64(0))\n499.5\n"),
+    "econml_crossfit": ("econml", "True 3.0\n"),
+    "hamilton_dag": ("hamilton", "{'total': 42, 'squared': 36}\n{'added': 100}\n"),
+    "joblib_sklearn": ("sklearn", "True\n"),
+    "modin_frames": ("modin", "groupby\nsort\nmerge\napply\ndescribe\nparquet\nerror True\n"),
+    "prefect_flow": ("prefect_ray", "14\n"),
+    "pymoo_problem": ("pymoo", "True True\n"),
+    "sktime_parallel": ("sktime", "[0, 3, 6, 9, 12]\nTrue 5\n"),
+    "swifter_groupby": ("swifter", "True\n"),
+    "unidist_backend": ("unidist", "[0, 1, 4, 9, 16]\n[11, 13] True\n5 0 True\n"),
+    "xyzpy_combos": ("xyzpy", "[[41, 51], [42, 52], [43, 53]]\n"),
+}
+
+
+def test_each_program_is_run() -> None:
+    assert {path.stem for path in LIBRARIES.glob("*.py")} == EXPECTED.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_library_made_for_ray(name: str) -> None:
+    module, expected = EXPECTED[name]
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f"needs {module}: make as-ray")
+    program = LIBRARIES / f"{name}.py"
+    options = ("-W", "ignore", "-m", "mpi_runtime", "--as-ray")
+    completed = run_program(program, ranks=3, options=options, timeout=200).expect(0)
+    # What colorama adds at the end of a program, where some library has loaded it.
+    assert completed.stdout.removesuffix("\x1b[0m") == expected

@@ -1,0 +1,76 @@
+"""Mutants that change nothing that matters, each with the reason. Found by file, function and text, not by line."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.mutants.mutations import Mutation
+
+
+class Equivalent(NamedTuple):
+    """One of them, or several of the same lines."""
+
+    file: str
+    function: str
+    before: str
+    after: str
+    """Empty: whatever is made of these lines."""
+    reason: str
+
+    def names(self, mutation: Mutation) -> bool:
+        """Whether it is this one."""
+        return (
+            (self.file, self.function, self.before) == (mutation.file, mutation.function, mutation.before)
+            and self.after in ("", mutation.after)
+        )  # fmt: skip
+
+
+NO_NODE = "every number below 0 means that there is none"
+ONE_MORE = "a limit of policy, in microseconds: nobody can tell one more or less"
+
+EQUIVALENT = [
+    Equivalent(
+        "scheduler/queues.py",
+        "nearest",
+        "best = max(bytes_on, key=lambda number: (bytes_on[number], -number), default=-1)",
+        "best = max(bytes_on, key=lambda number: (bytes_on[number], -number), default=-2)",
+        NO_NODE,
+    ),
+    Equivalent(
+        "scheduler/queues.py",
+        "queue_for",
+        "if near < 0 and depth < len(function.queues):",
+        "if near < (-1) and depth < len(function.queues):",
+        "saves a look into the table, which finds the same",
+    ),
+    Equivalent("scheduler/queues.py", "queue_for", "if near < 0:", "if near < (-1):", "the same is found in the table"),
+    Equivalent("scheduler/queues.py", "find_queue", "own = spec.id if function.is_timed else 0", "", "ids are hashes"),
+    Equivalent(
+        "scheduler/dispatch.py",
+        "acquire",
+        "if can_wait and work_us < STEAL_WORTH_US // 2:",
+        "if can_wait and work_us <= STEAL_WORTH_US // 2:",
+        ONE_MORE,
+    ),
+    Equivalent(
+        "scheduler/dispatch.py",
+        "estimate_us",
+        "return function.duration_us + 3 if function.duration_us >= 0 else LOCAL_QUEUE_US",
+        "return function.duration_us + 4 if function.duration_us >= 0 else LOCAL_QUEUE_US",
+        ONE_MORE,
+    ),
+    Equivalent(
+        "scheduler/groups.py",
+        "find_spots",
+        "return None # most often so, and cheap to see",
+        "pass # most often so, and cheap to see",
+        "saves the search that finds the same",
+    ),
+    Equivalent(
+        "scheduler/endings.py",
+        "fail",
+        "if found.references > 1:",
+        "if found.references > 0:",
+        "saves giving an error to what is freed in the next line",
+    ),
+]

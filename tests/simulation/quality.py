@@ -1,0 +1,420 @@
+"""Looks from outside at where calls run: not whether that is allowed, but whether it is good.
+
+Knows what the head was told and what it has said, and nothing of what the scheduler thinks. What holds everywhere is
+demanded in every world; what faults and placement groups would blur only in calm ones (`options.calm_options`), where
+some of it is summed up and compared with `BOUNDS`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mpi_runtime.scheduler.effects import Fetch, Free, StartExecutor, StopExecutor
+from mpi_runtime.scheduler.events import (
+    Blocked,
+    Call,
+    Done,
+    NamedActorRequested,
+    Put,
+    Returned,
+    Stored,
+    Unblocked,
+    Yielded,
+)
+from mpi_runtime.scheduler.rank_events import ExecutorDied, Fetched, RankJoined, TakenBack
+from tests.simulation.options import MIB, UNIT
+from tests.simulation.require import require
+from tests.simulation.steps import ACTOR, METHOD, Function
+
+if TYPE_CHECKING:
+    from mpi_runtime.scheduler.state import Effects
+    from tests.simulation.checkers import Checker
+
+IDLE_US = 10_000_000
+"""Executors beyond the number of CPUs of their host are ended when they have idled for so long."""
+WAIT_US = 15_000
+"""A call waits no longer than this where there is room: some times as long as busy executors are thought to need."""
+NEAR_BYTES = MIB
+"""Of arguments of this size it matters where they are."""
+
+BOUNDS = {
+    "bytes moved needlessly": ("bytes of arguments", 0.01),
+    "bytes moved needlessly on host 0": ("bytes of arguments on host 0", 0.01),
+    "forks beside idle executors": ("forks", 0.01),
+}
+"""For some counters the counter that they are compared with, and the largest part of it that they may be."""
+
+
+@dataclass
+class Worker:
+    """An executor as the head knows it."""
+
+    effect: StartExecutor
+    host: int
+    rank: int
+    given: dict[bytes, Function] = field(default_factory=dict)
+    """Calls that it was sent and that have not ended."""
+    actor: Function | None = None
+    is_made: bool = False
+    """Of an actor: it holds no more than it is to keep."""
+    is_blocked: bool = False
+    is_ending: bool = False
+    idle_since_us: int = 0
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Executors with equal keys are as good as each other."""
+        effect = self.effect
+        return self.host, tuple(sorted(effect.environment.items())), effect.threads, tuple(effect.gpus)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it could take any call with its key."""
+        return not self.given and self.actor is None and not self.is_ending
+
+    def holds(self) -> Function | None:
+        """Whose resources it has."""
+        return next(iter(self.given.values()), None) if self.actor is None else self.actor
+
+
+@dataclass
+class Room:
+    """What a host has, or has left."""
+
+    cpu: int
+    memory: int
+    custom: Counter[str]
+
+    def fits(self, function: Function) -> bool:
+        """Whether a call would find what it asks for; GPUs apart."""
+        return (
+            function.cpu <= max(0, self.cpu)
+            and function.memory <= self.memory
+            and all(units <= self.custom[name] for name, units in function.custom)
+        )
+
+
+class Quality:
+    """Watches one simulation."""
+
+    def __init__(self, checker: Checker, joined: Sequence[RankJoined]) -> None:
+        self.checker = checker
+        self.world = checker.world
+        self.joined = {event.rank: event for event in joined}
+        self.host_of = {event.rank: event.host for event in joined}
+        self.workers: dict[int, Worker] = {}
+        self.copies: dict[bytes, dict[int, int]] = {}
+        """For each stored object its size on each host."""
+        self.extents: dict[tuple[int, int], bytes] = {}
+        self.fetching: set[tuple[bytes, int]] = set()
+        """Copies that are on their way, each to a rank. Only for membership."""
+        self.ordered: dict[tuple[bytes, int], tuple[int, dict[int, Room]]] = {}
+        """When a copy was ordered to a host, and what room there was everywhere."""
+        self.calls: dict[bytes, tuple[Call, int]] = {}
+        """Each call, and when the head was told of it."""
+        self.known: set[bytes] = set()
+        """Objects that are there. Only for membership."""
+        self.waiting: dict[bytes, Function] = {}
+        """Tasks and creations that nobody was given."""
+        self.idle_since_us: dict[bytes, int] = {}
+        """Since when there has been room for one of those that wait."""
+        self.before: dict[int, Room] = {}
+
+    # What the head is told
+
+    def heard(self, client: int, event: object) -> None:
+        """A client said this."""
+        worker = self.workers.get(client)
+        if isinstance(event, Call | NamedActorRequested):
+            call = event if isinstance(event, Call) else event.creation
+            self.calls[call.id] = call, self.world.now
+            self._waits(call.id)
+        elif isinstance(event, Done | Returned):
+            if worker is not None:
+                self._gone(worker, [event.id])
+            if isinstance(event, Done) or not event.raised:
+                self._ended(event)
+                if worker is not None and event.id in self.checker.names and worker.actor is not None:
+                    worker.is_made = True
+        elif isinstance(event, Put | Yielded):
+            self.known.add(event.id)
+            self._stored(event.id, event.value.stored)
+        elif isinstance(event, Blocked | Unblocked) and worker is not None:
+            worker.is_blocked = isinstance(event, Blocked)
+
+    def rank_said(self, rank: int, message: object) -> None:
+        """A rank said this."""
+        if isinstance(message, ExecutorDied):
+            self.workers.pop(message.executor, None)
+        elif isinstance(message, TakenBack):
+            self._gone(self.workers[message.executor], message.ids)
+            for id in message.ids:
+                self._waits(id)
+        elif isinstance(message, Fetched):
+            self.fetching.discard((message.id, rank))
+            if message.offset >= 0 and message.id in self.copies:
+                size = max(self.copies[message.id].values(), default=0)
+                self.copies[message.id][self.host_of[rank]] = size
+                self.extents[rank, message.offset] = message.id
+
+    def _ended(self, event: Done | Returned) -> None:
+        """A call has made its values; what has raised may be run again, and is left out."""
+        values = event.values if isinstance(event, Returned) else []
+        for index in range(max(1, len(values))):
+            id = (int.from_bytes(event.id, "big") + index).to_bytes(16, "big")
+            if not values or not values[index].is_error:  # else what has it as an argument never runs
+                self.known.add(id)
+            self._stored(id, values[index].stored if values else None)
+
+    def _waits(self, id: bytes) -> None:
+        function = self.checker.function_of(id)
+        if function.kind != METHOD and function.feasible:
+            self.waiting[id] = function
+
+    def _gone(self, worker: Worker, ids: Sequence[bytes]) -> None:
+        """Calls are no longer in an executor's hands."""
+        was_idle = worker.is_idle
+        for id in ids:
+            worker.given.pop(id, None)
+        if worker.is_idle and not was_idle:
+            worker.idle_since_us = self.world.now
+
+    def _stored(self, id: bytes, place: Stored | None) -> None:
+        if place is not None:
+            self.copies[id] = {self.host_of[place.rank]: place.size}
+            self.extents[place.rank, place.offset] = id
+
+    # What is there
+
+    def rooms(self) -> dict[int, Room]:
+        """What is left of each host: what executors with calls, and actors, have not."""
+        rooms = {
+            number: Room(len(host.cpus) * UNIT, host.memory, Counter(host.custom))
+            for number, host in self.checker.hosts.items()
+        }
+        for worker in self.workers.values():
+            function = worker.holds()
+            if function is None:
+                continue
+            room = rooms[worker.host]
+            kept = function.held_cpu if worker.is_made else function.cpu
+            room.cpu -= 0 if worker.is_blocked else kept
+            room.memory -= function.memory
+            room.custom.subtract(dict(function.custom))
+        return rooms
+
+    def _expecting(self, host: int) -> bool:
+        """Whether a call may have been given there that waits for copies: nobody outside can know."""
+        return any(self.host_of[rank] == host for _, rank in self.fetching)
+
+    # What the head decides
+
+    def decides(self) -> None:
+        """It is about to."""
+        self.before = self.rooms()
+
+    def decided(self, effects: Effects) -> None:
+        """It has."""
+        idle = [worker for worker in self.workers.values() if worker.is_idle]
+        started: list[Worker] = []
+        ended: list[Worker] = []
+        orders = [(rank, effect) for rank, some in effects.ranks.items() for effect in some]
+        for rank, effect in orders:
+            if isinstance(effect, StartExecutor):
+                started.append(Worker(effect, self.host_of[rank], rank, idle_since_us=self.world.now))
+                self.workers[effect.executor] = started[-1]
+            elif isinstance(effect, StopExecutor) and effect.executor in self.workers:
+                worker = self.workers[effect.executor]
+                if worker.is_idle and not effect.force:
+                    ended.append(worker)
+                worker.is_ending = True
+            elif isinstance(effect, Free):
+                for offset in effect.offsets:
+                    self._freed(rank, offset)
+        sent = [
+            (self.workers[client], message)
+            for client, messages in effects.clients.items()
+            for message in messages
+            if type(message) is Call and client in self.workers
+        ]
+        firsts = [(worker, call) for worker, call in sent if not worker.given]
+        for worker, call in sent:
+            self._given(worker, call)
+        after = self.rooms()
+        least = {host: smaller(self.before[host], room) for host, room in after.items() if not self._expecting(host)}
+        for rank, effect in orders:
+            if isinstance(effect, Fetch):
+                self.fetching.add((effect.id, rank))
+                self.ordered[effect.id, self.host_of[rank]] = self.world.now, least
+        for worker in started:
+            self._look_at_fork(worker, idle)
+        if self.world.options.is_calm:  # with faults executors are ended for what cannot be seen from outside
+            for worker in ended:
+                self._look_at_end(worker, ended, sent)
+            for worker, call in firsts:
+                self._look_at_place(worker, call)
+            self._look_at_waiting(after)
+
+    def _freed(self, rank: int, offset: int) -> None:
+        id = self.extents.pop((rank, offset), b"")
+        self.copies.get(id, {}).pop(self.host_of[rank], None)
+
+    def _given(self, worker: Worker, call: Call) -> None:
+        function = self.checker.function_of(call.id)
+        if function.kind == METHOD:
+            return
+        worker.given[call.id] = function
+        if function.kind == ACTOR:
+            worker.actor = function
+        self.waiting.pop(call.id, None)
+        self.idle_since_us.pop(call.id, None)
+
+    # What is demanded
+
+    def _look_at_fork(self, worker: Worker, idle: Sequence[Worker]) -> None:
+        """An executor is started: hardly ever while another one idles with all that it has."""
+        if not self._expecting(worker.host):
+            is_beside = any(one.is_idle and self._could_serve(one, worker) for one in idle)
+            self.world.counters["forks beside idle executors"] += is_beside
+        if worker.effect.gpus:
+            self._look_at_devices(worker)
+
+    def _could_serve(self, idle: Worker, other: Worker) -> bool:
+        """Whether one that idles has all that another one has: the same GPUs, or as many where none is special."""
+        if idle.key == other.key:
+            return True
+        effect, wanted = idle.effect, other.effect
+        return (
+            (idle.host, effect.environment, effect.threads) == (other.host, wanted.environment, wanted.threads)
+            and len(effect.gpus) == len(wanted.gpus)
+            and not self.checker.hosts[idle.host].cards.devices
+            and not any(
+                one.host == idle.host and one is not idle and {*one.effect.gpus}.intersection(effect.gpus)
+                for one in self.workers.values()
+            )
+        )
+
+    def _look_at_devices(self, worker: Worker) -> None:
+        """It has GPUs: it runs on a rank that is near to as many of them as can be."""
+        homes = self.homes(worker.host)
+        near = Counter(homes[id] for id in worker.effect.gpus) if homes else Counter[int]()
+        self.world.counters["GPUs with a near rank"] += bool(near)
+        most = max(near.values(), default=0)
+        name = f"executor {worker.effect.executor} with GPUs {worker.effect.gpus}"
+        require(near[worker.rank] == most, f"{name} is on rank {worker.rank}, and these are near to {dict(near)}")
+
+    def homes(self, host: int) -> list[int]:
+        """For each GPU of a host the rank that is near to it; empty where that is not clear."""
+        ranks = sorted(rank for rank, event in self.joined.items() if event.host == host and event.cpus)
+        cards = self.checker.hosts[host].cards
+        count = cards.count()
+        if not count or count % len(ranks):
+            return []
+        if any(len(cards.usable[rank]) != len(cards.devices) for rank in ranks):
+            return []
+        if not any(device.cpus for device in cards.devices):
+            return [ranks[id * len(ranks) // count] for id in range(count)]
+        near = [
+            max(ranks, key=lambda rank: len({*self.joined[rank].cpus}.intersection(device.cpus)))
+            for device in cards.devices
+        ]
+        return near if set(Counter(near).values()) == {count // len(ranks)} else []
+
+    def _look_at_end(self, worker: Worker, ended: Sequence[Worker], sent: Sequence[tuple[Worker, Call]]) -> None:
+        """An executor that idles is ended: nobody needs it, or others need its GPUs."""
+        name = f"executor {worker.effect.executor}"
+        now, host = self.world.now, worker.host
+        if worker.effect.gpus:
+            self._look_at_way_made(worker, [self.checker.function_of(call.id) for _, call in sent])
+            return
+        left = [one for one in self.workers.values() if one.is_idle]
+        there = [one for one in (*left, *ended) if one.host == host]
+        cpus = len(self.checker.hosts[host].cpus)
+        idled_us = now - worker.idle_since_us
+        require(idled_us >= IDLE_US, f"{name} is ended after it has idled for {idled_us} us")
+        require(len(there) > max(1, cpus), f"{name} is ended, and only {len(there)} idle on {cpus} CPUs")
+        longer = [one.effect.executor for one in left if one.host == host and one.idle_since_us < worker.idle_since_us]
+        require(not longer, f"{name} is ended, and {longer} have idled for longer")
+
+    def _look_at_way_made(self, worker: Worker, sent: Sequence[Function]) -> None:
+        """GPUs with which an executor idled are to have somebody else: there are not enough others."""
+        cards = self.checker.hosts[worker.host].cards
+        asking = [one for one in (*self.waiting.values(), *sent) if one.gpu or one.gpu_memory]
+        if self.world.now - worker.idle_since_us >= IDLE_US or cards.devices or not self.world.options.is_calm:
+            return  # the devices may differ, or one may be quarantined
+        used = {id for one in self.workers.values() if one.host == worker.host for id in one.effect.gpus}
+        clean = cards.stated - len(used)
+        needed = max((one.gpu // UNIT for one in asking), default=0)
+        shares = any(one.gpu < UNIT for one in asking)
+        name = f"executor {worker.effect.executor} with GPUs {worker.effect.gpus}"
+        require(shares or needed > clean, f"{name} is ended, and {clean} others have no process")
+
+    def _look_at_place(self, worker: Worker, call: Call) -> None:
+        """A call is sent to an executor that had none: it is where its arguments are, if there was room."""
+        function = self.checker.function_of(call.id)
+        sizes = {
+            id: max(self.copies[id].values(), default=0) for id in dict.fromkeys(call.arguments) if id in self.copies
+        }
+        if function.kind == METHOD or sum(sizes.values()) < NEAR_BYTES:
+            return
+        ordered = {id: self.ordered[id, worker.host] for id in sizes if (id, worker.host) in self.ordered}
+        moved = {id: rooms for id, (at_us, rooms) in ordered.items() if at_us >= self.calls[call.id][1]}
+        here = sum(sizes[id] for id in sizes if id not in moved)
+        count = self.world.counters
+        rooms = next(iter(moved.values()), {})
+        on = {
+            host: sum(sizes[id] for id in sizes if host in self.copies[id])
+            for host, one in self.checker.hosts.items()
+            if host != worker.host and one.cpus
+        }
+        best = max(on, key=lambda host: (on[host], -host), default=worker.host)
+        most = max(on.get(best, 0), here)
+        name = " on host 0" if (best if on.get(best) == most else worker.host) == 0 else ""
+        count[f"bytes of arguments{name}"] += most // NEAR_BYTES
+        count["calls beside their arguments"] += here >= most
+        is_free = not (function.spread or function.node or function.zone or function.gpu or function.gpu_memory)
+        if on.get(best, 0) > here and best in rooms and rooms[best].fits(function) and is_free:
+            count[f"bytes moved needlessly{name}"] += (on[best] - here) // NEAR_BYTES
+
+    def _look_at_waiting(self, rooms: Mapping[int, Room]) -> None:
+        """Calls wait: for room, or not for long. What does not fit anywhere may have a node kept for it."""
+        ready = {id: one for id, one in self.waiting.items() if self._is_ready(id)}
+        able = {
+            host: room for host, room in rooms.items() if self.checker.hosts[host].cpus and not self._expecting(host)
+        }
+        fitting = {id for id, one in ready.items() if any(self._may(one, host, room) for host, room in able.items())}
+        for id in ready:
+            if len(fitting) < len(ready):
+                self.idle_since_us.pop(id, None)
+            waited_us = self.world.now - self.idle_since_us.setdefault(id, self.world.now)
+            require(
+                waited_us <= WAIT_US,
+                f"call {id.hex()} waits for {waited_us} us, and there is room",
+            )
+
+    def _is_ready(self, id: bytes) -> bool:
+        return all(one in self.known for one in self.calls[id][0].arguments)
+
+    def _may(self, function: Function, host: int, room: Room) -> bool:
+        """Whether a call could start there now."""
+        if function.gpu or function.gpu_memory or function.node not in ("", self.checker.places.node_ids[host]):
+            return False
+        labels = self.checker.hosts[host].labels
+        return room.fits(function) and function.zone in ("", labels.get("zone"))
+
+
+def smaller(one: Room, other: Room) -> Room:
+    """What was left at both times."""
+    return Room(min(one.cpu, other.cpu), min(one.memory, other.memory), one.custom & other.custom)
+
+
+def judge(counters: Mapping[str, int]) -> list[str]:
+    """What is worse than it may be, all simulations together."""
+    return [
+        f"{name}: {counters[name]}, of {counters[whole]} {whole}; at most {100 * most:.0f} % are well"
+        for name, (whole, most) in BOUNDS.items()
+        if counters.get(name, 0) > most * counters.get(whole, 0)
+    ]

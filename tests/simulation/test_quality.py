@@ -1,0 +1,127 @@
+"""Calm worlds, in which places of calls are judged; and mistakes that cost nothing but time, memory or bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from mpi_runtime.scheduler import core, dispatch, gpu_pool, queues, reservations
+from mpi_runtime.scheduler.records import Executor, Node, Queue, Task
+from mpi_runtime.scheduler.state import State
+from tests.simulation import quality
+from tests.simulation.options import calm_options
+from tests.simulation.run import FailedError, simulate
+
+SEEDS = range(60)
+FLOORS = {
+    "bytes of arguments": 2000, "bytes of arguments on host 0": 500, "calls beside their arguments": 1000, "forks": 700,
+    "GPUs with a near rank": 100, "stops": 300, "decisions with a reservation": 300,
+}  # fmt: skip
+
+
+def explored() -> Counter[str]:
+    counters: Counter[str] = Counter()
+    for seed in SEEDS:
+        counters.update(simulate(calm_options(seed)).counters)
+    return counters
+
+
+def test_calls_run_where_they_should() -> None:
+    counters = explored()
+    assert quality.judge(counters) == []
+    assert {name: counters[name] for name, floor in FLOORS.items() if counters[name] < floor} == {}
+
+
+def what_lies_on_host_0_is_near_to_nobody(patch: pytest.MonkeyPatch) -> None:
+    def planted(state: State, task: Task) -> int:
+        return nearest(state, task) or -1
+
+    nearest = queues.nearest
+    patch.setattr(queues, "nearest", planted)
+
+
+def calls_run_far_from_their_arguments(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(queues, "nearest", lambda state, task: -1)
+
+
+def who_idles_is_not_used_again(patch: pytest.MonkeyPatch) -> None:
+    def planted(state: State, executor: Executor, now: int) -> None:
+        give_up(state, executor, now)
+        if executor.id in executor.rank.node.idle.get(executor.key, {}) and not executor.key.devices:
+            reservations.stop_idle(state, executor)
+
+    give_up = dispatch.give_up
+    patch.setattr(dispatch, "give_up", planted)
+
+
+def who_has_idled_least_is_ended(patch: pytest.MonkeyPatch) -> None:
+    def planted(state: State, node: Node, now: int) -> None:
+        for group in node.idle.values():
+            for executor in group.values():
+                executor.idle_since_us = -executor.idle_since_us
+        look_after_node(state, node, now)
+
+    look_after_node = core.look_after_node
+    patch.setattr(core, "look_after_node", planted)
+
+
+def gpus_are_far_from_their_rank(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(gpu_pool, "nearest", lambda node, devices: {})
+
+
+def processors_near_to_gpus_do_not_count(patch: pytest.MonkeyPatch) -> None:
+    def planted(node: Node) -> list[int]:
+        kept = [rank.cpus for rank in node.ranks]
+        for rank in node.ranks:
+            rank.cpus = []
+        found = homes(node)
+        for rank, cpus in zip(node.ranks, kept, strict=True):
+            rank.cpus = cpus
+        return found
+
+    homes = gpu_pool.homes
+    patch.setattr(gpu_pool, "homes", planted)
+
+
+def who_idles_with_a_gpu_is_ended_though_others_are_free(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(gpu_pool, "pick", lambda node, queue, free: None)
+
+
+def calls_wait_for_busy_executors(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(core, "look_for_stuck", lambda state, queue, now: None)
+
+
+def room_is_not_looked_for(patch: pytest.MonkeyPatch) -> None:
+    def planted(state: State, queue: Queue, now: int) -> Executor | None:
+        return None if queue.executors else acquire(state, queue, now)
+
+    acquire = dispatch.acquire
+    patch.setattr(dispatch, "acquire", planted)
+
+
+BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
+    what_lies_on_host_0_is_near_to_nobody,
+    calls_run_far_from_their_arguments,
+    who_idles_is_not_used_again,
+    who_has_idled_least_is_ended,
+    gpus_are_far_from_their_rank,
+    processors_near_to_gpus_do_not_count,
+    who_idles_with_a_gpu_is_ended_though_others_are_free,
+    calls_wait_for_busy_executors,
+    room_is_not_looked_for,
+]
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_a_planted_waste_is_found(bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+
+    def look() -> None:
+        problems = quality.judge(explored())
+        if problems:
+            raise FailedError("; ".join(problems))
+
+    with pytest.raises(FailedError):
+        look()

@@ -1,0 +1,69 @@
+"""`make device`: one file of results, whatever is missing, hangs or fails. What it measures only a card can test."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import card
+from benchmarks.card import FACTS, STAGES, Stage
+
+
+def run(monkeypatch: pytest.MonkeyPatch, out: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    monkeypatch.setattr(sys, "argv", ["card", "--out", str(out), *words])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    code = card.main()
+    return code, json.loads(out.read_text())
+
+
+def python(source: str, limit_s: float = 30, name: str = "one") -> Stage:
+    return Stage(name, ("-c", source), limit_s)
+
+
+def test_each_stage_costs_no_more_than_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stages = (
+        python("print('a word'); print('{\"a\": 1}')", name="answers"), python("raise SystemExit(3)", name="fails"),
+        python("import os; os.abort()", name="crashes"), python("import time; time.sleep(60)", 0.5, "hangs"),
+        python("print('in words')", name="speaks"),
+    )  # fmt: skip
+    monkeypatch.setattr(card, "STAGES", stages)
+    monkeypatch.setattr(card, "NEEDED", {})
+    code, found = run(monkeypatch, tmp_path / "device.json")
+    assert code == 0
+    assert found["answers"]["answer"] == {"a": 1}
+    assert (found["fails"]["code"], found["crashes"]["code"]) == (3, -6)
+    assert "ended after 0 s" in found["hangs"]["late"] or "ended after 1 s" in found["hangs"]["late"]
+    assert found["speaks"]["output"] == "in words\n"
+
+
+def test_the_time_of_all_is_kept_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    slow = "import time; time.sleep(60)"
+    monkeypatch.setattr(card, "STAGES", (python(slow, name="first"), python(slow, name="second")))
+    monkeypatch.setattr(card, "NEEDED", {})
+    _, found = run(monkeypatch, tmp_path / "device.json", "--seconds", "1.5")
+    assert "it was ended after" in found["first"]["late"]
+    assert found["second"] == {"skipped": "the 2 s were over"}
+
+
+def test_what_is_missing_is_said_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(card, "NEEDED", {"no_such_module": "no-such-package"})
+    monkeypatch.setattr(card, "STAGES", (python("print(1)", name="export"), python("print(1)", name="tests")))
+    code, found = run(monkeypatch, tmp_path / "device.json", "--wheels", str(tmp_path / "none"))
+    assert code == 1
+    assert found["tests"] == {"skipped": "what it needs is missing"}
+    assert found["export"]["code"] == 0, "which needs libcuda alone"
+    said = capsys.readouterr().err
+    assert f"missing: no_such_module (there is no folder {tmp_path / 'none'})" in said
+    assert "pip download --dest wheels no-such-package; then make device WHEELS=wheels" in said
+
+
+def test_stages_have_names_of_their_own_and_facts_exist() -> None:
+    from benchmarks import card_facts
+
+    names = [stage.name for stage in STAGES]
+    assert len(set(names)) == len(names)
+    assert all(callable(getattr(card_facts, name)) for name in (*FACTS, "warm_up"))

@@ -1,0 +1,61 @@
+"""What launchers leave in the environment: kept from children where it is theirs, left to them where it is not."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mpi_runtime.host import launchers
+from mpi_runtime.host.launchers import child_environment
+
+
+def test_settings_of_the_user_reach_the_child() -> None:
+    kept = {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_btl": "tcp",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "I_MPI_FABRICS": "shm", "MPICH_PORT": "1",
+        "HYDRA_IFACE": "ib0", "SLURM_JOB_ID": "5", "SLURM_MPI_TYPE": "pmix", "CUDA_VISIBLE_DEVICES": "1", "PMIXER": "",
+        "MPI_RUNTIME_FIND_GPUS": "never", "OPAL_PREFIX": "/opt/openmpi", "LD_LIBRARY_PATH": "/opt/openmpi/lib",
+    }  # fmt: skip
+    assert child_environment(kept | {"OMPI_MCA_ess_base_jobid": "1", "PMI_FD": "4"}) == kept
+
+
+def test_paths_of_the_installed_mpi_do_not_reach_the_child() -> None:
+    ours = f"{sys.prefix}/lib"
+    assert child_environment({"OPAL_PREFIX": sys.prefix, "LD_LIBRARY_PATH": f"{ours}:{ours}"}) == {}
+    child = child_environment({"OPAL_PREFIX": sys.prefix, "LD_LIBRARY_PATH": f"{ours}:/opt/lib"})
+    assert child == {"LD_LIBRARY_PATH": "/opt/lib"}
+
+
+def test_driver_leaves_the_launcher() -> None:
+    program = (
+        "import os, subprocess, sys\n"
+        "from mpi_runtime.host.launchers import leave_launcher\n"
+        "leave_launcher()\n"
+        'child = \'import os; print(sorted(n for n in os.environ if n[:3] in ("PMI", "OMP", "KEP")))\'\n'
+        "subprocess.run([sys.executable, '-c', child], check=True)\n"
+    )
+    env = os.environ | {"PMI_RANK": "0", "OMPI_COMM_WORLD_RANK": "0", "KEPT": "1", "OMP_NUM_THREADS": "2"}
+    env = {name: value for name, value in env.items() if "ALLOW_RUN_AS_ROOT" not in name and "_MCA_" not in name}
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout.strip() == "['KEPT', 'OMP_NUM_THREADS']"
+
+
+def test_mpi_starts_quickly_and_nobody_else_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    name = "OMPI_MCA_btl"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("OPAL_PREFIX", sys.prefix)
+    monkeypatch.delenv(name, raising=False)
+    with launchers.quick_mpi():
+        assert os.environ[name] == "^ofi"
+    assert name not in os.environ
+    monkeypatch.setenv(name, "self,tcp")
+    with launchers.quick_mpi():
+        assert os.environ[name] == "self,tcp"
+    assert os.environ[name] == "self,tcp"
+    monkeypatch.delenv(name)
+    monkeypatch.setenv("OPAL_PREFIX", "/opt/site")
+    with launchers.quick_mpi():
+        assert name not in os.environ
