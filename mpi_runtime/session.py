@@ -75,6 +75,8 @@ class HeadHandle:
         self.failed = False
         """As a thread: it has ended otherwise than it was told to."""
         self._has_ended = threading.Event()
+        self._all_told = threading.Event()
+        """The main thread need not be interrupted any more."""
         self._how = "has ended"
         self._told = False
         """Whether the main thread knows that it has died."""
@@ -123,6 +125,10 @@ class HeadHandle:
         self._has_ended.set()
         if not (self.expected_to_end or hasattr(sys, "ps1") or sys.is_finalizing()):
             log.say(log.line(log.CRITICAL, log.END, f"the head process {how}: the job is over."), quiet=False)
+        self._interrupt_main()
+        self._all_told.set()
+
+    def _interrupt_main(self) -> None:
         pause_s = TELL_AGAIN_S
         while not (self._told or self.expected_to_end or hasattr(sys, "ps1") or sys.is_finalizing()):
             main = threading.main_thread()
@@ -157,10 +163,15 @@ class HeadHandle:
         raise HeadDiedError(self._why())
 
     def why_lost(self) -> str:
-        """What is told by a call that finds no head any more. Where the main thread asks it need not be interrupted."""
+        """What is told by a call that finds no head any more. Where the main thread asks it need not be interrupted.
+
+        Other threads wait until it was: it may await what they complete, and would be told twice.
+        """
         if threading.current_thread() is threading.main_thread():
             self._told = True
-        self._has_ended.wait(REAP_LIMIT_S)
+            self._has_ended.wait(REAP_LIMIT_S)
+        else:
+            self._all_told.wait(REAP_LIMIT_S)
         return self._why()
 
     def _why(self) -> str:

@@ -82,12 +82,13 @@ def pump(state: State, actor: Actor, now: int) -> None:
     """Send what may be sent: from each caller in turn its next calls, as long as their arguments are there.
 
     A call that is compared with the end of the job's time is not sent ahead, since it would begin later than now. Until
-    it can begin no other call of its group is sent, or there would always be some before it.
+    it can begin, or while its arguments are brought, no other call of its group is sent, or there would always be some
+    before it.
     """
     executor = actor.executor
     if actor.state != ALIVE or executor is None:
         return
-    waiting_groups: set[str] = set()
+    waiting_groups = being_brought(actor, executor) if state.end_us is not None else set()
     for (_, group), lines in turns(actor).items():
         room = 0 if group in waiting_groups else room_for(actor, executor, group)
         sent: dict[tuple[int, str, int], None] = {}
@@ -95,7 +96,8 @@ def pump(state: State, actor: Actor, now: int) -> None:
             key = lines[0] if len(lines) == 1 else min(lines, key=lambda key: actor.callers[key][0].order)
             queue = actor.callers[key]
             task = queue[0]
-            if task.function.is_timed and task.state == READY and is_timed(actor, task.function):
+            timed = task.function.is_timed and task.state == READY and is_timed(actor, task.function)
+            if timed:
                 if deadline.is_late(state, task.function, now):
                     lines.remove(key)
                     continue
@@ -107,6 +109,9 @@ def pump(state: State, actor: Actor, now: int) -> None:
                 sent[key] = None
                 if send(state, executor, task):
                     queue.popleft()
+                elif timed:
+                    waiting_groups.add(group)
+                    room = 0
                 if queue and queue[0].state == READY:
                     continue
             lines.remove(key)
@@ -114,6 +119,15 @@ def pump(state: State, actor: Actor, now: int) -> None:
             queue = actor.callers.pop(key)
             if queue:
                 actor.callers[key] = queue
+
+
+def being_brought(actor: Actor, executor: Executor) -> set[str]:
+    """Concurrency groups in which a call is next that is compared with the end of the job's time. Only for membership."""
+    return {
+        task.function.spec.group
+        for task in executor.in_hand.values()
+        if task.state == STAGING and is_timed(actor, task.function)
+    }
 
 
 def turns(actor: Actor) -> dict[tuple[int, str], list[tuple[int, str, int]]]:

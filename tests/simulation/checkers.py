@@ -115,6 +115,8 @@ class Checker:
             host.labels.update(event.labels)
         for host in self.hosts.values():
             host.custom.update(host.cards.types())
+        self.all_cards = [host.cards for host in self.hosts.values() if host.cards.devices]
+        """Of each host with devices."""
         self.names: dict[bytes, tuple[int, int]] = {}
         """The job and the index of each return value that was asked for."""
         self.puts: dict[bytes, int] = {}
@@ -285,12 +287,10 @@ class Checker:
             if found is not None:
                 self.world.counters["quarantines"] += 1
                 self._cards_of(f"GPU-{found[1]}-0").is_given_up()
-        for host in self.hosts.values():
-            require(not host.cards.draws_calls(), "calls are sent on to a host on which CUDA does not start")
-            for uuid, count in host.cards.failures.items():
-                require(
-                    count < FAILURES_MAX or uuid in host.cards.out, f"{uuid} has failed {count} times and is in use"
-                )
+        for cards in self.all_cards:
+            require(not cards.draws_calls(), "calls are sent on to a host on which CUDA does not start")
+            for uuid, count in cards.failures.items():
+                require(count < FAILURES_MAX or uuid in cards.out, f"{uuid} has failed {count} times and is in use")
 
     def sent_to_gpus(self, executor: int, calls: Sequence[Call]) -> None:
         """The head gives calls to an executor. Those with arguments may have been given to it some time ago."""

@@ -111,6 +111,10 @@ class Quality:
         self.extents: dict[tuple[int, int], bytes] = {}
         self.fetching: set[tuple[bytes, int]] = set()
         """Copies that are on their way, each to a rank. Only for membership."""
+        self.missed: set[int] = set()
+        """Hosts to which a copy could not be brought since the last decision. Only for membership."""
+        self.fetched_us: dict[int, int] = {}
+        """When the last copy came to each host, or could not."""
         self.ordered: dict[tuple[bytes, int], tuple[int, dict[int, Room]]] = {}
         """When a copy was ordered to a host, and what room there was everywhere."""
         self.calls: dict[bytes, tuple[Call, int]] = {}
@@ -155,6 +159,8 @@ class Quality:
                 self._waits(id)
         elif isinstance(message, Fetched):
             self.fetching.discard((message.id, rank))
+            self.missed.update([self.host_of[rank]] if message.offset < 0 else [])
+            self.fetched_us[self.host_of[rank]] = self.world.now
             if message.offset >= 0 and message.id in self.copies:
                 size = max(self.copies[message.id].values(), default=0)
                 self.copies[message.id][self.host_of[rank]] = size
@@ -214,14 +220,16 @@ class Quality:
 
     def decides(self) -> None:
         """It is about to."""
-        self.before = self.rooms()
+        if self.world.options.is_calm:
+            self.before = self.rooms()
 
     def decided(self, effects: Effects) -> None:
         """It has."""
-        idle = [worker for worker in self.workers.values() if worker.is_idle]
         started: list[Worker] = []
         ended: list[Worker] = []
         orders = [(rank, effect) for rank, some in effects.ranks.items() for effect in some]
+        forks = any(isinstance(effect, StartExecutor) for _, effect in orders)
+        idle = [worker for worker in self.workers.values() if worker.is_idle] if forks else []
         for rank, effect in orders:
             if isinstance(effect, StartExecutor):
                 started.append(Worker(effect, self.host_of[rank], rank, idle_since_us=self.world.now))
@@ -243,7 +251,7 @@ class Quality:
         firsts = [(worker, call) for worker, call in sent if not worker.given]
         for worker, call in sent:
             self._given(worker, call)
-        after = self.rooms()
+        after = self.rooms() if self.world.options.is_calm else {}
         least = {host: smaller(self.before[host], room) for host, room in after.items() if not self._expecting(host)}
         for rank, effect in orders:
             if isinstance(effect, Fetch):
@@ -251,12 +259,13 @@ class Quality:
                 self.ordered[effect.id, self.host_of[rank]] = self.world.now, least
         for worker in started:
             self._look_at_fork(worker, idle)
-        if self.world.options.is_calm:  # with faults executors are ended for what cannot be seen from outside
-            for worker in ended:
-                self._look_at_end(worker, ended, sent)
+        for worker in ended:
+            self._look_at_end(worker, ended, sent)
+        if self.world.options.is_calm:
             for worker, call in firsts:
                 self._look_at_place(worker, call)
             self._look_at_waiting(after)
+        self.missed.clear()
 
     def _freed(self, rank: int, offset: int) -> None:
         id = self.extents.pop((rank, offset), b"")
@@ -334,9 +343,16 @@ class Quality:
         there = [one for one in (*left, *ended) if one.host == host]
         cpus = len(self.checker.hosts[host].cpus)
         idled_us = now - worker.idle_since_us
+        if idled_us < IDLE_US and (self._expecting(host) or host in self.missed):
+            return  # it may have been meant for an actor that waited for a copy, and will not be made
         require(idled_us >= IDLE_US, f"{name} is ended after it has idled for {idled_us} us")
         require(len(there) > max(1, cpus), f"{name} is ended, and only {len(there)} idle on {cpus} CPUs")
-        longer = [one.effect.executor for one in left if one.host == host and one.idle_since_us < worker.idle_since_us]
+        booked_us = 0 if self.world.options.is_calm else self.fetched_us.get(host, 0)  # until then, and for no use
+        longer = [
+            one.effect.executor
+            for one in left
+            if one.host == host and max(one.idle_since_us, booked_us) < worker.idle_since_us
+        ]
         require(not longer, f"{name} is ended, and {longer} have idled for longer")
 
     def _look_at_way_made(self, worker: Worker, sent: Sequence[Function]) -> None:
