@@ -122,7 +122,7 @@ def pump(state: State, actor: Actor, now: int) -> None:
 
 
 def being_brought(actor: Actor, executor: Executor) -> set[str]:
-    """Concurrency groups in which a call is next that is compared with the end of the job's time. Only for membership."""
+    """Concurrency groups whose next call is compared with the end of the job's time. Only for membership."""
     return {
         task.function.spec.group
         for task in executor.in_hand.values()

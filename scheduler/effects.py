@@ -51,6 +51,10 @@ class ReadyElsewhere(Struct, array_like=True, tag=64, gc=False):
     id: bytes
 
 
+Entry = Ready | ReadyStored | ReadyError | ReadyFailed | ReadyElsewhere
+"""What a client knows of a value: the message that brought it."""
+
+
 class Answer(Struct, array_like=True, tag=65, gc=False):
     """To a client: the answer to a query, as msgpack."""
 
@@ -90,7 +94,7 @@ class Note(Struct, array_like=True, gc=False):
     """Of which rank it tells, and its host; empty: of the whole job."""
 
 
-ClientEffect = Ready | ReadyStored | ReadyError | ReadyFailed | ReadyElsewhere | Answer | Item | Demand
+ClientEffect = Entry | Answer | Item | Demand
 
 
 class StartExecutor(Struct, array_like=True, tag=80, gc=False):

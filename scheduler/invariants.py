@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from mpi_runtime.scheduler import gpu_pool
-from mpi_runtime.scheduler.actor_calls import begins_at_once, is_timed, out_of_order, room_for
+from mpi_runtime.scheduler.actor_calls import begins_at_once, being_brought, is_timed, out_of_order, room_for
 from mpi_runtime.scheduler.constraints import allows, has_room, sources
 from mpi_runtime.scheduler.events import STRICT_PACK, STRICT_SPREAD
 from mpi_runtime.scheduler.groups import find_spots
@@ -286,7 +286,7 @@ def check_actors(state: State, live: dict[bytes, Task]) -> None:
             orders = [task.order for task in queue]
             holds(out_of_order(actor) or orders == sorted(orders), f"{name}: calls of client {client} are out of order")
         if actor.state == ALIVE and actor.executor is not None:
-            waited_for = {
+            waited_for = being_brought(actor, actor.executor) | {
                 group
                 for (_, group, _), queue in actor.callers.items()
                 if is_timed(actor, queue[0].function) and not begins_at_once(actor, actor.executor, group)

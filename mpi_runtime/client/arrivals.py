@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mpi_runtime.client.entries import Entry, is_error
+from mpi_runtime.client.entries import is_error
 from mpi_runtime.client.feed import Feed
 from mpi_runtime.client.received_items import ReceivedItems
 from mpi_runtime.client.references import References
-from mpi_runtime.scheduler.effects import Answer, Demand, Item, Ready
+from mpi_runtime.scheduler.effects import Answer, Demand, Entry, Item, Ready
 from mpi_runtime.scheduler.events import Call, Spec
 from mpi_runtime.transport.messages import Allocated, Exit
 

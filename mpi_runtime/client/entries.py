@@ -1,10 +1,8 @@
-"""What a client knows of a value: the message that brought it."""
+"""What a client knows of a value."""
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler.effects import Ready, ReadyElsewhere, ReadyError, ReadyFailed, ReadyStored
-
-Entry = Ready | ReadyStored | ReadyError | ReadyFailed | ReadyElsewhere
+from mpi_runtime.scheduler.effects import Entry, ReadyError, ReadyFailed, ReadyStored
 
 
 def is_error(entry: Entry | None) -> bool:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from mpi_runtime.client.entries import Entry
-from mpi_runtime.scheduler.effects import Demand
+from mpi_runtime.scheduler.effects import Demand, Entry
 from mpi_runtime.scheduler.events import Call, Spec
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpi_runtime.client.entries import Entry
-from mpi_runtime.scheduler.effects import Ready, ReadyElsewhere, ReadyError, ReadyStored
+from mpi_runtime.scheduler.effects import Entry, Ready, ReadyElsewhere, ReadyError, ReadyStored
 from mpi_runtime.scheduler.events import Put, SubscriptionRequested, Value
 
 

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from mpi_runtime import errors
-from mpi_runtime.client.entries import Entry
 from mpi_runtime.client.outbox import Outbox
 from mpi_runtime.client.questions import Questions
 from mpi_runtime.objects import serialize
 from mpi_runtime.objects.arena import ClientArena
-from mpi_runtime.scheduler.effects import Ready, ReadyError, ReadyFailed, ReadyStored
+from mpi_runtime.scheduler.effects import Entry, Ready, ReadyError, ReadyFailed, ReadyStored
 from mpi_runtime.scheduler.events import ErrorRead, Stored, Value
 from mpi_runtime.transport.messages import Abandon
 

@@ -6,8 +6,8 @@ the other end; so it need not ask the executor, which may be busy for hours.
 
 After calls were taken back, the executor still has their frames. It drops them when it finds no token for its next
 call, together with everything else that it has received and not started. Until it has said so (`Drained`) no further
-call may be sent: its token would let the executor start one that was taken back. Frames with calls are held back
-meanwhile.
+call may be sent: its token would let the executor start one that was taken back. Calls are held back meanwhile, but not
+what is in the same frame: the running call may wait for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 
-from mpi_runtime.transport.codec import BadFrameError
+from mpi_runtime.transport.codec import BadFrameError, apart
 from mpi_runtime.transport.tokens import Tokens
 
 
@@ -44,18 +44,19 @@ class Custody:
         """Send a frame, now or when calls may be sent again; `ids` are the calls in it, in order."""
         if ids:
             if self._draining or self._held_back:
-                self._held_back.append((ids, len(ids), frame))
-                return
-            self.ids.extend(ids)
-            self._tokens.add(len(ids))
-            self._sent += len(ids)
-        self._send(frame)
+                frame, calls = apart(frame)
+                self._held_back.append((ids, len(ids), calls))
+            else:
+                self.ids.extend(ids)
+                self._tokens.add(len(ids))
+                self._sent += len(ids)
+        if frame:
+            self._send(frame)
 
     def _give(self, ids: list[bytes], count: int, frame: bytes) -> None:
-        """Send a frame with `count` calls, of which only `ids` may be started."""
-        if ids:
-            self.ids.extend(ids)
-            self._tokens.add(len(ids))
+        """Send a frame with `count` calls, of which only `ids` may be started: one at least."""
+        self.ids.extend(ids)
+        self._tokens.add(len(ids))
         self._sent += count
         if len(ids) < count:
             self._draining = True
@@ -82,9 +83,8 @@ class Custody:
         while self.ids and len(taken) < count and self._claim():
             taken.appendleft(self.ids.pop())
             self._draining = True
-        while self._held_back and not self._held_back[0][0]:
-            # Nothing in it may start any more, but the running call may wait for a value in it.
-            self._give(*self._held_back.popleft())
+        while self._held_back and not self._held_back[-1][0]:
+            self._held_back.pop()
         return list(taken)
 
     def cancel_by_force(self, id: bytes) -> tuple[list[bytes], bool]:

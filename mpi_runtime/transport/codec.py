@@ -5,6 +5,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from mpi_runtime.scheduler.effects import Entry
+from mpi_runtime.scheduler.events import Call
 from mpi_runtime.transport import messages
 from mpi_runtime.transport.base import Buffer
 
@@ -41,6 +43,22 @@ _encoder = msgspec.msgpack.Encoder()
 def encode(frame: Sequence[object]) -> bytes:
     """Encode a list of messages as one frame."""
     return _encoder.encode(frame)
+
+
+def apart(frame: Buffer) -> tuple[bytes, bytes]:
+    """Two frames for a client of one: what it can use at once, and calls that wait, with the values of their arguments.
+
+    A value may be both: an argument, and what a running call waits for. It is in both.
+    """
+    now, later = [], []
+    messages = to_client.decode(frame)
+    arguments = {id for message in messages if type(message) is Call for id in message.arguments}
+    for message in messages:
+        if type(message) is not Call:
+            now.append(message)
+        if type(message) is Call or (isinstance(message, Entry) and message.id in arguments):
+            later.append(message)
+    return encode(now) if now else b"", encode(later)
 
 
 from_client: Codec[messages.FromClient] = Codec(messages.FromClient)

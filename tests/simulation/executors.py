@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mpi_runtime.client.entries import Entry
 from mpi_runtime.client.outgoing import ends_in
 from mpi_runtime.gpu.device import NODE
-from mpi_runtime.scheduler.effects import StartExecutor
+from mpi_runtime.scheduler.effects import Entry, StartExecutor
 from mpi_runtime.scheduler.events import Call, Done, ErrorRead, Faulted, Returned, Spec, Value, Yielded
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import Drained

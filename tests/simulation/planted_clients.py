@@ -9,13 +9,12 @@ import pytest
 from mpi_runtime.client import scope
 from mpi_runtime.client.arrivals import Arrivals
 from mpi_runtime.client.blocking import Blocking
-from mpi_runtime.client.entries import Entry
 from mpi_runtime.client.feed import Feed
 from mpi_runtime.client.outgoing import Outgoing
 from mpi_runtime.client.received_items import ReceivedItems
 from mpi_runtime.client.references import References
 from mpi_runtime.client.scope import Scope
-from mpi_runtime.scheduler.effects import Demand, Item
+from mpi_runtime.scheduler.effects import Demand, Entry, Item
 from mpi_runtime.scheduler.events import Call, Consumed, Released
 
 

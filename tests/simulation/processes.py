@@ -14,7 +14,6 @@ import msgspec
 
 from mpi_runtime.client.arrivals import Arrivals
 from mpi_runtime.client.blocking import Blocking
-from mpi_runtime.client.entries import Entry
 from mpi_runtime.client.feed import Feed
 from mpi_runtime.client.outgoing import Outgoing
 from mpi_runtime.client.received_items import ReceivedItems
@@ -22,6 +21,7 @@ from mpi_runtime.client.references import References
 from mpi_runtime.client.scope import Scope as RealScope
 from mpi_runtime.client.scope import Scopes, return_ids
 from mpi_runtime.scheduler import effects
+from mpi_runtime.scheduler.effects import Entry
 from mpi_runtime.scheduler.events import (
     IN,
     BundleSpec,
