@@ -225,6 +225,7 @@ def dedicate(executor: Executor) -> None:
     task = next(iter(executor.in_hand.values()))
     assert task.actor is not None
     executor.actor = task.actor
+    executor.left_behind = frozenset(executor.children)
     executor.process.actor, executor.process.name = task.id, task.function.spec.name
     task.actor.executor = executor
 

@@ -60,6 +60,8 @@ class Executor(Struct, eq=False, gc=False):
     known: set[int] = set()
     """Specs that it has been sent. Only for membership."""
     actor: Actor | None = None
+    left_behind: frozenset[bytes] = frozenset()
+    """Calls that tasks had submitted before it was given its actor: they do not end with that."""
     is_reduced: bool = False
     """Its actor has been created, and its grant is only what the actor keeps."""
     blocked: bool = False

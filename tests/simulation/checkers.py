@@ -482,7 +482,7 @@ class Checker:
             name = f"call {id.hex()} of function {function.number}"
             if things[0].kind == oracle.FAILED:
                 require(not self.runs[id], f"{name} must not run")
-            elif things[0].kind == oracle.VALUE and calm:
+            elif things[0].kind == oracle.VALUE and calm and not self.cancels.ends_with_its_actor(id):
                 require(self.ends[id] == 1, f"{name} did not end")
                 require(self.runs[id] == 1 + max(0, job.raises), f"{name} ran {self.runs[id]} times")
             require(self.ends[call.id] <= 1, f"{name} ended {self.ends[id]} times")
