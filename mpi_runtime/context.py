@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -139,6 +138,8 @@ class RuntimeContext:
 
     def get_runtime_env_string(self) -> str:
         """The same as JSON."""
+        import json  # not at the top: few ask for it
+
         return json.dumps(self.runtime_env)
 
     def get_node_labels(self) -> dict[str, str]:

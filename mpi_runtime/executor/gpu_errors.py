@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpi_runtime import config as configuration
 from mpi_runtime import errors
-from mpi_runtime.gpu import ledger
-from mpi_runtime.gpu.device import MIB, NODE, VISIBLE, Device
-from mpi_runtime.gpu.ledger import STATED, UNIT
+from mpi_runtime.gpu.device import MIB, NODE, STATED, UNIT, VISIBLE, Device
 
 if TYPE_CHECKING:
     from mpi_runtime.gpu.faults import Fault
@@ -51,7 +49,7 @@ def fault(granted: Granted, error: BaseException) -> Fault | None:
 def hold(devices: Sequence[Device], spec: Spec) -> None:
     """Hold the libraries of this process to what a call is promised of its device. Of several it has all."""
     if len(devices) == 1:
-        from mpi_runtime.gpu import caps  # not at the top: only calls with GPUs need it
+        from mpi_runtime.gpu import caps, ledger  # not at the top: only calls with GPUs need it
 
         device = devices[0]
         caps.set_cap(ledger.cap(device, spec.gpu, spec.gpu_memory), device.memory, configuration.own_environment())

@@ -21,7 +21,6 @@ from mpi_runtime.rank.node_agent import NodeAgent
 from mpi_runtime.scheduler.limits import UNIT
 from mpi_runtime.scheduler.rank_events import RankJoined
 from mpi_runtime.transport.base import Transport, TransportError
-from mpi_runtime.transport.memory import Alone
 from mpi_runtime.transport.messages import Job
 
 
@@ -32,6 +31,8 @@ def join(launch: Launch, beside_user_mpi: bool = False) -> Transport:
         TransportError: MPI cannot be had, or not as it is needed, or it does not know of the other ranks.
     """
     if launch.size == 1:
+        from mpi_runtime.transport.memory import Alone  # not at the top: of several ranks none needs it
+
         return Alone()
     from mpi_runtime.transport import mpi
 
