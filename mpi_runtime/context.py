@@ -9,7 +9,7 @@ from typing import Any
 from mpi_runtime.calls import running
 from mpi_runtime.calls.actor_class import ActorHandle, handle_of
 from mpi_runtime.client import current
-from mpi_runtime.client.ids import ActorID, JobID, NodeID, TaskID
+from mpi_runtime.client.typed_ids import ActorID, JobID, NodeID, TaskID
 from mpi_runtime.executor.scratch import PY_MODULES, WORKING_DIR, archives_in
 from mpi_runtime.gpu.device import Device
 from mpi_runtime.tables import Table, html_table
