@@ -10,10 +10,11 @@ import msgspec
 from mpi_runtime.scheduler import (
     actor_calls,
     actor_lives,
-    arrivals,
+    actor_names,
     backoff,
-    blocking,
+    blocked_executors,
     cancel,
+    copies,
     deadline,
     deaths,
     dispatch,
@@ -21,7 +22,6 @@ from mpi_runtime.scheduler import (
     groups,
     health,
     items,
-    names,
     notes,
     objects,
     refusals,
@@ -181,7 +181,7 @@ class Scheduler:
         if isinstance(event, RankJoined):
             join(state, event)
         elif isinstance(event, TakenBack):
-            blocking.taken_back(state, event, now)
+            blocked_executors.taken_back(state, event, now)
             dispatch.taken_back(state, event, now)
         elif isinstance(event, ExecutorDied):
             deaths.executor_died(state, event, now)
@@ -191,7 +191,7 @@ class Scheduler:
                 executor.process.pid = event.pid
                 advance(state.stories, executor, STARTED)
         elif isinstance(event, Fetched):
-            arrivals.fetched(state, event, now)
+            copies.fetched(state, event, now)
         elif isinstance(event, JobBegan):
             begin(state, event)
         elif isinstance(event, FrameRefused):
@@ -304,12 +304,12 @@ class Scheduler:
 
     def _blocked(self, client: Client, event: Blocked, now: int) -> None:
         if client.executor is not None:
-            blocking.blocked(self.state, client.executor, event.ids)
+            blocked_executors.blocked(self.state, client.executor, event.ids)
 
     def _unblocked(self, client: Client, event: Unblocked, now: int) -> None:
         if client.executor is not None:
             client.executor.waits_for = []
-            blocking.unblocked(self.state, client.executor, now)
+            blocked_executors.unblocked(self.state, client.executor, now)
 
     def _kill_requested(self, client: Client, event: KillRequested, now: int) -> None:
         actor = self.state.actors.get(event.actor)
@@ -347,8 +347,8 @@ class Scheduler:
     def _named_actor_requested(self, client: Client, event: NamedActorRequested, now: int) -> None:
         if (event.namespace, event.name) not in self.state.names:
             tasks.submit(self.state, client, event.creation, now)
-            names.give(self.state, event)
-        names.answer(self.state, client, event)
+            actor_names.give(self.state, event)
+        actor_names.answer(self.state, client, event)
 
     def _group_requested(self, client: Client, event: GroupRequested, now: int) -> None:
         groups.create(self.state, client, event)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from mpi_runtime.gpu import ledger
+from mpi_runtime.gpu import device
 
-UNIT: Final = ledger.UNIT
+UNIT: Final = device.UNIT
 """One CPU, one GPU, or 1.0 of a custom resource: amounts are integers, so that shares add up exactly."""
 
 PUSH_BYTES_MAX: Final = 4096

@@ -25,7 +25,7 @@ from mpi_runtime.objects.transfer import Transfers
 from mpi_runtime.rank import leftovers
 from mpi_runtime.rank.custody import Custody
 from mpi_runtime.rank.extents import Extents
-from mpi_runtime.rank.gpus import Gpus
+from mpi_runtime.rank.gpu_finder import Gpus
 from mpi_runtime.rank.lines import Lines
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.scheduler.effects import Cancel, Fetch, Free, RankEffect, StartExecutor, StopExecutor, TakeBack

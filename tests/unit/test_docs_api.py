@@ -27,13 +27,13 @@ OWN_SYNTAX = {"remote", "method", "RemoteFunction.remote", "ActorClass.remote"}
 INSIDE = {
     "actor_pool",
     "addresses",
+    "background_calls",
     "check_serialize",
     "collective_group",
     "helpers",
-    "serialization",
-    "dispatch",
     "pool_process",
     "pool_results",
+    "serialization",
 }
 """Modules of `util` whose public names are those of other modules."""
 NOT_FOR_USERS = {"pauses", "terminated"}
