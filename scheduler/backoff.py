@@ -3,14 +3,18 @@
 The first time they are run again at once, as is right for a process that was killed. After that each wait is twice the
 one before, or a call that cannot be run at all would keep a processor busy with forks. What has worked in between ends
 the row: a process that lived for a while, or for an actor a call that has ended.
+
+An executor that dies before it begins any call is not the fault of a call: what is wrong is its environment, or its host.
+That costs no retry. It is counted by queue, whose calls need the same; other executors of the queue go on, and forks
+wait as above. When the last few have died so, and no other is there that has ever ended a call, the calls fail.
 """
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler.lifecycle import LOST, RETRY, advance
-from mpi_runtime.scheduler.limits import AT_ONCE_US, BACKOFF_US, BACKOFF_US_MAX
-from mpi_runtime.scheduler.queues import enqueue
-from mpi_runtime.scheduler.records import Executor, Task
+from mpi_runtime.scheduler.lifecycle import LOST, READY, RETRY, advance
+from mpi_runtime.scheduler.limits import AT_ONCE_US, BACKOFF_US, BACKOFF_US_MAX, STILLBORN_MAX
+from mpi_runtime.scheduler.queues import enqueue, mark_dirty, queue_for
+from mpi_runtime.scheduler.records import Executor, Queue, Task
 from mpi_runtime.scheduler.state import State
 
 
@@ -42,11 +46,43 @@ def queue(state: State, task: Task) -> None:
         enqueue(state, task)
 
 
+def note_begun(state: State, executor: Executor) -> None:
+    """A first call of the executor has ended: it could be started, and so can others like it."""
+    queue, executor.forked_for = executor.forked_for, None
+    if queue is not None and queue.stillborn:
+        queue.stillborn = queue.forks_from_us = 0
+        mark_dirty(state, queue)
+
+
+def note_stillborn(queue: Queue, executor: Executor, now: int) -> bool:
+    """An executor has died before it began a call. Whether the calls of its queue are to fail.
+
+    Those that were forked before the last one died belong to the same try.
+    """
+    if executor.progress_us >= queue.stillborn_us:
+        queue.stillborn += 1
+        queue.stillborn_us = now
+        queue.forks_from_us = now + wait_us(queue.stillborn)
+    return queue.stillborn >= STILLBORN_MAX and not any(other.forked_for is None for other in queue.executors.values())
+
+
 def why(state: State, task: Task, now: int) -> str:
-    """Why a lost call does not run; empty: it is not one."""
+    """Why a call does not run that has crashed, or for which no executor comes up; empty: it is not one."""
     at_us = state.alarms.at(task)
+    if task.state == READY and not task.function.is_method:
+        return why_no_fork(queue_for(state, task), now)
     if task.state != LOST or at_us is None:
         return ""
     return (
         f"Its process has died at once {task.crashes} times in a row: it is run again in {(at_us - now) / 1e6:.3g} s."
+    )
+
+
+def why_no_fork(queue: Queue, now: int) -> str:
+    """Why no executor is forked for a queue; empty: one could be."""
+    if now >= queue.forks_from_us:
+        return ""
+    return (
+        f"The last {queue.stillborn} executor(s) that were forked for it died before they began a call: another one is "
+        f"forked in {(queue.forks_from_us - now) / 1e6:.3g} s."
     )
