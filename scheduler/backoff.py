@@ -4,8 +4,8 @@ The first time they are run again at once, as is right for a process that was ki
 one before, or a call that cannot be run at all would keep a processor busy with forks. What has worked in between ends
 the row: a process that lived for a while, or for an actor a call that has ended.
 
-An executor that dies before it begins any call is not the fault of a call: what is wrong is its environment, or its host.
-That costs no retry. It is counted by queue, whose calls need the same; other executors of the queue go on, and forks
+An executor that dies before it begins any call is not the fault of a call: its environment is wrong, or its host. That
+costs no retry. It is counted by queue, whose calls need the same; other executors of the queue go on, and forks
 wait as above. When the last few have died so, and no other is there that has ever ended a call, the calls fail.
 """
 
@@ -49,21 +49,30 @@ def queue(state: State, task: Task) -> None:
 def note_begun(state: State, executor: Executor) -> None:
     """A first call of the executor has ended: it could be started, and so can others like it."""
     queue, executor.forked_for = executor.forked_for, None
-    if queue is not None and queue.stillborn:
+    if queue is not None and queue.stillborn and executor.id >= queue.next_try:
         queue.stillborn = queue.forks_from_us = 0
         mark_dirty(state, queue)
 
 
-def note_stillborn(queue: Queue, executor: Executor, now: int) -> bool:
-    """An executor has died before it began a call. Whether the calls of its queue are to fail.
+def note_stillborn(state: State, queue: Queue, executor: Executor, now: int) -> bool:
+    """An executor has died before it began a call. Whether it is the first of its try: of those forked meanwhile."""
+    if executor.id < queue.next_try:
+        return False
+    queue.stillborn += 1
+    queue.next_try = state.next_executor
+    queue.forks_from_us = now + wait_us(queue.stillborn)
+    return True
 
-    Those that were forked before the last one died belong to the same try.
-    """
-    if executor.progress_us >= queue.stillborn_us:
-        queue.stillborn += 1
-        queue.stillborn_us = now
-        queue.forks_from_us = now + wait_us(queue.stillborn)
-    return queue.stillborn >= STILLBORN_MAX and not any(other.forked_for is None for other in queue.executors.values())
+
+def is_hopeless(queue: Queue) -> bool:
+    """Whether the last few executors for a queue have died so, and it has no other that has ever ended a call."""
+    return queue.stillborn >= STILLBORN_MAX and not any(one.forked_for is None for one in queue.executors.values())
+
+
+def note_fork(queue: Queue, now: int) -> None:
+    """An executor is forked for a queue. After one that has died it is alone, until it has had time to begin a call."""
+    if queue.stillborn:
+        queue.forks_from_us = now + AT_ONCE_US
 
 
 def why(state: State, task: Task, now: int) -> str:
@@ -83,6 +92,6 @@ def why_no_fork(queue: Queue, now: int) -> str:
     if now >= queue.forks_from_us:
         return ""
     return (
-        f"The last {queue.stillborn} executor(s) that were forked for it died before they began a call: another one is "
-        f"forked in {(queue.forks_from_us - now) / 1e6:.3g} s."
+        f"Executors forked for it died before they began a call, {queue.stillborn} time(s) in a row: the next one is "
+        f"forked in {(queue.forks_from_us - now) / 1e6:.3g} s at the latest."
     )

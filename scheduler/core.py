@@ -262,8 +262,8 @@ class Scheduler:
         return notes.totals(self.state, took_us)
 
     def deadline(self) -> int | None:
-        """When `decide` wants to be called even if nothing has happened."""
-        return self.state.alarms.next_us()
+        """When `decide` wants to be called even if nothing has happened; at once when it was told of a failed start."""
+        return 0 if self.state.dirty else self.state.alarms.next_us()
 
     # Answers: what the caller needs for performing effects. They change nothing.
 

@@ -121,10 +121,12 @@ def redo(state: State, executor: Executor, in_hand: list[Task], event: ExecutorD
 
 def stillborn(state: State, queue: Queue, executor: Executor, event: ExecutorDied, now: int) -> None:
     """Step 8: its calls are back in their queue, from which all go when executors for it die time after time."""
-    name = queue.ready[0].function.spec.name if queue.ready else "a cancelled call"
-    text = f"{executor}, forked for {name}, {notes.first_line(event.cause)}, and had not begun a call."
+    if not backoff.note_stillborn(state, queue, executor, now):
+        return
+    name = queue.ready[0].function.spec.name if queue.ready else "calls that were cancelled"
+    text = f"before it began a call of {name}, {executor} {notes.first_line(event.cause)}"
     notes.tell_often(state, notes.WARNING, CRASH, name, text, executor.rank)
-    if not backoff.note_stillborn(queue, executor, now):
+    if not backoff.is_hopeless(queue):
         return
     cause, line, said = event.cause.partition("\n")
     hopeless, queue.ready = queue.ready, deque()

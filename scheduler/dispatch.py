@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from mpi_runtime.scheduler import constraints, gpu_pool
+from mpi_runtime.scheduler import backoff, constraints, gpu_pool
 from mpi_runtime.scheduler.constraints import find_source
 from mpi_runtime.scheduler.dependencies import stage
 from mpi_runtime.scheduler.effects import StartExecutor
@@ -128,6 +128,7 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
         else:
             executor = start_executor(state, node, key)
             executor.forked_for = queue
+            backoff.note_fork(queue, now)
         hire(state, queue, executor, source, grant, now)
         return executor
     return None

@@ -371,8 +371,8 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
     """Whether they cannot finish before it: then none is started."""
     stillborn: int = 0
     """How often in a row executors for it died before they began a call: see `backoff.py`."""
-    stillborn_us: int = 0
-    """When the last of them did."""
+    next_try: int = 0
+    """Executors from this number on were forked after the last of them had died."""
     forks_from_us: int = 0
     """Until then no executor is forked for it."""
 
