@@ -164,6 +164,8 @@ class Scheduler:
             refusals.refuse(state, executor, str(error), max(0, (ended_in_frame or 0) - ends), now)
         if ended is not None:
             assert executor is not None
+            if executor.forked_for is not None:
+                backoff.note_begun(state, executor)
             note_clock(executor.rank.node, ended.start_us + ended.duration_us, now)
             if ended.duration_us > LONG_US and state.end_us is not None:
                 deadline.look_for_long(state)
@@ -260,8 +262,8 @@ class Scheduler:
         return notes.totals(self.state, took_us)
 
     def deadline(self) -> int | None:
-        """When `decide` wants to be called even if nothing has happened."""
-        return self.state.alarms.next_us()
+        """When `decide` wants to be called even if nothing has happened; at once when it was told of a failed start."""
+        return 0 if self.state.dirty else self.state.alarms.next_us()
 
     # Answers: what the caller needs for performing effects. They change nothing.
 

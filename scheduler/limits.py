@@ -55,6 +55,10 @@ BACKOFF_US: Final = 100_000
 BACKOFF_US_MAX: Final = 5_000_000
 """The longest such wait: what has been mended meanwhile is noticed soon, and a fork in so long costs nothing."""
 
+STILLBORN_MAX: Final = 5
+"""How often in a row executors for a queue may die before they begin a call: then its calls fail. With the waits this
+takes a second, so that what is short for a moment has come free."""
+
 LONG_US: Final = 10_000_000
 """Calls of functions that take longer are not started when the job's time ends before they can: of shorter ones little
 is lost, and they are stopped at the end at worst."""

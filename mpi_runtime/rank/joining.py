@@ -98,7 +98,7 @@ class Rank:
         agent.set_up(own, setup, host.arena)
         self._working = host.working
         if me == self._working[0]:
-            agent.start_forkserver()  # the first call of this host will run here
+            agent.expect_calls()  # the first call of this host will run here
         launchers.take_own_gpus(launcher)
         gpus = agent.gpus = Gpus(finder, self.config.start_timeout_s * PART_OF_START, self.config.num_gpus, launcher)
         self.joined = self._joined(transport, own.layout.capacity, gpus)

@@ -207,7 +207,7 @@ def _work(launch: Launch, start_timeout_s: float | None, forked: Handle | None) 
     agent = new_agent(poller, lambda message: worker.report(message), sys.path, forked)
     finder = Finder(sys.path)
     if launch.rank == FIRST_WORKER:
-        agent.start_forkserver()  # the first call will run here; it comes up while MPI does
+        agent.expect_calls()  # the first call will run here; it comes up while MPI does
     if start_timeout_s is not None:
         # A rank that has ended before it called MPI_Init is missed by nobody but us: MPICH's launcher does not care.
         # Python cannot interrupt MPI_Init, so this ends the process with a trace of where it waits.

@@ -187,7 +187,7 @@ class Attack:
         agent.set_up(AgentArena(self.memory, rank), cast(Any, None), self.memory)
         agent._setup = None
         agent.gpus = cast(Any, NoGpus())
-        agent.start_forkserver = lambda: None  # type: ignore[method-assign]
+        agent._start_forkserver = lambda: None  # type: ignore[method-assign]
         return agent
 
     def run(self) -> None:
