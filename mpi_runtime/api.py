@@ -112,7 +112,9 @@ def init(
         TypeError, ValueError: an argument is not allowed; says which and why.
 
     Example:
+        ```python
         ray.init(num_cpus=4, runtime_env={"working_dir": ".", "env_vars": {"MODE": "fast"}})
+        ```
     """
     if address not in (None, "local", "auto"):
         raise ValueError(

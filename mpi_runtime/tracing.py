@@ -41,8 +41,10 @@ def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, A
         OSError: the file cannot be written.
 
     Example:
+        ```python
         ray.get([work.remote(i) for i in range(100)])
         ray.timeline("timeline.json")
+        ```
     """
     found = running.client().questions.query("history")
     events = _events(found)

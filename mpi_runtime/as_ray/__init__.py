@@ -19,9 +19,11 @@ def install_as_ray() -> None:
         RuntimeError: Ray itself has been imported, or the job is running already.
 
     Example:
+        ```python
         import mpi_runtime
         mpi_runtime.install_as_ray()
         import modin.pandas as pd
+        ```
     """
     name = "mpi_runtime.as_ray.installed"
     if name in sys.modules:

@@ -269,8 +269,10 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
         ValueError: there is no such actor, or none any more.
 
     Example:
+        ```python
         Counter.options(name="counter").remote()
         mpi_runtime.get_actor("counter").add.remote(1)
+        ```
     """
     if not isinstance(name, str) or not name:
         raise ValueError(f"get_actor() needs a name, a string that is not empty, not {name!r}")

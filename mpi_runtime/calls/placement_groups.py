@@ -113,9 +113,11 @@ def placement_group(
         ValueError, TypeError: an argument is not allowed, or the name is taken; says which and why.
 
     Example:
+        ```python
         group = placement_group([{"CPU": 2}, {"CPU": 2}], strategy="STRICT_SPREAD")
         mpi_runtime.get(group.ready())
         f.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote()
+        ```
     """
     if strategy not in STRATEGIES:
         raise ValueError(f"Invalid strategy {strategy!r} of a placement group; there are: {', '.join(STRATEGIES)}")

@@ -98,7 +98,9 @@ class RemoteFunction(Submitter[P, R]):
             ValueError: `chunk` is below 1, or the function has `num_returns`.
 
         Example:
+            ```python
             sum(square.map(range(1_000_000)))
+            ```
         """
         from mpi_runtime.calls.mapping import Results  # not at the top: who does not call this need not wait for it
 
@@ -108,7 +110,9 @@ class RemoteFunction(Submitter[P, R]):
         """Call the function with the arguments in each element; otherwise like `map`.
 
         Example:
+            ```python
             power.starmap([(2, 10), (3, 5)]).get()
+            ```
         """
         from mpi_runtime.calls.mapping import Results
 

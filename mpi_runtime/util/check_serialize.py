@@ -44,10 +44,12 @@ def inspect_serializability(
         Whether all of it can be serialised, and the innermost parts that cannot, each with `obj`, `name` and `parent`.
 
     Example:
+        ```python
         lock = threading.Lock()
         inspect_serializability(lambda: lock.acquire(), name="task")
         # task (function) cannot be serialised: cannot pickle '_thread.lock' object
         #   variable 'lock' (lock): cannot pickle '_thread.lock' object
+        ```
     """
     if name is None:
         name = getattr(base_obj, "__name__", None) or _shown(base_obj)

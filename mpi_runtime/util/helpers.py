@@ -27,8 +27,10 @@ def as_completed(
         ValueError: `chunk_size` is below 1.
 
     Example:
+        ```python
         for value in ray.util.as_completed([work.remote(n) for n in range(8)], chunk_size=1):
             print(value)
+        ```
     """
     if chunk_size < 1:
         raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
