@@ -151,7 +151,7 @@ def statistics(state: State, _: bytes) -> dict[str, int]:
         "actors": len(state.actors),
         "placement_groups": len(state.groups),
         "executors": len(state.executors),
-        "ready": sum(len(queue.ready) for queue in state.queues.values()),
+        "ready": sum(len(queue.ready) - queue.withdrawn for queue in state.queues.values()),
         "stored_extents": len(state.extents),
     }
 
