@@ -37,6 +37,7 @@ import builtins
 import contextlib
 import functools
 import pickle
+import re
 import traceback
 from typing import Any, TypeVar
 
@@ -171,6 +172,12 @@ class OutOfMemoryError(MpiRuntimeError):
 
 class ActorError(MpiRuntimeError):
     """The actor cannot answer this call: `ActorDiedError` or `ActorUnavailableError`."""
+
+    @property
+    def actor_id(self) -> str | None:
+        """The id of the actor as hexadecimal digits, as the message has it; None: it says none."""
+        found = re.search(r"\b[0-9a-f]{32}\b", str(self))
+        return found[0] if found else None
 
 
 class ActorDiedError(ActorError):

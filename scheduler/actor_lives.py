@@ -142,10 +142,11 @@ def end(state: State, actor: Actor, cause: str, force: bool) -> None:
         return
     die(state, actor)
     creation = actor.creation
-    if creation.state == READY:
-        withdraw(state, creation)
+    was_queued = creation.state == READY
     if creation.state not in ENDED:
         endings.fail(state, creation, "ActorDiedError", f"{actor} {cause}")
+    if was_queued:
+        withdraw(state, creation)
 
 
 def kill(state: State, actor: Actor, no_restart: bool) -> None:

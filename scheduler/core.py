@@ -59,7 +59,7 @@ from mpi_runtime.scheduler.history import note_clock
 from mpi_runtime.scheduler.lifecycle import STARTED, advance
 from mpi_runtime.scheduler.limits import LONG_US, UNIT
 from mpi_runtime.scheduler.nodes import begin, join
-from mpi_runtime.scheduler.queues import mark_dirty, purge
+from mpi_runtime.scheduler.queues import mark_dirty
 from mpi_runtime.scheduler.rank_events import (
     ExecutorDied,
     ExecutorStarted,
@@ -219,9 +219,7 @@ class Scheduler:
             elif isinstance(subject, Function):
                 deadline.look_at_actors(state)
         while True:
-            if state.withdrawn:
-                purge(state)
-            elif state.woken:
+            if state.woken:
                 woken, state.woken = state.woken, []
                 for task in woken:
                     tasks.arguments_ready(state, task)

@@ -20,8 +20,6 @@ In steps, each closing a race:
 
 from __future__ import annotations
 
-from collections import deque
-
 from mpi_runtime.scheduler import (
     actor_lives,
     backoff,
@@ -38,8 +36,8 @@ from mpi_runtime.scheduler import (
     tasks,
 )
 from mpi_runtime.scheduler.effects import CRASH, Free
-from mpi_runtime.scheduler.lifecycle import BLOCKED, LEAVE, LOSE, READY, STAGING, STOPPING, advance, so_far
-from mpi_runtime.scheduler.queues import mark_dirty
+from mpi_runtime.scheduler.lifecycle import BLOCKED, LEAVE, LOSE, STAGING, STOPPING, advance, so_far
+from mpi_runtime.scheduler.queues import clear, mark_dirty
 from mpi_runtime.scheduler.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records import Bundle, Executor, Queue, Task
 from mpi_runtime.scheduler.resources import give_back
@@ -129,14 +127,12 @@ def stillborn(state: State, queue: Queue, executor: Executor, event: ExecutorDie
     if not backoff.is_hopeless(queue):
         return
     cause, line, said = event.cause.partition("\n")
-    hopeless, queue.ready = queue.ready, deque()
-    for task in hopeless:
-        if task.state == READY:  # else it was cancelled just now
-            tasks.fail(
-                state, task, "WorkerCrashedError",
-                f"{task.function.spec.name} was not started: {queue.stillborn} executors were forked for it one after "
-                f"another, and died before they began a call. The last, {executor}, {cause}{line}{said}",
-            )  # fmt: skip
+    for task in clear(queue):
+        tasks.fail(
+            state, task, "WorkerCrashedError",
+            f"{task.function.spec.name} was not started: {queue.stillborn} executors were forked for it one after "
+            f"another, and died before they began a call. The last, {executor}, {cause}{line}{said}",
+        )  # fmt: skip
     queue.stillborn = queue.forks_from_us = 0
     mark_dirty(state, queue)
 

@@ -202,7 +202,11 @@ def give(state: State, executor: Executor, count: int, now: int) -> None:
     known = executor.known
     stories = state.stories
     for _ in range(count):
+        if not ready:
+            break
         task = ready.popleft()
+        if queue.withdrawn:
+            queue.tidy()
         call = task.call
         function = task.function
         executor.take(task, estimate_us(function))

@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from msgspec import Struct, field
 
 from mpi_runtime.scheduler.events import ACTOR, METHOD, Call, Faulted, Spec, Value, Where
-from mpi_runtime.scheduler.lifecycle import CREATING, STAGING, STARTING, WAITING
+from mpi_runtime.scheduler.lifecycle import CREATING, READY, STAGING, STARTING, WAITING
 from mpi_runtime.scheduler.resources import Grant, Pool, Request, fits, without_devices
 from mpi_runtime.scheduler.sources import NOTHING, Claimant, Source
 
@@ -281,6 +281,8 @@ class Task(Struct, eq=False, gc=False):
     state: int = WAITING
     missing: int = 0
     """WAITING: arguments without a value. STAGING: arguments not yet on the executor's host."""
+    queue: Queue | None = None
+    """The queue in which it is, or was last. None: it is a method's, or was never ready."""
     executor: Executor | None = None
     """STAGING, SENT and BLOCKED: where."""
     estimate_us: int = 0
@@ -356,6 +358,9 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
     near: int
     """The node that has most of their large arguments; -1: none."""
     ready: deque[Task]
+    """In order. The first is ready; of the others some may have ended."""
+    withdrawn: int = 0
+    """How many of them."""
     executors: dict[int, Executor] = field(default_factory=dict)
     """Executors with a grant for this queue."""
     hungry: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
@@ -377,6 +382,12 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
     """Executors from this number on were forked after the last of them had died."""
     forks_from_us: int = 0
     """Until then no executor is forked for it."""
+
+    def tidy(self) -> None:
+        """Drop calls at the front that have ended."""
+        while self.withdrawn and self.ready[0].state != READY:
+            self.ready.popleft()
+            self.withdrawn -= 1
 
     def position(self) -> int:
         """Of its first call."""

@@ -9,6 +9,7 @@ that waits so gives up its CPU each time it asks: those it waits for can run.
 from __future__ import annotations
 
 import math
+import operator
 import queue
 import time
 from collections import deque
@@ -50,16 +51,17 @@ class Queue:
     time in which the actor starts or a value is brought.
 
     Args:
-        maxsize: how many items it can hold; 0 or less for no limit.
+        maxsize: how many items it can hold; 0 or less for no limit, as with Python's own queues and Ray's.
         actor_options: options of the actor behind it, as for `remote`: `{"num_cpus": 1}`.
 
     Raises:
+        TypeError: `maxsize` is not a whole number.
         ValueError: there is no such option, or its value is out of bounds.
     """
 
     def __init__(self, maxsize: int = 0, actor_options: Mapping[str, Any] | None = None) -> None:
-        self.maxsize = maxsize
-        self.actor: Any = remote(_QueueItems).options(**(actor_options or {})).remote(maxsize)
+        self.maxsize = operator.index(maxsize)
+        self.actor: Any = remote(_QueueItems).options(**(actor_options or {})).remote(self.maxsize)
 
     def __len__(self) -> int:
         return self.qsize()
