@@ -229,8 +229,8 @@ def environment() -> Mapping[str, str]:
 
 
 def is_batch_job() -> bool:
-    """Whether this process belongs to a job of a batch system that may say when its time ends."""
-    return any(map(os.environ.get, ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")))
+    """Whether this process belongs to a job of a batch system."""
+    return any(map(os.environ.get, ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE")))
 
 
 def own_environment() -> MutableMapping[str, str]:
