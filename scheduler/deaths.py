@@ -56,6 +56,8 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     fault = executor.fault
     if fault is not None:
         event.cause = health.cause(executor, fault)
+    elif executor.killed_for:
+        event.cause = executor.killed_for
     if running is not None:
         history.record_death(state, executor, running, now)
     in_hand = executor.drop_all()
@@ -94,6 +96,9 @@ def redo(state: State, executor: Executor, in_hand: list[Task], event: ExecutorD
     for task in sent[:started]:
         if task.is_cancelled:
             endings.cancelled(state, task)
+            continue
+        if task.overdue:
+            tasks.end_overdue(state, task)
             continue
         advance(state.stories, task, LOSE, cause)
         may_again = task.function.spec.max_retries != 0

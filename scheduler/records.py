@@ -36,6 +36,21 @@ class Process(Struct, eq=False, gc=False):
     """Of an actor: what it calls itself, or its class."""
 
 
+class Watch(Struct, eq=False, gc=False):
+    """What is out of the ordinary with a call that an executor has in hand, until it is in its hand no more."""
+
+    began_us: int = -1
+    """When its user code began, if its time limit is enforced; -1: not yet."""
+    interrupted_us: int = -1
+    """When its executor was told to give it up; -1: it was not."""
+    is_told: bool = False
+    """Whether the user was told that it goes on all the same."""
+    ends_children: bool = False
+    """Calls that it has yet to submit are cancelled when they come: it was cancelled with all that it submits."""
+    by_force: bool = False
+    """How those are cancelled."""
+
+
 class Executor(Struct, eq=False, gc=False):
     """A process that runs user code. It holds a grant exactly while it has calls in hand or is an actor."""
 
@@ -73,6 +88,10 @@ class Executor(Struct, eq=False, gc=False):
     idle_since_us: int = 0
     expected_death: str = ""
     """Why it was told to stop."""
+    killed_for: str = ""
+    """Why it is being killed although its actor is to live on, in words."""
+    watched: dict[bytes, Watch] = {}
+    """Calls in hand with which something is out of the ordinary."""
     kept: list[bytes] = []
     """What calls need that have been given up and that it may run nevertheless until it is gone."""
     fault: Faulted | None = None
@@ -110,7 +129,13 @@ class Executor(Struct, eq=False, gc=False):
         task = self.in_hand.pop(id, None)
         if task is not None:
             self.load_us -= task.estimate_us
+            if self.watched:
+                self.watched.pop(id, None)
         return task
+
+    def watch(self, task: Task) -> Watch:
+        """What is out of the ordinary with a call in its hand: to be filled in."""
+        return self.watched.setdefault(task.id, Watch())
 
     def put_back(self, task: Task) -> None:
         """The call is the first in its hand, as one that ends should have been. It was dropped by mistake."""
@@ -121,6 +146,7 @@ class Executor(Struct, eq=False, gc=False):
         """Nothing is in its hand any more. Returns what was, in the order it was sent."""
         tasks = list(self.in_hand.values())
         self.in_hand.clear()
+        self.watched.clear()
         self.load_us = 0
         return tasks
 
@@ -291,6 +317,8 @@ class Task(Struct, eq=False, gc=False):
     """How often in a row its process died at once: see `backoff.py`."""
     is_cancelled: bool = False
     """It is to end as soon as its executor lets it."""
+    overdue: str = ""
+    """Why it was interrupted, in words: it runs longer than its time limit. Empty: it was not."""
 
     @property
     def id(self) -> bytes:

@@ -20,6 +20,7 @@ from mpi_runtime.scheduler.events import (
     ACTOR,
     STRATEGIES,
     STREAMING,
+    Began,
     Consumed,
     Faulted,
     GroupRequested,
@@ -158,6 +159,7 @@ _CLIENT_EVENTS: dict[type, Callable[[State, Client, Any], None]] = {
     GroupRequested: _group_requested,
     Titled: _from_executor,
     Faulted: _from_executor,
+    Began: _from_executor,
 }
 
 

@@ -30,6 +30,7 @@ from mpi_runtime.rank.lines import Lines
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.scheduler.effects import Cancel, Fetch, Free, RankEffect, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.events import DRIVER
+from mpi_runtime.scheduler.ids import attempt_of
 from mpi_runtime.scheduler.rank_events import ExecutorDied, ExecutorStarted, FrameRefused, TakenBack
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Transport
@@ -62,7 +63,7 @@ class LocalExecutor:
         self.tokens = tokens
         """The event counter behind the tokens of its custody."""
         self.cancels = cancels
-        """A pipe into which the ids of cancelled calls are written."""
+        """A pipe into which the names of cancelled attempts of calls are written."""
         self.is_refused = False
         """It has sent what cannot be read: nothing that it sends counts any more."""
         self.pid = 0
@@ -277,7 +278,7 @@ class NodeAgent:
                 return
         # Thousands are on their way, and it does not look; or it has just died, perhaps killed for another call.
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
-            os.write(executor.cancels, effect.id)
+            os.write(executor.cancels, attempt_of(effect.id, effect.attempt))
             self._ask_forkserver(Kill(executor.number, interrupt=True), [])
 
     def _fetch(self, effect: Fetch) -> None:
