@@ -21,6 +21,7 @@ from mpi_runtime.scheduler import (
     groups,
     health,
     items,
+    memory,
     names,
     notes,
     objects,
@@ -68,6 +69,7 @@ from mpi_runtime.scheduler.rank_events import (
     Fetched,
     FrameRefused,
     JobBegan,
+    MemoryReported,
     RankEvent,
     RankJoined,
     TakenBack,
@@ -199,6 +201,8 @@ class Scheduler:
             arrivals.fetched(state, event, now)
         elif isinstance(event, JobBegan):
             begin(state, event)
+        elif isinstance(event, MemoryReported):
+            memory.reported(state, event)
         elif isinstance(event, FrameRefused):
             refused = state.executors.get(event.executor)
             if refused is not None:

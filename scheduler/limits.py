@@ -78,6 +78,9 @@ STORY_MOVES_MAX: Final = 8
 STORY_CAUSE_CHARS_MAX: Final = 300
 """Of the first line of a cause."""
 
+LARGEST_OBJECTS: Final = 3
+"""Values that are named when memory runs out."""
+
 EXPLAINED_MAX: Final = 20
 """Entries of a list in an explanation."""
 

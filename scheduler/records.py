@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from mpi_runtime.scheduler.events import ACTOR, METHOD, Call, Faulted, Spec, Value, Where
 from mpi_runtime.scheduler.lifecycle import CREATING, STAGING, STARTING, WAITING
+from mpi_runtime.scheduler.rank_events import MemoryReported
 from mpi_runtime.scheduler.resources import Grant, Pool, Request, fits, without_devices
 from mpi_runtime.scheduler.sources import NOTHING, Claimant, Source
 
@@ -45,6 +46,10 @@ class Watch(Struct, eq=False, gc=False):
     """When its executor was told to give it up; -1: it was not."""
     is_told: bool = False
     """Whether the user was told that it goes on all the same."""
+    killed_for: str = ""
+    """Why its process is killed if it runs it still, in words: memory."""
+    spares_retry: bool = False
+    """Whether it is run again then at no cost: others took the memory too."""
     ends_children: bool = False
     """Calls that it has yet to submit are cancelled when they come: it was cancelled with all that it submits."""
     by_force: bool = False
@@ -88,6 +93,8 @@ class Executor(Struct, eq=False, gc=False):
     idle_since_us: int = 0
     expected_death: str = ""
     """Why it was told to stop."""
+    is_out_of_memory: bool = False
+    """It was killed to have its memory."""
     killed_for: str = ""
     """Why it is being killed although its actor is to live on, in words."""
     watched: dict[bytes, Watch] = {}
@@ -203,6 +210,10 @@ class Node(Source, kw_only=True, eq=False, gc=False):
     """Why a rank of it could not find out whether there are any."""
     gpu_limit: str = ""
     """What leaves one of its ranks fewer than were stated and are there."""
+    pressure: dict[int, MemoryReported] = field(default_factory=dict)
+    """What those of its ranks have said last that find its memory nearly used up."""
+    ending: tuple[int, bytes] | None = None
+    """What was told to end for that, until it is known to have: an executor, and the call that it runs, if any."""
 
     @property
     def id(self) -> str:
@@ -213,6 +224,14 @@ class Node(Source, kw_only=True, eq=False, gc=False):
     def hosts_executors(self) -> bool:
         """Whether calls can run on it: the head's node may hold data only."""
         return any(rank.hosts_executors for rank in self.ranks)
+
+    def is_closed(self) -> bool:
+        """Whether nothing is started: its memory is nearly used up, and something runs that may give some back."""
+        return bool(self.pressure) and any(
+            executor.grant is not None and (executor.actor is None or executor.actor.state == CREATING)
+            for rank in self.ranks
+            for executor in rank.executors.values()
+        )
 
     def add_idle(self, executor: Executor) -> dict[int, Executor]:
         """An executor has nothing to do. Returns all that idle with the same key."""
@@ -243,6 +262,10 @@ class Bundle(Source, kw_only=True, eq=False, gc=False):
     """Of the node."""
     removed: bool = False
     """Its group is gone: what it has goes back to the node with its last executor."""
+
+    def is_closed(self) -> bool:
+        """As its node is."""
+        return self.node.is_closed()
 
     def device_ids(self) -> list[int]:
         """The GPUs that it has, or has a share of."""

@@ -25,6 +25,8 @@ class Times:
         options = self.world.options
         self.way_us = max(options.network_us[1], options.socket_us[1]) + options.socket_us[1] + 2 * options.stall_us
         """How long a message to an executor takes at most."""
+        self.told_us = self.way_us + options.batch_us + 100
+        """How long the end of a call takes to be heard of at most."""
         self.sent_us: dict[bytes, int] = {}
         self.ran: dict[tuple[bytes, int], tuple[int, int]] = {}
         """Since when each attempt of a call with a limit has run, and until when; -1: it runs."""
@@ -47,7 +49,7 @@ class Times:
         if not self.checker.function_of(id).enforces_limit:
             return False
         return any(
-            (self.world.now if until_us < 0 else until_us) - since_us >= self.limit_us(id) - self.way_us
+            (self.world.now if until_us < 0 else until_us) - since_us >= self.limit_us(id) - self.told_us
             for (call, number), (since_us, until_us) in self.ran.items()
             if call == id and attempt in (-1, number)
         )
