@@ -2,8 +2,8 @@
 
 An agent says so about four times a second while it lasts.
 
-1. At the first report nothing is started on the node any more, and what was sent ahead is taken back. What runs goes on.
-   Where no task runs one is started all the same: else a host that others have filled would do nothing for ever.
+1. At the first report nothing is started on the node any more, and what was sent ahead is taken back. What runs goes
+   on. Where no task runs one is started all the same: else a host that others have filled would do nothing for ever.
 2. At each further one the call is ended that was started last: of those that may be run again, else of all tasks, and
    else an actor, first one that may be started again. The next only when the process of the last is known to be gone.
    What has less than a hundredth of the memory stays: its end would not help.
@@ -52,11 +52,13 @@ def end_one(state: State, node: Node, event: MemoryReported) -> None:
         if executor is not None and (not node.ending[1] or node.ending[1] in executor.in_hand):
             return
         node.ending = None
-    least = event.limit // 100
-    sizes = {number: size for report in node.pressure.values() for number, size in report.executors if size >= least}
-    executors = [found for number in sizes if (found := state.executors.get(number)) is not None]
+    sizes = {number: size for report in node.pressure.values() for number, size in report.executors}
+    everybody = [executor for rank in node.ranks for executor in rank.executors.values()]
+    if any(executor.id not in sizes and running(executor) is not None for executor in everybody):
+        return  # it has just been started, and nobody knows what it takes
+    executors = [executor for executor in everybody if sizes.get(executor.id, 0) >= event.limit // 100]
     tasks = [(executor, task) for executor in executors if (task := running(executor)) is not None]
-    story = f"was ended because {full_words(state, node, event)}"
+    story = f"was ended because the memory of {node.hostname} is nearly used up: {full_words(state, node, event)}"
     if tasks:
         executor, task = max(tasks, key=started_last)
         watch = executor.watch(task)
@@ -97,8 +99,8 @@ def words(event: MemoryReported) -> str:
     used, limit = notes.gib(event.used), notes.gib(event.limit)
     share = 100 * event.used / event.limit if event.limit else 100.0
     return (
-        f"{used} of {limit} of memory are used ({event.where}), {share:.0f} %, and memory_usage_threshold is "
-        f"{event.threshold:g}"
+        f"{used} of {limit} of memory are used ({event.where}, {share:.0f} %; memory_usage_threshold is "
+        f"{event.threshold:g})"
     )
 
 
@@ -111,7 +113,7 @@ def full_words(state: State, node: Node, event: MemoryReported) -> str:
     values = [f"{notes.gib(size)} {found}" for size, found in largest]
     said = [f" Largest processes: {', '.join(processes)}."] if processes else []
     said += [f" Largest values in shared memory: {', '.join(values)}."] if values else []
-    return f"{words(event)} on {node.hostname}.{''.join(said)}".removesuffix(".")
+    return f"{words(event)}.{''.join(said)}".removesuffix(".")
 
 
 def copies_on(copies: dict[int, Stored] | None, node: Node) -> list[Stored]:

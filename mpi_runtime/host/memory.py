@@ -1,4 +1,4 @@
-"""How much of its memory this host uses, as the kernel counts: of the host itself, and of control groups with a limit."""
+"""How much of its memory this host uses, as the kernel counts: of the host, and of control groups with a limit."""
 
 from __future__ import annotations
 
@@ -35,15 +35,22 @@ class Memory:
         """Look up which control groups there are. `limit`: what given processes may have together; 0: no limit."""
         self._limit = limit
         self._root = root
-        self._groups = [one for one in cgroup_directories(root or "/", "memory") if _limit_of(one)]
-        self._killed_in = next(filter(_has_count, cgroup_directories(root or "/", "memory")), "")
+        self._groups = [one for one in cgroup_directories(root, "memory") if _limit_of(one)]
+        self._killed_in = next(filter(_has_count, cgroup_directories(root, "memory")), "")
 
     def fullest(self, pids: Iterable[int]) -> Use:
         """What is used of the limit that is nearest: of the host, a control group, or what the processes may have."""
-        uses = [_of_host(self._root), *map(_of_group, self._groups)]
+        uses = self._uses()
         if self._limit:
             uses.append(Use(sum(map(self.private_of, pids)), self._limit, "memory_limit of init()"))
         return max(uses, key=lambda use: use.share)
+
+    def least(self) -> Use:
+        """Of what the kernel allows the least."""
+        return min(self._uses(), key=lambda use: use.limit)
+
+    def _uses(self) -> list[Use]:
+        return [_of_host(self._root), *map(_of_group, self._groups)]
 
     def private_of(self, pid: int) -> int:
         """What a process has for itself in memory, without what it shares; 0: it is gone."""

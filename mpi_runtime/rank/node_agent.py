@@ -19,6 +19,7 @@ import msgspec
 from mpi_runtime.executor import fork_messages, forkserver_handle, scratch
 from mpi_runtime.executor.fork_messages import Fork, Kill, Setup
 from mpi_runtime.executor.forkserver_handle import Handle
+from mpi_runtime.host.memory import Memory
 from mpi_runtime.host.process_tree import kill_group
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
@@ -27,6 +28,7 @@ from mpi_runtime.rank.custody import Custody
 from mpi_runtime.rank.extents import Extents
 from mpi_runtime.rank.gpus import Gpus
 from mpi_runtime.rank.lines import Lines
+from mpi_runtime.rank.memory_watch import MemoryWatch
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.scheduler.effects import Cancel, Fetch, Free, RankEffect, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.events import DRIVER
@@ -106,6 +108,7 @@ class NodeAgent:
         self._has_forked = False
         self._forked = forked
         self._logs_paused = False
+        self._memory: MemoryWatch | None = None
         self.gpus: Gpus
         """Those of this rank, when it has taken up a job."""
 
@@ -123,6 +126,10 @@ class NodeAgent:
         self._transfers = Transfers(self._transport, arena)
         self._setup = (setup, [descriptor])
         self._ask_forkserver(*self._setup)
+
+    def watch_memory(self, memory: Memory, threshold: float) -> None:
+        """Report when so much of the memory is used; 0: never."""
+        self._memory = MemoryWatch(self._rank, memory, threshold, self._now_s, self._report)
 
     # The forkserver
 
@@ -374,7 +381,10 @@ class NodeAgent:
         for region in self._arena.settle():
             self._transport.send(self._neighbours[region], codec.encode([]))  # it looks into the header when it wakes
         retry_s = self._extents.serve_waiting()
-        return 0.0 if self._transfers.busy or self._arena.busy else retry_s
+        if self._transfers.busy or self._arena.busy:
+            return 0.0
+        look_s = self._memory.turn(self._executors.values()) if self._memory is not None else None
+        return retry_s if look_s is None else look_s if retry_s is None else min(retry_s, look_s)
 
     # Ends
 
@@ -384,11 +394,15 @@ class NodeAgent:
             self._on_frames(executor, executor.channel.receive_rest())
         running = executor.custody.close()
         self._forget(executor)
+        cause, was_killed = describe_status(status), ""
+        if self._memory is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+            was_killed = self._memory.has_killed()
         self._report(
             ExecutorDied(
                 executor=executor.number,
                 running=running,
-                cause=describe_status(status),
+                cause=f"{cause}, {was_killed}" if was_killed else cause,
+                out_of_memory=bool(was_killed),
                 extents=self._extents.of(executor.number),
             )
         )
