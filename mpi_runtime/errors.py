@@ -11,6 +11,7 @@
     |  you asked for it
     +-- GetTimeoutError               get() with a timeout gave up; also a TimeoutError
     +-- TaskCancelledError            the task was cancelled
+    +-- TaskTimeoutError              the task ran longer than its time_limit; also a TimeoutError
     +-- PendingCallsLimitExceeded     a call that max_pending_calls does not allow
     +-- PlacementGroupRemovedError    the placement group in which it was to run was removed
     +-- RuntimeEnvSetupError          the files of a runtime_env cannot be put where a call is to find them
@@ -86,6 +87,10 @@ class GetTimeoutError(MpiRuntimeError, TimeoutError):
 
 class TaskCancelledError(MpiRuntimeError):
     """The task was cancelled before it ended."""
+
+
+class TaskTimeoutError(MpiRuntimeError, TimeoutError):
+    """The task ran longer than its `time_limit`, with `enforce_time_limit=True`: says how long, and where."""
 
 
 class PendingCallsLimitExceeded(MpiRuntimeError):
@@ -224,6 +229,7 @@ _BY_CODE: dict[str, type[MpiRuntimeError]] = {
         SerializationError,
         GetTimeoutError,
         TaskCancelledError,
+        TaskTimeoutError,
         PlacementGroupRemovedError,
         RuntimeEnvSetupError,
         WorkerCrashedError,

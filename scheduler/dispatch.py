@@ -279,7 +279,7 @@ def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | N
     source = executor.source
     if better is not None and executor.grant is not None and 0 < executor.grant.cpu < better.request.cpu:
         reserve_for_fractions(state, better, source, now)
-    if source.free.cpu < 0 and queue.request.cpu:
+    if (source.free.cpu < 0 and queue.request.cpu) or executor.rank.node.pressure:
         return True
     if executor.key.devices and gpu_pool.is_out(source, executor.key.devices):
         return True

@@ -113,6 +113,10 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     """Bytes of each of its GPUs, or without `gpu` of one."""
     time_limit_us: Number = 0
     """For TASK and METHOD: not started if the job's time ends sooner than so long after; 0: nothing is said."""
+    enforces_limit: bool = False
+    """Whether a call that runs longer than `time_limit_us` is ended."""
+    retries_timeouts: bool = False
+    """Whether it is run again then, as often as `max_retries` says."""
 
 
 class Call(Struct, array_like=True, tag=2, gc=False):
@@ -140,6 +144,12 @@ class Done(Struct, array_like=True, tag=3, gc=False):
     duration_us: Number
     start_us: Number = 0
     """When it began, by the monotonic clock of its host."""
+
+
+class Began(Struct, array_like=True, tag=26, gc=False):
+    """User code of a call has begun. Said of calls with `enforces_limit` only: their time counts from here."""
+
+    id: Id
 
 
 class Stored(Struct, array_like=True, gc=False):
@@ -354,6 +364,7 @@ ClientEvent = (
     | Faulted
     | Spec
     | Call
+    | Began
     | Done
     | Returned
     | Put

@@ -192,7 +192,8 @@ class State:
         self.frees: dict[int, list[int]] = {}
         """Extents to be freed, by rank."""
         self.alarms = Alarms()
-        """Queues with calls behind busy executors or that may be too late, as methods may; nodes; bundles; calls."""
+        """Queues with calls behind busy executors or that may be too late, as methods may; executors whose calls are
+        watched; nodes; bundles; calls."""
         self.effects = Effects()
         self.stories = Stories()
         self.submitted = 0

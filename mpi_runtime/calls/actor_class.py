@@ -75,7 +75,7 @@ def method(function: Any = None, /, **options: Any) -> Any:
             after its actor died and was started again (-1: without limit); `retry_exceptions`, whether it may be run
             again when it raised, or a list of the exception classes for which it may; `concurrency_group`, one of the
             names in the actor's `concurrency_groups`; `time_limit`, how many seconds a call may take: where the job's
-            time ends sooner it is not started.
+            time ends sooner it is not started; `enforce_time_limit`, whether a call that takes longer is ended.
 
     Raises:
         ValueError, TypeError: there is no such option, or its value is out of bounds.
