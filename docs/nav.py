@@ -1,4 +1,4 @@
-"""A hook of mkdocs: the pages of docs/decisions stand in the site's list in their order, without being listed by hand."""
+"""A hook of mkdocs: lists the pages of docs/decisions in their order, so that nobody has to."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Actors: what `@remote` makes of a class, and handles to instances that live in processes of their own."""
+"""Actor classes, which `@remote` makes of classes, and handles to actors: instances in processes of their own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mpi_runtime.calls.graphs import ActorNode, Node
     from mpi_runtime.calls.signatures import Few, MarkedMethod, Submit
 
-    # Those who do not care need not say what class it is.
+    # With defaults `ActorHandle` needs no parameters.
     T = TypeVarWithDefault("T", default=Any)
     Init = ParamSpecWithDefault("Init", default=...)
 else:
@@ -43,8 +43,8 @@ else:
 
 _METHODS_NAMED_MAX = 8
 SPECIAL_METHODS = ("__ray_call__", "__ray_ready__", "__ray_terminate__")
-"""What every actor answers to, besides its own methods: call a function with the instance as first argument; tell that
-it is there; end after all calls before this one."""
+"""Methods that every actor has besides its own: call a function with the instance as its first argument; return when
+the actor is up; end the actor after all calls before this one."""
 
 
 @overload
@@ -68,21 +68,18 @@ def method(
 
 
 def method(function: Any = None, /, **options: Any) -> Any:
-    """Options of one method of an actor class.
+    """State options of one method of an actor class: `@method(num_returns=2)`.
 
-    `@method` without options changes nothing but what a type checker knows: of a handle that is said to be of the
-    class, with `typing.cast`, it knows what `.remote` of marked methods takes and returns.
+    `@method` without options is for type checkers. They then know the arguments and the result of `.remote` of the
+    method, on a handle whose type names the class (`typing.cast`).
 
     Args:
-        function: the method, where there are no options.
-        **options: `num_returns`, how many values a call returns; `max_task_retries`, how often a call may be run again
-            after its actor died and was started again (-1: without limit); `retry_exceptions`, whether it may be run
-            again when it raised, or a list of the exception classes for which it may; `concurrency_group`, one of the
-            names in the actor's `concurrency_groups`; `time_limit`, how many seconds a call may take: where the job's
-            time ends sooner it is not started.
+        function: the method, if there are no options.
+        **options: such as `num_returns`, `max_task_retries`, `retry_exceptions`, `concurrency_group` and `time_limit`.
+            The guide on actors lists them.
 
     Raises:
-        ValueError, TypeError: there is no such option, or its value is out of bounds.
+        ValueError, TypeError: an option does not exist, or its value is out of bounds.
     """
     option_rules.check(options, option_rules.METHOD_OPTIONS, "method()")
 
@@ -94,24 +91,27 @@ def method(function: Any = None, /, **options: Any) -> Any:
 
 
 def exit_actor() -> NoReturn:
-    """End this actor for good, from inside one of its methods: it is not started again.
+    """End this actor for good, from inside one of its methods. It is not restarted.
 
-    The running call and those that wait raise `ActorDiedError`. Functions registered with `atexit` are run.
+    The running call and waiting calls raise `ActorDiedError`. Functions registered with `atexit` run.
 
     Raises:
-        TypeError: this is no actor.
+        TypeError: the caller is not an actor.
     """
     from mpi_runtime.executor.executor import ActorExit  # not at the top: it is of use in executors only
 
     executor = running.client().executor
     if executor is None or not executor.actor_id:
         raise TypeError("exit_actor() was called outside of an actor: it ends the actor whose method calls it.")
-    executor.end_actor()  # whatever becomes of what is raised: user code may catch it, or run in the background
+    executor.end_actor()  # first: user code may catch what is raised here, or run in the background
     raise ActorExit
 
 
 class ActorClass(Generic[T, Init]):
-    """A class whose instances are actors: `C.remote(...)` makes one and returns a handle at once."""
+    """A class whose instances are actors. `@remote` makes it; it can be neither called nor derived from.
+
+    `C.remote(...)` creates an actor and returns an `ActorHandle` at once.
+    """
 
     if not TYPE_CHECKING:
         __class_getitem__ = classmethod(types.GenericAlias)  # so that ActorClass[C] is enough
@@ -128,12 +128,12 @@ class ActorClass(Generic[T, Init]):
         """For which job, and which call that runs, the spec was made."""
         self._where: Where | None = None
         self._holds: list[bytes] = []
-        """Objects that each creation needs for its environment."""
+        """Ids of objects that each creation needs for its environment."""
         functools.update_wrapper(self, cls, updated=())
 
     @functools.cached_property
     def _methods(self) -> dict[str, Method]:
-        # Not at once: a class that refers to its own actor class arrives in an executor before it is complete.
+        # Not in the constructor: a class that refers to its own actor class is incomplete when an executor reads it.
         found = {
             name: specs.method(
                 getattr(function, "__mpi_runtime_options__", {}),
@@ -154,13 +154,13 @@ class ActorClass(Generic[T, Init]):
         return found | {name: specs.method({}, self._options) for name in SPECIAL_METHODS}
 
     def __getattr__(self, name: str) -> Any:
-        # Class attributes and static methods: they belong to no instance, and are read here.
+        # Class attributes and static methods belong to no instance, and are read here.
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._class, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: tells what to write instead."""
+        """Raise `TypeError`, with what to write instead."""
         raise TypeError(
             f"Actors cannot be instantiated directly. Instead of '{self._name}()', use '{self._name}.remote()'."
         )
@@ -172,10 +172,16 @@ class ActorClass(Generic[T, Init]):
         )
 
     def options(self, **options: Any) -> ActorClass[T, Init]:
-        """The same class with other options for the actors made through what is returned.
+        """The same class with other options.
+
+        Args:
+            **options: as for `remote`. Options that are not named stay as they are.
+
+        Returns:
+            An actor class. This one is not changed.
 
         Raises:
-            ValueError: there is no such option, or its value is out of bounds.
+            ValueError: an option does not exist, or its value is out of bounds.
         """
         changed: ActorClass[T, Init] = ActorClass(self._class, {**self._options, **options})
         changed._code = self._code
@@ -188,12 +194,21 @@ class ActorClass(Generic[T, Init]):
     else:
 
         def remote(self, /, *args: Any, **kwargs: Any) -> ActorHandle:
-            """Make an actor. The handle can be used at once; if the constructor raises, every call gets that error.
+            """Create an actor. The handle can be used at once.
+
+            If the constructor raises, every call of the actor raises that error.
+
+            Args:
+                *args: positional arguments of the constructor. An `ObjectRef` stands for its value.
+                **kwargs: keyword arguments of the constructor.
+
+            Returns:
+                A handle of the actor.
 
             Raises:
                 TypeError: an argument is missing, unknown, or cannot be serialised.
-                ValueError: its name is taken; or no bundle of the placement group in which it is to run can hold it; or
-                    its `runtime_env` names a directory that is not there, cannot be read, or is too large.
+                ValueError: the name is taken; or no bundle of the placement group can hold the actor; or a directory
+                    of the `runtime_env` does not exist, cannot be read, or is too large.
             """
             self._parameters.check(args, kwargs, self._name)
             client = running.client()
@@ -207,19 +222,19 @@ class ActorClass(Generic[T, Init]):
             return self._create_named(call)
 
     def bind(self, *args: Any, **kwargs: Any) -> ActorNode:
-        """An actor that `execute()` of what is returned makes, or of a call of its methods that is bound too."""
+        """A node of a graph of calls. `execute()` of the node, or of a bound call of a method, creates the actor."""
         from mpi_runtime.calls.graphs import ActorNode
 
         return ActorNode(self.remote, args, kwargs)
 
     def _remote(self, args: Any = (), kwargs: Mapping[str, Any] | None = None, **options: Any) -> ActorHandle[T]:
-        """`.options(**options).remote(*args, **kwargs)`, as libraries write it."""
+        """Call `.options(**options).remote(*args, **kwargs)`. Libraries use this form."""
         chosen: Any = self.options(**options) if options else self
         made: ActorHandle[T] = chosen.remote(*(args or ()), **(kwargs or {}))
         return made
 
     def _prepare(self) -> None:
-        """Make the class known to the job."""
+        """Register the class with the job."""
         client = running.client()
         inherited = client.inherited
         environment = specs.environment(inherited, self._options)
@@ -231,7 +246,7 @@ class ActorClass(Generic[T, Init]):
         self._inherited, self._where = inherited, inherited.where
 
     def _create_named(self, creation: Call) -> ActorHandle[T]:
-        """Create it under its name, or have a handle to the actor that has the name."""
+        """Create the actor under its name, or return a handle to the actor that has the name."""
         client = running.client()
         name, namespace = self._options["name"], self._options.get("namespace") or client.inherited.namespace
         handle = msgspec.msgpack.encode((self._name, self._methods))
@@ -259,14 +274,17 @@ class ActorClass(Generic[T, Init]):
 
 
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
-    """A handle to the actor with this name. It does not keep the actor alive.
+    """Find an actor by its name. The handle does not keep the actor alive.
 
     Args:
-        name: as given in `.options(name=...)`.
-        namespace: where; by default that of the job (`init(namespace=...)`).
+        name: the name given in `.options(name=...)`.
+        namespace: the namespace of the name; None: that of the job (`init(namespace=...)`).
+
+    Returns:
+        A handle of the actor.
 
     Raises:
-        ValueError: there is no such actor, or none any more.
+        ValueError: no living actor has this name.
 
     Example:
         ```python
@@ -288,10 +306,13 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
 
 
 def list_named_actors(all_namespaces: bool = False) -> list[Any]:
-    """The names of all actors that have one and are alive.
+    """List the names of living actors.
+
+    Args:
+        all_namespaces: list the names of all namespaces, not only those of the job's.
 
     Returns:
-        Names in the job's namespace; with `all_namespaces` dictionaries with "name" and "namespace".
+        A list of names; with `all_namespaces` a list of dictionaries with "name" and "namespace".
     """
     client = running.client()
     found = client.questions.query("named_actors")
@@ -306,7 +327,7 @@ def _weak_handle(id: bytes, handle: bytes) -> ActorHandle[Any]:
 
 
 def handle_of(id: bytes, cls: type) -> ActorHandle:
-    """A handle to the actor with this id, which is of this class. It does not keep the actor alive."""
+    """A handle to the actor with this id and class. It does not keep the actor alive."""
     return ActorHandle(weak_actor(id), cls.__name__, ActorClass(cls, {})._methods)
 
 
@@ -315,7 +336,7 @@ def _in(namespace: str) -> str:
 
 
 def _parameters_of_method(cls: type, name: str, function: Any) -> tuple[tuple[str, int, bool], ...] | None:
-    """What a method takes besides the instance; None: it is none of the usual kinds, and nothing is known."""
+    """The parameters of a method besides the instance; None: they are not known."""
     raw = inspect.getattr_static(cls, name)
     if isinstance(raw, (staticmethod, classmethod)):
         return Parameters.of(function).portable(0)
@@ -323,7 +344,7 @@ def _parameters_of_method(cls: type, name: str, function: Any) -> tuple[tuple[st
 
 
 def is_async(cls: type) -> bool:
-    """Whether a class has methods that are coroutines or asynchronous generators: its calls run in an asyncio loop."""
+    """Whether a class has methods that are coroutines or asynchronous generators. Its calls run in an asyncio loop."""
     return any(
         inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member)
         for _, member in inspect.getmembers(cls, inspect.isfunction)
@@ -331,14 +352,20 @@ def is_async(cls: type) -> bool:
 
 
 def yields(function: object) -> bool:
-    """Whether calls of it yield values."""
+    """Whether the function is a generator function."""
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 class ActorHandle(Generic[T]):
-    """Stands for an actor. Its methods are called with `handle.method.remote(...)`; it can be passed on like any value.
+    """A handle of an actor. `handle.method.remote(...)` submits a call; the handle can be passed on like any value.
 
-    The actor ends when the last handle is gone and its calls have ended.
+    Calls from one process run in the order in which they were submitted. `handle.method.options(...)` takes the options
+    of methods. The actor ends when its last handle is gone and its calls have ended. An actor that waits to be created
+    is given up when the last process that had a handle has died. Attributes cannot be read through a handle.
+
+    Besides its own methods each actor has `__ray_ready__`, which returns when the actor is up; `__ray_call__`, which
+    calls a function with the instance as its first argument; and `__ray_terminate__`, which ends the actor after all
+    calls before it.
     """
 
     def __init__(self, ref: ActorRef, class_name: str, methods: dict[str, Method]) -> None:
@@ -366,7 +393,7 @@ class ActorHandle(Generic[T]):
 
     @property
     def _actor_id(self) -> ActorID:
-        """The actor's id, under the name by which programs written for Ray ask for it."""
+        """The actor's id, under the name that programs written for Ray use."""
         return ActorID(self._mpi_runtime_ref.binary())
 
     def __repr__(self) -> str:
@@ -386,7 +413,7 @@ class ActorHandle(Generic[T]):
 
 
 class ActorMethod:
-    """One method of an actor. While it exists the actor does, as with a handle."""
+    """One method of an actor. Like a handle, it keeps the actor alive."""
 
     def __init__(self, ref: ActorRef, class_name: str, name: str, method: Method) -> None:
         self._ref = ref
@@ -395,27 +422,27 @@ class ActorMethod:
         self._method = method
         self._spec = specs.method_spec(f"{class_name}.{name}", method)
         self._client: object = None
-        """Whom the spec was made known to."""
+        """The client that registered the spec."""
         self._parameters = parameters_of(method.parameters)
         self._pending: list[ObjectRef[Any]] = []
-        """Calls of one handle that may be under way, where their number is limited."""
+        """Calls of one handle that may be unfinished. Only used with `max_pending_calls`."""
 
     def __repr__(self) -> str:
         what = f"method {self._class_name}.{self._name} of actor {self._ref.hex()}"
         return f"<{what}: submit a call with .{self._name}.remote(...)>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: tells what to write instead."""
+        """Raise `TypeError`, with what to write instead."""
         raise TypeError(
             f"Actor methods cannot be called directly. Instead of running 'object.{self._name}()', "
             f"try 'object.{self._name}.remote()'."
         )
 
     def options(self, **options: Any) -> ActorMethod:
-        """The same method with other options: those of `method`.
+        """The same method with other options, those of `method`.
 
         Raises:
-            ValueError, TypeError: there is no such option, or its value is out of bounds.
+            ValueError, TypeError: an option does not exist, or its value is out of bounds.
         """
         option_rules.check(options, option_rules.METHOD_OPTIONS, "actor methods")
         changed = ActorMethod(self._ref, self._class_name, self._name, specs.changed(self._method, options))
@@ -427,11 +454,11 @@ class ActorMethod:
 
         Returns:
             An `ObjectRef`; a list of them for `num_returns` above 1; None for 0; an `ObjectRefGenerator` for
-            "streaming", which is the default of generators.
+            "streaming", the default of generators.
 
         Raises:
             TypeError: an argument is missing, unknown, or cannot be serialised.
-            PendingCallsLimitExceeded: `max_pending_calls` of this handle are under way.
+            PendingCallsLimitExceeded: this handle has `max_pending_calls` unfinished calls.
         """
         self._parameters.check(args, kwargs, self._spec.name)
         self._ref.check_job()
@@ -472,13 +499,13 @@ class ActorMethod:
             )
 
     def bind(self, *args: Any, **kwargs: Any) -> Node:
-        """A call that `execute()` of what is returned makes."""
+        """A node of a graph of calls. Its method `execute()` submits the call."""
         from mpi_runtime.calls.graphs import Node
 
         return Node(self.remote, args, kwargs)
 
     def _remote(self, args: Any = (), kwargs: Mapping[str, Any] | None = None, **options: Any) -> Any:
-        """`.options(**options).remote(*args, **kwargs)`, as libraries write it."""
+        """Call `.options(**options).remote(*args, **kwargs)`. Libraries use this form."""
         return (self.options(**options) if options else self).remote(*(args or ()), **(kwargs or {}))
 
     def __reduce__(self) -> tuple[Any, ...]:

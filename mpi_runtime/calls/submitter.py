@@ -1,4 +1,4 @@
-"""What submits the calls of one function: all of a remote function that `f.map` stands on."""
+"""Submits the calls of one function. The part of a remote function that `f.map` needs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Submitter(Generic[P, R]):
         """For which job, and which call that runs, the spec was made."""
         self._where: Where | None = None
         self._holds: list[bytes] = []
-        """Objects that each call needs for its environment."""
+        """Ids of objects that each call needs for its environment."""
         self._chunks: dict[int, Submitter[Any, Any]] = {}
         """See `chunks.py`."""
 
