@@ -50,7 +50,7 @@ _HOMES = {
 """Where each public name lives: loaded on first use, so that `import mpi_runtime` costs next to nothing."""
 _TYPED_IDS = ("ActorID", "FunctionID", "JobID", "NodeID", "PlacementGroupID", "TaskID", "UniqueID", "WorkerID")
 """Ids with a type, for programs written for Ray: nobody needs to make one."""
-_HOMES.update(dict.fromkeys(_TYPED_IDS, "client.ids"))
+_HOMES.update(dict.fromkeys(_TYPED_IDS, "client.typed_ids"))
 _MODULES = {
     "actor": "actor",
     "cloudpickle": "cloudpickle",

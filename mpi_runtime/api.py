@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import inspect
 import pickle
 import platform
@@ -72,9 +71,10 @@ class Context(Mapping[str, Any]):
 
     def _repr_html_(self) -> str:
         from mpi_runtime.context import nodes
+        from mpi_runtime.tables import in_html
 
         running = current.client_or_none() is not None
-        return f"<p>{html.escape(repr(self))}</p>" + (nodes()._repr_html_() if running else "<p>It has ended.</p>")
+        return f"<p>{in_html(repr(self))}</p>" + (nodes()._repr_html_() if running else "<p>It has ended.</p>")
 
     def __enter__(self) -> Context:
         return self

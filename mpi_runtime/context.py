@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from mpi_runtime.calls import running
 from mpi_runtime.calls.actor_class import ActorHandle, handle_of
 from mpi_runtime.client import current
-from mpi_runtime.client.ids import ActorID, JobID, NodeID, TaskID
+from mpi_runtime.client.typed_ids import ActorID, JobID, NodeID, TaskID
 from mpi_runtime.executor.scratch import PY_MODULES, WORKING_DIR, archives_in
 from mpi_runtime.gpu.device import Device
 from mpi_runtime.tables import Table, html_table
@@ -139,6 +138,8 @@ class RuntimeContext:
 
     def get_runtime_env_string(self) -> str:
         """The `runtime_env` of this code, as JSON."""
+        import json  # not at the top: few ask for it
+
         return json.dumps(self.runtime_env)
 
     def get_node_labels(self) -> dict[str, str]:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from mpi_runtime.gpu import ledger
-from mpi_runtime.gpu.device import Device
-from mpi_runtime.gpu.ledger import STATED, Granted, Inventory
+from mpi_runtime.gpu.device import STATED, Device
+from mpi_runtime.gpu.ledger import Granted, Inventory
 from mpi_runtime.gpu.topology import NVLINK
 from mpi_runtime.scheduler.lifecycle import STOPPING
 from mpi_runtime.scheduler.limits import EXPLAINED_MAX, UNIT

@@ -12,6 +12,7 @@ from mpi_runtime.scheduler.actor_calls import begins_at_once, being_brought, is_
 from mpi_runtime.scheduler.constraints import allows, has_room, sources
 from mpi_runtime.scheduler.events import STRICT_PACK, STRICT_SPREAD
 from mpi_runtime.scheduler.groups import find_spots
+from mpi_runtime.scheduler.invariant_error import holds
 from mpi_runtime.scheduler.invariants_objects import (
     check_extents,
     check_fetches,
@@ -36,7 +37,6 @@ from mpi_runtime.scheduler.lifecycle import (
 )
 from mpi_runtime.scheduler.limits import DEPTH_MAX
 from mpi_runtime.scheduler.records import Bundle, Executor, Node, Queue, Task, node_of
-from mpi_runtime.scheduler.require import holds
 from mpi_runtime.scheduler.resources import Grant, Pool, pool_of, request_of
 from mpi_runtime.scheduler.sources import NOTHING, Source
 from mpi_runtime.scheduler.state import State
@@ -257,9 +257,16 @@ def check_queue(state: State, queue: Queue) -> None:
         holds(not queue.is_late or not queue.reserved, "something is kept for calls that are not started any more")
         is_seen = queue in state.alarms or queue.is_late or not queue.ready
         holds(is_seen, "nobody will see that calls cannot finish in time any more")
-    if queue.ready and not queue.is_late and not queue.executors and not gpu_pool.still_awaited(state, queue):
-        waits = any(has_room(source, queue) for source in sources(state, queue.where))
+    if queue.ready and not queue.is_late and state.stories.now < queue.forks_from_us:
+        holds(queue in state.alarms or not has_any_room(state, queue), "nobody will fork for a queue that waits for it")
+    elif queue.ready and not queue.is_late and not queue.executors and not gpu_pool.still_awaited(state, queue):
+        waits = has_any_room(state, queue)
         holds(not waits, f"{len(queue.ready)} call(s) wait for {queue.request} although a node or bundle has room")
+
+
+def has_any_room(state: State, queue: Queue) -> bool:
+    """Whether a call of the queue could be placed."""
+    return any(has_room(source, queue) for source in sources(state, queue.where))
 
 
 def check_actors(state: State, live: dict[bytes, Task]) -> None:

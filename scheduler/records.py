@@ -60,6 +60,8 @@ class Executor(Struct, eq=False, gc=False):
     known: set[int] = set()
     """Specs that it has been sent. Only for membership."""
     actor: Actor | None = None
+    left_behind: frozenset[bytes] = frozenset()
+    """Calls that tasks had submitted before it was given its actor: they do not end with that."""
     is_reduced: bool = False
     """Its actor has been created, and its grant is only what the actor keeps."""
     blocked: bool = False
@@ -79,6 +81,8 @@ class Executor(Struct, eq=False, gc=False):
     """Why it can use its GPUs no more: it ends."""
     refusal: str = ""
     """What it has sent that it may not, in words: it is being killed, and what it says is dropped."""
+    forked_for: Queue | None = None
+    """The queue for whose calls it was forked, until one of its calls has ended."""
     refused_ends: int = 0
     """How many calls have ended, by the books of its agent, in what was dropped."""
 
@@ -367,6 +371,12 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
     """The only function whose calls it has, if they are compared with the end of the job's time."""
     is_late: bool = False
     """Whether they cannot finish before it: then none is started."""
+    stillborn: int = 0
+    """How often in a row executors for it died before they began a call: see `backoff.py`."""
+    next_try: int = 0
+    """Executors from this number on were forked after the last of them had died."""
+    forks_from_us: int = 0
+    """Until then no executor is forked for it."""
 
     def position(self) -> int:
         """Of its first call."""

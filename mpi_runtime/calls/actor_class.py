@@ -16,10 +16,10 @@ from mpi_runtime.calls.arguments import Parameters, pack, parameters_of
 from mpi_runtime.calls.code import Code
 from mpi_runtime.calls.specs import Method
 from mpi_runtime.client.client import Client
-from mpi_runtime.client.ids import ActorID
 from mpi_runtime.client.inherited import Inherited
 from mpi_runtime.client.refs import ActorRef, ObjectRef, weak_actor
 from mpi_runtime.client.submitting import create_actor, create_named_actor, submit
+from mpi_runtime.client.typed_ids import ActorID
 from mpi_runtime.errors import PendingCallsLimitExceeded
 from mpi_runtime.executor.scratch import held
 from mpi_runtime.scheduler.events import Call, Spec, Where

@@ -10,9 +10,9 @@ import msgspec
 from mpi_runtime import errors
 from mpi_runtime.calls import running
 from mpi_runtime.client import current
-from mpi_runtime.client.ids import PlacementGroupID
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.client.submitting import create_group, new_ref, put_written
+from mpi_runtime.client.typed_ids import PlacementGroupID
 from mpi_runtime.config import check_amount
 from mpi_runtime.objects import serialize
 from mpi_runtime.scheduler.events import STRATEGIES, BundleSpec, GroupRemovalRequested

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mpi_runtime.client import current
 from mpi_runtime.client.client import Client
-from mpi_runtime.client.ids import TaskID
+from mpi_runtime.client.typed_ids import TaskID
 from mpi_runtime.errors import ActorDiedError, ObjectLostError
 from mpi_runtime.objects import collecting
 from mpi_runtime.scheduler.ids import ID_BYTES

@@ -17,7 +17,7 @@ from typing import Any
 from mpi_runtime.api import get, put, remote
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.errors import TaskError
-from mpi_runtime.util.dispatch import of_user
+from mpi_runtime.util.background_calls import of_user
 
 try:
     import dask

@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 from mpi_runtime.api import put, remote
 from mpi_runtime.client.blocking_future import BlockingFuture
 from mpi_runtime.context import cluster_resources
-from mpi_runtime.util.dispatch import Dispatcher
+from mpi_runtime.util.background_calls import Dispatcher
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -26,7 +26,7 @@ from mpi_runtime.calls.actor_class import ActorHandle
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.context import cluster_resources
 from mpi_runtime.errors import ActorError, MpiRuntimeError, TaskError
-from mpi_runtime.util.dispatch import Dispatcher
+from mpi_runtime.util.background_calls import Dispatcher
 from mpi_runtime.util.pool_process import PoolProcess
 from mpi_runtime.util.pool_results import AsyncResult, IMapIterator, TimeoutError, terminated
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from mpi_runtime.client.blocking_future import blocked
 from mpi_runtime.errors import ActorError, TaskCancelledError
-from mpi_runtime.util.dispatch import guarded
+from mpi_runtime.util.background_calls import guarded
 
 T = TypeVar("T")
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from mpi_runtime.executor.fork_messages import Exited
 from mpi_runtime.objects import arena
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.rank.lines import Lines
@@ -141,7 +142,7 @@ def test_junk_is_reported_and_nothing_after_it_counts(desk: Desk, data: bytes, p
     desk.agent.to_executor(1, CALLS[3:5], codec.encode([]))
     with pytest.raises(BlockingIOError):  # none of these may start
         os.eventfd_read(desk.tokens)
-    desk.agent._on_exited(desk.executor, signal.SIGKILL)
+    desk.agent._on_exited(desk.executor, Exited(1, signal.SIGKILL))
     (died,) = desk.take()
     assert died.running == CALLS[1]
 
@@ -150,7 +151,7 @@ def test_what_was_sent_before_the_junk_is_passed_on_when_its_sender_has_died(des
     desk.agent.to_executor(1, CALLS[:2], codec.encode([]))
     os.eventfd_read(desk.tokens)
     desk.end.sendall(packed(DONE, 1) + b"junk for a header" + packed(DONE, 1))
-    desk.agent._on_exited(desk.executor, 0)
+    desk.agent._on_exited(desk.executor, Exited(1, 0))
     ended, refused, died = desk.take()
     assert ended == FromExecutor(1, DONE, 1)
     assert isinstance(refused, FrameRefused)
@@ -161,7 +162,7 @@ def test_a_result_that_is_ended_may_be_its_executors_last_word(desk: Desk) -> No
     desk.agent.to_executor(1, CALLS[:1], codec.encode([]))
     os.eventfd_read(desk.tokens)
     desk.end.sendall(packed(DONE, 1))
-    desk.agent._on_exited(desk.executor, signal.SIGTERM)
+    desk.agent._on_exited(desk.executor, Exited(1, signal.SIGTERM))
     ended, died = desk.take()
     assert ended == FromExecutor(1, DONE, 1)
     assert died.cause.startswith("was killed by signal 15 (SIGTERM: ")

@@ -98,6 +98,22 @@ def test_children_of_an_actor_end_with_its_process_and_its_actors_with_their_han
         assert other in cluster.state.actors
 
 
+def test_what_a_task_left_behind_does_not_end_with_the_actor_that_has_its_process_next() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        first, executor = running_parent(cluster)
+        left = child_of(cluster, first, 1)
+        worker = cluster.placed(left)
+        cluster.done(executor, first)
+        cluster.told(first)
+        actor = cluster.actor()
+        assert cluster.placed(actor) == executor
+        cluster.done(executor, actor)
+        cluster.told(actor)
+        cluster.died(executor)
+        cluster.take(Cancel, 0)
+        cluster.done(worker, left)
+
+
 def test_a_method_that_runs_is_not_interrupted() -> None:
     with Cluster().node(cpus=4) as cluster:
         actor = cluster.actor()
