@@ -1,4 +1,4 @@
-"""A hook of mkdocs: lists the pages of docs/decisions in their order, so that nobody has to."""
+"""A hook of mkdocs: the site lists the pages of docs/decisions in their order, without a list made by hand."""
 
 from pathlib import Path
 from typing import Any

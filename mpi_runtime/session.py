@@ -38,7 +38,7 @@ from mpi_runtime.client.stalls import Says
 from mpi_runtime.config import Config
 from mpi_runtime.errors import GpuDiscoveryError, HeadDiedError, LaunchError
 from mpi_runtime.host import launch as launching
-from mpi_runtime.host import launchers, limits
+from mpi_runtime.host import launchers, machine
 from mpi_runtime.host.launch import FIRST_WORKER, Launch
 from mpi_runtime.host.spawn import PRELOADED_IF_USED, library_path, start_python
 from mpi_runtime.objects.arena import ClientArena
@@ -96,7 +96,7 @@ class HeadHandle:
                 self._process = start_python(code, [theirs.fileno()], environment, library_path(), keep_all=True)
             except OSError as error:
                 self.socket.close()
-                raise LaunchError(f"The head process could not be started: {limits.shortage(error)}.") from error
+                raise LaunchError(f"The head process could not be started: {machine.shortage(error)}.") from error
             finally:
                 theirs.close()
             launchers.leave_launcher()
@@ -106,7 +106,7 @@ class HeadHandle:
             except RuntimeError as error:
                 self._thread = None
                 self.end()
-                refused = limits.shortage(OSError(errno.EAGAIN, str(error)))
+                refused = machine.shortage(OSError(errno.EAGAIN, str(error)))
                 raise LaunchError(f"The head process could not be watched: {refused}.") from error
 
     def _start_thread(self, theirs: socket.socket) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from mpi_runtime.executor import fork_messages, forkserver_handle, scratch
 from mpi_runtime.executor.fork_messages import Fork, Kill, Setup
 from mpi_runtime.executor.forkserver_handle import Handle
-from mpi_runtime.host.limits import shortage
+from mpi_runtime.host.machine import shortage
 from mpi_runtime.host.process_tree import kill_group
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
