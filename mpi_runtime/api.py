@@ -12,7 +12,8 @@ from mpi_runtime import config as configuration
 from mpi_runtime import log, session
 from mpi_runtime.calls import options as option_rules
 from mpi_runtime.calls import running, specs
-from mpi_runtime.calls.actor_class import ActorClass, ActorHandle
+from mpi_runtime.calls.actor_class import ActorClass
+from mpi_runtime.calls.actor_handle import ActorHandle
 from mpi_runtime.calls.remote_function import P, R, RemoteFunction
 from mpi_runtime.client import current
 from mpi_runtime.client.generators import ObjectRefGenerator

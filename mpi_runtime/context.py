@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from mpi_runtime.calls import running
-from mpi_runtime.calls.actor_class import ActorHandle, handle_of
+from mpi_runtime.calls.actor_class import handle_of
+from mpi_runtime.calls.actor_handle import ActorHandle
 from mpi_runtime.client import current
 from mpi_runtime.client.typed_ids import ActorID, JobID, NodeID, TaskID
 from mpi_runtime.executor.scratch import PY_MODULES, WORKING_DIR, archives_in

@@ -11,7 +11,7 @@ import importlib.util
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from mpi_runtime.calls.actor_class import list_named_actors
+from mpi_runtime.calls.actor_handle import list_named_actors
 from mpi_runtime.util.actor_pool import ActorPool
 from mpi_runtime.util.addresses import get_node_ip_address
 from mpi_runtime.util.check_serialize import Failure, inspect_serializability

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 
 from mpi_runtime.api import get, kill, put
-from mpi_runtime.calls.actor_class import ActorHandle
+from mpi_runtime.calls.actor_handle import ActorHandle
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.context import get_runtime_context
 from mpi_runtime.util import collective_group

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from mpi_runtime.api import get, kill, remote
-from mpi_runtime.calls.actor_class import ActorHandle, get_actor
+from mpi_runtime.calls.actor_handle import ActorHandle, get_actor
 from mpi_runtime.client.blocking_future import blocked
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.errors import ActorDiedError

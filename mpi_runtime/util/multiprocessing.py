@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from mpi_runtime.api import kill, put, remote
-from mpi_runtime.calls.actor_class import ActorHandle
+from mpi_runtime.calls.actor_handle import ActorHandle
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.context import cluster_resources
 from mpi_runtime.errors import ActorError, MpiRuntimeError, TaskError

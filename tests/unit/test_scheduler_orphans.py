@@ -3,7 +3,7 @@
 from typing import Any
 
 from mpi_runtime.scheduler.effects import Cancel
-from mpi_runtime.scheduler.events import Call
+from mpi_runtime.scheduler.events import Call, CancelRequested
 from mpi_runtime.scheduler.ids import prefix_of
 from mpi_runtime.scheduler.limits import BACKOFF_US_MAX
 from tests.builders import DRIVER, Cluster
@@ -76,6 +76,20 @@ def test_grandchildren_are_cancelled_too() -> None:
         cluster.died(executor, parent)
         assert [effect.id for effect in cluster.take(Cancel, 2)] == [child, grandchild]
         assert cluster.told(parent).code == "WorkerCrashedError"
+
+
+def test_a_child_that_is_cancelled_already_is_not_cancelled_again() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        parent, executor = running_parent(cluster, max_retries=0)
+        child = child_of(cluster, parent, 1)
+        worker = cluster.placed(child)
+        cluster.client_says(executor, CancelRequested(child, force=False, recursive=False))
+        assert cluster.one(Cancel).id == child
+        cluster.died(executor, parent)
+        cluster.told(parent)
+        cluster.nothing()
+        assert cluster.ask("statistics")["abandoned"] == 0
+        cluster.done(worker, child)
 
 
 def test_children_of_an_actor_end_with_its_process_and_its_actors_with_their_handles() -> None:
