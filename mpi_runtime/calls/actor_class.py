@@ -1,4 +1,4 @@
-"""Actors: what `@remote` makes of a class, and handles to instances that live in processes of their own."""
+"""Actor classes, which `@remote` makes of classes, and handles to actors: instances in processes of their own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mpi_runtime.calls.graphs import ActorNode
     from mpi_runtime.calls.signatures import Few, MarkedMethod, Submit
 
-    # Those who do not care need not say what class it is.
+    # With defaults `ActorHandle` needs no parameters.
     T = TypeVarWithDefault("T", default=Any)
     Init = ParamSpecWithDefault("Init", default=...)
 else:
@@ -39,8 +39,8 @@ else:
 
 
 SPECIAL_METHODS = ("__ray_call__", "__ray_ready__", "__ray_terminate__")
-"""What every actor answers to, besides its own methods: call a function with the instance as first argument; tell that
-it is there; end after all calls before this one."""
+"""Methods that every actor has besides its own: call a function with the instance as its first argument; return when
+the actor is up; end the actor after all calls before this one."""
 
 
 @overload
@@ -64,21 +64,18 @@ def method(
 
 
 def method(function: Any = None, /, **options: Any) -> Any:
-    """Options of one method of an actor class.
+    """State options of one method of an actor class: `@method(num_returns=2)`.
 
-    `@method` without options changes nothing but what a type checker knows: of a handle that is said to be of the
-    class, with `typing.cast`, it knows what `.remote` of marked methods takes and returns.
+    `@method` without options is for type checkers. They then know the arguments and the result of `.remote` of the
+    method, on a handle whose type names the class (`typing.cast`).
 
     Args:
-        function: the method, where there are no options.
-        **options: `num_returns`, how many values a call returns; `max_task_retries`, how often a call may be run again
-            after its actor died and was started again (-1: without limit); `retry_exceptions`, whether it may be run
-            again when it raised, or a list of the exception classes for which it may; `concurrency_group`, one of the
-            names in the actor's `concurrency_groups`; `time_limit`, how many seconds a call may take: where the job's
-            time ends sooner it is not started; `enforce_time_limit`, whether a call that takes longer is ended.
+        function: the method, if there are no options.
+        **options: such as `num_returns`, `max_task_retries`, `retry_exceptions`, `concurrency_group` and `time_limit`.
+            The guide on actors lists them.
 
     Raises:
-        ValueError, TypeError: there is no such option, or its value is out of bounds.
+        ValueError, TypeError: an option does not exist, or its value is out of bounds.
     """
     option_rules.check(options, option_rules.METHOD_OPTIONS, "method()")
 
@@ -90,19 +87,19 @@ def method(function: Any = None, /, **options: Any) -> Any:
 
 
 def exit_actor() -> NoReturn:
-    """End this actor for good, from inside one of its methods: it is not started again.
+    """End this actor for good, from inside one of its methods. It is not restarted.
 
-    The running call and those that wait raise `ActorDiedError`. Functions registered with `atexit` are run.
+    The running call and waiting calls raise `ActorDiedError`. Functions registered with `atexit` run.
 
     Raises:
-        TypeError: this is no actor.
+        TypeError: the caller is not an actor.
     """
     from mpi_runtime.executor.executor import ActorExit  # not at the top: it is of use in executors only
 
     executor = running.client().executor
     if executor is None or not executor.actor_id:
         raise TypeError("exit_actor() was called outside of an actor: it ends the actor whose method calls it.")
-    executor.end_actor()  # whatever becomes of what is raised: user code may catch it, or run in the background
+    executor.end_actor()  # first: user code may catch what is raised here, or run in the background
     raise ActorExit
 
 
@@ -122,7 +119,7 @@ class ActorClass(Registered, Generic[T, Init]):
 
     @functools.cached_property
     def _methods(self) -> dict[str, Method]:
-        # Not at once: a class that refers to its own actor class arrives in an executor before it is complete.
+        # Not in the constructor: a class that refers to its own actor class is incomplete when an executor reads it.
         found = {
             name: specs.method(
                 getattr(function, "__mpi_runtime_options__", {}),
@@ -143,13 +140,13 @@ class ActorClass(Registered, Generic[T, Init]):
         return found | {name: specs.method({}, self._options) for name in SPECIAL_METHODS}
 
     def __getattr__(self, name: str) -> Any:
-        # Class attributes and static methods: they belong to no instance, and are read here.
+        # Class attributes and static methods belong to no instance, and are read here.
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._class, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: tells what to write instead."""
+        """Raise `TypeError`, with what to write instead."""
         raise TypeError(
             f"Actors cannot be instantiated directly. Instead of '{self._name}()', use '{self._name}.remote()'."
         )
@@ -161,10 +158,16 @@ class ActorClass(Registered, Generic[T, Init]):
         )
 
     def options(self, **options: Any) -> ActorClass[T, Init]:
-        """The same class with other options for the actors made through what is returned.
+        """The same class with other options.
+
+        Args:
+            **options: as for `remote`. Options that are not named stay as they are.
+
+        Returns:
+            An actor class. This one is not changed.
 
         Raises:
-            ValueError: there is no such option, or its value is out of bounds.
+            ValueError: an option does not exist, or its value is out of bounds.
         """
         changed: ActorClass[T, Init] = ActorClass(self._class, {**self._options, **options})
         changed._code = self._code
@@ -177,12 +180,21 @@ class ActorClass(Registered, Generic[T, Init]):
     else:
 
         def remote(self, /, *args: Any, **kwargs: Any) -> ActorHandle:
-            """Make an actor. The handle can be used at once; if the constructor raises, every call gets that error.
+            """Create an actor. The handle can be used at once.
+
+            If the constructor raises, every call of the actor raises that error.
+
+            Args:
+                *args: positional arguments of the constructor. An `ObjectRef` stands for its value.
+                **kwargs: keyword arguments of the constructor.
+
+            Returns:
+                A handle of the actor.
 
             Raises:
                 TypeError: an argument is missing, unknown, or cannot be serialised.
-                ValueError: its name is taken; or no bundle of the placement group in which it is to run can hold it; or
-                    its `runtime_env` names a directory that is not there, cannot be read, or is too large.
+                ValueError: the name is taken; or no bundle of the placement group can hold the actor; or a directory
+                    of the `runtime_env` does not exist, cannot be read, or is too large.
             """
             self._parameters.check(args, kwargs, self._name)
             client = running.client()
@@ -195,13 +207,13 @@ class ActorClass(Registered, Generic[T, Init]):
             return self._create_named(call)
 
     def bind(self, *args: Any, **kwargs: Any) -> ActorNode:
-        """An actor that `execute()` of what is returned makes, or of a call of its methods that is bound too."""
+        """A node of a graph of calls. `execute()` of the node, or of a bound call of a method, creates the actor."""
         from mpi_runtime.calls.graphs import ActorNode
 
         return ActorNode(self.remote, args, kwargs)
 
     def _remote(self, args: Any = (), kwargs: Mapping[str, Any] | None = None, **options: Any) -> ActorHandle[T]:
-        """`.options(**options).remote(*args, **kwargs)`, as libraries write it."""
+        """Call `.options(**options).remote(*args, **kwargs)`. Libraries use this form."""
         chosen: Any = self.options(**options) if options else self
         made: ActorHandle[T] = chosen.remote(*(args or ()), **(kwargs or {}))
         return made
@@ -211,7 +223,7 @@ class ActorClass(Registered, Generic[T, Init]):
         return specs.actor_spec(self._name, code, self._options, where, uses_loop, environment)
 
     def _create_named(self, creation: Call) -> ActorHandle[T]:
-        """Create it under its name, or have a handle to the actor that has the name."""
+        """Create the actor under its name, or return a handle to the actor that has the name."""
         client = running.client()
         name, namespace = self._options["name"], self._options.get("namespace") or client.inherited.namespace
         handle = msgspec.msgpack.encode((self._name, self._methods))
@@ -239,12 +251,12 @@ class ActorClass(Registered, Generic[T, Init]):
 
 
 def handle_of(id: bytes, cls: type) -> ActorHandle:
-    """A handle to the actor with this id, which is of this class. It does not keep the actor alive."""
+    """A handle to the actor with this id and class. It does not keep the actor alive."""
     return ActorHandle(weak_actor(id), cls.__name__, ActorClass(cls, {})._methods)
 
 
 def _parameters_of_method(cls: type, name: str, function: Any) -> tuple[tuple[str, int, bool], ...] | None:
-    """What a method takes besides the instance; None: it is none of the usual kinds, and nothing is known."""
+    """The parameters of a method besides the instance; None: they are not known."""
     raw = inspect.getattr_static(cls, name)
     if isinstance(raw, (staticmethod, classmethod)):
         return Parameters.of(function).portable(0)
@@ -252,7 +264,7 @@ def _parameters_of_method(cls: type, name: str, function: Any) -> tuple[tuple[st
 
 
 def is_async(cls: type) -> bool:
-    """Whether a class has methods that are coroutines or asynchronous generators: its calls run in an asyncio loop."""
+    """Whether a class has methods that are coroutines or asynchronous generators. Its calls run in an asyncio loop."""
     return any(
         inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member)
         for _, member in inspect.getmembers(cls, inspect.isfunction)
@@ -260,5 +272,5 @@ def is_async(cls: type) -> bool:
 
 
 def yields(function: object) -> bool:
-    """Whether calls of it yield values."""
+    """Whether the function is a generator function."""
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)

@@ -1,4 +1,4 @@
-"""What submits the calls of one function: all of a remote function that `f.map` stands on."""
+"""Submits the calls of one function. The part of a remote function that `f.map` needs."""
 
 from __future__ import annotations
 

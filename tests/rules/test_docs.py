@@ -35,7 +35,7 @@ INSIDE = {
     "collective_group",
     "helpers",
     "serialization",
-    "dispatch",
+    "background_calls",
     "pool_process",
     "pool_results",
 }
