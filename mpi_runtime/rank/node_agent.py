@@ -282,7 +282,7 @@ class NodeAgent:
             self._report(TakenBack(executor.number, taken))
             if is_running:
                 self._kill(executor)
-                return
+            return  # else it has ended, or is the scheduler's again, which may give it to the same executor
         # Thousands are on their way, and it does not look; or it has just died, perhaps killed for another call.
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
             os.write(executor.cancels, attempt_of(effect.id, effect.attempt))
