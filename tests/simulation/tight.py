@@ -26,6 +26,8 @@ class Tight:
         """Ranks that have said so last. Only for membership."""
         self.ended: dict[int, bytes] = {}
         """Executors that are to be killed for their memory, with the call that they ran."""
+        self.interrupted: set[tuple[bytes, int]] = set()
+        """Attempts that were told to end before: what is killed of these is killed for that. Only for membership."""
         self.lost: Counter[bytes] = Counter()
         """How often a call was lost so: where others ran beside it that costs no retry."""
 
@@ -58,8 +60,10 @@ class Tight:
 
     def ends(self, effect: Cancel) -> None:
         """The head has a process killed if it runs a call: for its memory, where nothing else explains it."""
-        cancels, times = self.checker.cancels, self.checker.times
-        if not effect.force or cancels.is_to_end(effect.id) or times.is_over(effect.id):
+        cancels, attempt = self.checker.cancels, (effect.id, effect.attempt)
+        if not effect.force:
+            self.interrupted.add(attempt)
+        if not effect.force or cancels.is_to_end(effect.id) or attempt in self.interrupted:
             return
         host = self.host_of(effect.executor)
         others = [one for one in self.ended if one != effect.executor and self.host_of(one) == host]
