@@ -4,11 +4,13 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
 import pytest
 
+from mpi_runtime.executor import scratch
 from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Forked
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.objects import arena
@@ -273,13 +275,15 @@ def test_nothing_is_read_of_an_executor_before_its_process_is_known(
     forkserver = Forkserver(desk)
     desk.agent.obey(StartExecutor(2, {}, [], 1, []))
     descriptors = forkserver.read()
-    os.write(descriptors[-2], b"hello\n")
+    said = [Log(2, stream, b"line %d\n" % stream) for stream in (1, 2)]
+    for line, descriptor in zip(said, descriptors[-2:], strict=True):
+        os.write(descriptor, line.data)
     desk.poller.poll(0)
     assert desk.take() == []
     forkserver.says(Forked(2, 4711))
-    while Log(2, 1, b"hello\n") not in desk.reports:
+    while len(desk.reports) < 3:
         desk.poller.poll(None)
-    assert desk.take() == [ExecutorStarted(2, 4711), Log(2, 1, b"hello\n")]
+    assert sorted(desk.take(), key=repr) == [ExecutorStarted(2, 4711), *said]
     desk.agent.stop()
     assert forkserver.end.recv(1) == b"", "it is told to end"
     assert forkserver.ours not in desk.poller._callbacks
@@ -296,7 +300,10 @@ def test_without_its_forkserver_a_rank_kills_what_executors_have_started(
     killed: list[int] = []
     monkeypatch.setattr(node_agent, "kill_group", killed.append)
     monkeypatch.setattr(leftovers, "kill_adopted", lambda: killed.append(-1))
+    left: list[str] = []
+    monkeypatch.setattr(scratch, "leave", left.append)
     forkserver = Forkserver(desk, code)
+    desk.agent._setup = (cast(Any, SimpleNamespace(scratch="files of the job")), [7])
     desk.agent.obey(StopExecutor(1, force=True))
     if is_heard:
         forkserver.read()
@@ -308,9 +315,19 @@ def test_without_its_forkserver_a_rank_kills_what_executors_have_started(
     with pytest.raises(AgentError, match=f"the forkserver {how}"):
         desk.agent._on_forkserver()
     assert killed == [4711, -1], "of the second there is no process yet"
+    assert left == ["files of the job"]
     desk.agent.stop()
     assert not desk.agent._executors
     theirs.close()
+
+
+def test_memory_that_a_dead_executor_waited_for_is_not_taken(desk: Desk) -> None:
+    offset = desk.arena.allocate(4 * MIB)
+    assert offset == 0
+    assert desk.write(packed(codec.encode([Allocate(1, MIB)]), LOCAL)) == []
+    desk.agent._on_exited(desk.executor, 9)
+    desk.agent.obey(Free([offset]))
+    assert desk.arena.statistics().used == 0
 
 
 def test_a_neighbour_whose_spare_memory_is_in_the_way_is_woken(two: Desk) -> None:
