@@ -218,6 +218,13 @@ def test_what_cannot_be_done_does_no_harm(two: Desk, effect: Any) -> None:
         two.agent.pull(1, Pull(1, 64, 10))
 
 
+def test_a_rank_says_which_it_is(two: Desk) -> None:
+    two.agent.connect(two.transports[1])
+    two.agent.gpus = Gpus(None, 0.0, None, "")
+    with pytest.raises(BadFrameError, match=r"rank 1 has no GPUs \['GPU-nobody-has'\]"):
+        two.agent.obey(StartExecutor(2, {}, [0], 1, [], devices=["GPU-nobody-has"]))
+
+
 def test_of_extents_to_be_freed_only_those_that_there_are(desk: Desk) -> None:
     offsets = [desk.arena.allocate(64) for _ in range(2)]
     assert offsets == [0, 64]
@@ -290,6 +297,14 @@ def test_nothing_is_read_of_an_executor_before_its_process_is_known(
     for descriptor in descriptors:
         os.close(descriptor)
     forkserver.end.close()
+
+
+def test_a_forkserver_that_was_never_needed_is_ended_too(desk: Desk) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    desk.agent._forked = Handle(ours, lambda: 0)
+    desk.agent.stop()
+    assert theirs.recv(1) == b""
+    theirs.close()
 
 
 @pytest.mark.parametrize("is_heard", [True, False], ids=["closed", "reset"])
