@@ -1,4 +1,4 @@
-"""Cancelling: a call that has not started does not, one that runs is interrupted, and nobody runs it again."""
+"""Cancels: a call that has not started is dropped, one that runs is interrupted, and neither is run again."""
 
 from __future__ import annotations
 
