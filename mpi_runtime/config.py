@@ -16,6 +16,7 @@ LAUNCHER = "MPI_RUNTIME_LAUNCHER"
 NUM_CPUS = "MPI_RUNTIME_NUM_CPUS"
 START_TIMEOUT_S = "MPI_RUNTIME_START_TIMEOUT_S"
 HEARTBEAT_TIMEOUT_S = "MPI_RUNTIME_HEARTBEAT_TIMEOUT_S"
+MEMORY_USAGE_THRESHOLD = "MPI_RUNTIME_MEMORY_USAGE_THRESHOLD"
 LABELS = "MPI_RUNTIME_LABELS"
 SCRATCH_DIR = "MPI_RUNTIME_SCRATCH_DIR"
 FIND_GPUS = "MPI_RUNTIME_FIND_GPUS"
@@ -69,6 +70,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_timeout_s: float = 30.0
     """Seconds without a message after which a rank on another host counts as lost, and the job ends; 0: never. Default:
     the variable `MPI_RUNTIME_HEARTBEAT_TIMEOUT_S`."""
+    memory_usage_threshold: float = 0.95
+    """From which share of a host's memory on, or of its control group's, nothing is started there, and then calls are
+    ended; 0: never."""
+    memory_limit: int | None = None
+    """Bytes of memory that the executors of one rank may have for themselves, together: a limit of the job's own, where
+    nobody else sets one. None: no such limit."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -97,13 +104,14 @@ def from_init(**arguments: Any) -> Config:
         ("num_cpus", NUM_CPUS),
         ("start_timeout_s", START_TIMEOUT_S),
         ("heartbeat_timeout_s", HEARTBEAT_TIMEOUT_S),
+        ("memory_usage_threshold", MEMORY_USAGE_THRESHOLD),
     ):
         if name not in given and env.get(variable):
             try:
                 given[name] = float(env[variable])
             except ValueError:
                 raise ValueError(f"the variable {variable} is {env[variable]!r}, which is no number") from None
-    for name in ("memory", "object_store_memory"):
+    for name in ("memory", "object_store_memory", "memory_limit"):
         if isinstance(given.get(name), float) and given[name].is_integer():  # 300e6
             given[name] = int(given[name])
     for name, variable in (("quiet", QUIET), ("ignore_unhandled_errors", IGNORE_UNHANDLED_ERRORS)):
@@ -169,7 +177,7 @@ def _check(config: Config) -> None:
     for name in ("num_cpus", "num_gpus"):
         if getattr(config, name) is not None:
             check_amount(name, getattr(config, name))
-    for name, least in (("memory", 0), ("object_store_memory", 0), ("inline_bytes_max", 0)):
+    for name, least in (("memory", 0), ("object_store_memory", 0), ("memory_limit", 1), ("inline_bytes_max", 0)):
         value = getattr(config, name)
         if value is None and name != "inline_bytes_max":
             continue
@@ -198,6 +206,12 @@ def _check(config: Config) -> None:
     if config.start_timeout_s == 0:
         raise ValueError("start_timeout_s must be more than 0 seconds")
     check_amount("heartbeat_timeout_s", config.heartbeat_timeout_s)
+    check_amount("memory_usage_threshold", config.memory_usage_threshold)
+    if config.memory_usage_threshold > 1:
+        raise ValueError(
+            "memory_usage_threshold must be a share of the memory between 0 (never) and 1, not "
+            f"{config.memory_usage_threshold!r}"
+        )
 
 
 def _check_names(name: str, value: object) -> None:
@@ -224,8 +238,8 @@ def environment() -> Mapping[str, str]:
 
 
 def is_batch_job() -> bool:
-    """Whether this process belongs to a job of a batch system that may say when its time ends."""
-    return any(map(os.environ.get, ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")))
+    """Whether this process belongs to a job of a batch system."""
+    return any(map(os.environ.get, ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE")))
 
 
 def own_environment() -> MutableMapping[str, str]:

@@ -11,6 +11,7 @@
     |  the program asked for it
     +-- GetTimeoutError               get() with a timeout gave up; also a TimeoutError
     +-- TaskCancelledError            the task was cancelled
+    +-- TaskTimeoutError              the task ran longer than its time_limit; also a TimeoutError
     +-- PendingCallsLimitExceeded     a handle has max_pending_calls unfinished calls
     +-- PlacementGroupRemovedError    the placement group of the task was removed
     +-- RuntimeEnvSetupError          the files of a runtime_env could not be unpacked
@@ -37,6 +38,7 @@ import builtins
 import contextlib
 import functools
 import pickle
+import re
 import traceback
 from typing import Any, TypeVar
 
@@ -85,6 +87,10 @@ class GetTimeoutError(MpiRuntimeError, TimeoutError):
 
 class TaskCancelledError(MpiRuntimeError):
     """The call was cancelled before it ended."""
+
+
+class TaskTimeoutError(MpiRuntimeError, TimeoutError):
+    """The task ran longer than its `time_limit`, with `enforce_time_limit=True`: says how long, and where."""
 
 
 class PendingCallsLimitExceeded(MpiRuntimeError):
@@ -177,6 +183,12 @@ class OutOfMemoryError(MpiRuntimeError):
 class ActorError(MpiRuntimeError):
     """The actor cannot answer this call: `ActorDiedError` or `ActorUnavailableError`."""
 
+    @property
+    def actor_id(self) -> str | None:
+        """The id of the actor as hexadecimal digits, as the message has it; None: it says none."""
+        found = re.search(r"\b[0-9a-f]{32}\b", str(self))
+        return found[0] if found else None
+
 
 class ActorDiedError(ActorError):
     """The actor has ended and will not be restarted. The message says why."""
@@ -226,6 +238,7 @@ _BY_CODE: dict[str, type[MpiRuntimeError]] = {
         SerializationError,
         GetTimeoutError,
         TaskCancelledError,
+        TaskTimeoutError,
         PlacementGroupRemovedError,
         RuntimeEnvSetupError,
         WorkerCrashedError,

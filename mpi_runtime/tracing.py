@@ -40,6 +40,7 @@ def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, A
 
     Raises:
         OSError: the file cannot be written.
+        TypeError: `filename` is not the name of a file.
 
     Example:
         ```python
@@ -47,6 +48,8 @@ def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, A
         ray.timeline("timeline.json")
         ```
     """
+    if not isinstance(filename, (str, os.PathLike, type(None))):  # a number would be a descriptor, perhaps one of ours
+        raise TypeError(f"timeline(filename={filename!r}): it must be the name of a file, or None")
     found = running.client().questions.query("history")
     events = _events(found)
     if filename is None:

@@ -142,10 +142,11 @@ def end(state: State, actor: Actor, cause: str, force: bool) -> None:
         return
     die(state, actor)
     creation = actor.creation
-    if creation.state == READY:
-        withdraw(state, creation)
+    was_queued = creation.state == READY
     if creation.state not in ENDED:
         endings.fail(state, creation, "ActorDiedError", f"{actor} {cause}")
+    if was_queued:
+        withdraw(state, creation)
 
 
 def kill(state: State, actor: Actor, no_restart: bool) -> None:
@@ -222,7 +223,9 @@ def died_for_good(state: State, actor: Actor, executor: Executor, in_hand: list[
     actor.cause = actor.cause or executor.expected_death
     creation = actor.creation
     for task in in_hand:
-        if task is not creation:
+        if task.overdue:
+            endings.overdue(state, task)
+        elif task is not creation:
             fail_call(state, actor, task)
     fail_pending(state, actor)
     if actor.state != DEAD:
@@ -256,6 +259,8 @@ def restart(
         had_ended = has_run and one_by_one and endings.had_ended(task, event.running)
         if task.is_cancelled:
             endings.cancelled(state, task)
+        elif task.overdue and not endings.may_exceed_again(task):
+            endings.overdue(state, task)
         elif has_run and not (task.retries or had_ended):
             name = task.function.spec.name
             endings.fail(state, task, "ActorUnavailableError", f"{name} may have been running when {unavailable}")

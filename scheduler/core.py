@@ -22,14 +22,17 @@ from mpi_runtime.scheduler import (
     groups,
     health,
     items,
+    memory,
     notes,
     objects,
+    overdue,
     refusals,
     tasks,
 )
 from mpi_runtime.scheduler.dispatch import serve, settle
 from mpi_runtime.scheduler.effects import Effects
 from mpi_runtime.scheduler.events import (
+    Began,
     Blocked,
     Call,
     CancelRequested,
@@ -59,18 +62,19 @@ from mpi_runtime.scheduler.history import note_clock
 from mpi_runtime.scheduler.lifecycle import STARTED, advance
 from mpi_runtime.scheduler.limits import LONG_US, UNIT
 from mpi_runtime.scheduler.nodes import begin, join
-from mpi_runtime.scheduler.queues import mark_dirty, purge
+from mpi_runtime.scheduler.queues import mark_dirty
 from mpi_runtime.scheduler.rank_events import (
     ExecutorDied,
     ExecutorStarted,
     Fetched,
     FrameRefused,
     JobBegan,
+    MemoryReported,
     RankEvent,
     RankJoined,
     TakenBack,
 )
-from mpi_runtime.scheduler.records import Bundle, Function, Node, Queue, Task
+from mpi_runtime.scheduler.records import Bundle, Executor, Function, Node, Queue, Task
 from mpi_runtime.scheduler.reservations import look_after_node, look_after_reservation
 from mpi_runtime.scheduler.state import Client, State
 from mpi_runtime.scheduler.stealing import look_for_stuck
@@ -97,6 +101,7 @@ class Scheduler:
         self.state = State()
         self._handlers = {
             Spec: self._spec,
+            Began: self._began,
             Returned: self._returned,
             Put: self._put,
             SubscriptionRequested: self._subscription_requested,
@@ -144,6 +149,8 @@ class Scheduler:
                 kind = type(event)
                 if kind is Call:
                     tasks.submit(state, client, event, now)  # type: ignore[arg-type]
+                    if executor is not None and executor.watched:
+                        cancel.submitted(state, executor, event.id, now)  # type: ignore[union-attr, arg-type]
                 elif kind is Done:
                     tasks.done(state, executor, event)  # type: ignore[arg-type]
                     ended = event  # type: ignore[assignment]
@@ -196,6 +203,8 @@ class Scheduler:
             copies.fetched(state, event, now)
         elif isinstance(event, JobBegan):
             begin(state, event)
+        elif isinstance(event, MemoryReported):
+            memory.reported(state, event)
         elif isinstance(event, FrameRefused):
             refused = state.executors.get(event.executor)
             if refused is not None:
@@ -216,12 +225,12 @@ class Scheduler:
                 look_after_reservation(state, subject, now)
             elif isinstance(subject, Task):
                 backoff.queue(state, subject)
+            elif isinstance(subject, Executor):
+                overdue.look(state, subject, now)
             elif isinstance(subject, Function):
                 deadline.look_at_actors(state)
         while True:
-            if state.withdrawn:
-                purge(state)
-            elif state.woken:
+            if state.woken:
                 woken, state.woken = state.woken, []
                 for task in woken:
                     tasks.arguments_ready(state, task)
@@ -291,6 +300,10 @@ class Scheduler:
 
     def _spec(self, client: Client, event: Spec, now: int) -> None:
         tasks.register(self.state, event)
+
+    def _began(self, client: Client, event: Began, now: int) -> None:
+        assert client.executor is not None
+        overdue.began(self.state, client.executor, event.id, now)
 
     def _returned(self, client: Client, event: Returned, now: int) -> None:
         tasks.returned(self.state, client.executor, event)

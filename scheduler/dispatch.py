@@ -203,7 +203,11 @@ def give(state: State, executor: Executor, count: int, now: int) -> None:
     known = executor.known
     stories = state.stories
     for _ in range(count):
+        if not ready:
+            break
         task = ready.popleft()
+        if queue.withdrawn:
+            queue.tidy()
         call = task.call
         function = task.function
         executor.take(task, estimate_us(function))
@@ -276,7 +280,7 @@ def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | N
     source = executor.source
     if better is not None and executor.grant is not None and 0 < executor.grant.cpu < better.request.cpu:
         reserve_for_fractions(state, better, source, now)
-    if source.free.cpu < 0 and queue.request.cpu:
+    if (source.free.cpu < 0 and queue.request.cpu) or executor.rank.node.pressure:
         return True
     if executor.key.devices and gpu_pool.is_out(source, executor.key.devices):
         return True

@@ -77,8 +77,8 @@ class Demand(Struct, array_like=True, tag=67, gc=False):
 
 
 CRASH, RESTARTED, REFUSED, UNHANDLED = "crash", "restart", "refused", "unhandled"
-GPU, QUARANTINE, LATE = "gpu", "quarantine", "late"
-"""Subjects of notes."""
+GPU, QUARANTINE, LATE, IGNORED, MEMORY = "gpu", "quarantine", "late", "cancel", "memory"
+"""What notes are about."""
 
 
 class Note(Struct, array_like=True, gc=False):
@@ -133,6 +133,8 @@ class Cancel(Struct, array_like=True, tag=85, gc=False):
     executor: int
     id: Id
     force: bool
+    attempt: Annotated[int, Meta(ge=0, lt=1 << 32)] = 0
+    """Which attempt of the call: the executor may have it again before it has heard of this."""
 
 
 class Free(Struct, array_like=True, tag=83, gc=False):

@@ -10,7 +10,7 @@ from mpi_runtime.scheduler.records import Task
 from mpi_runtime.scheduler.state import Failure, State
 
 REPORTED = {
-    *("WorkerCrashedError", "GpuExecutorDiedError", "OutOfMemoryError"),
+    *("WorkerCrashedError", "GpuExecutorDiedError", "OutOfMemoryError", "TaskTimeoutError"),
     *("InfeasibleResourceError", "ObjectLostError", "ObjectStoreFullError"),
 }
 """Errors of the runtime that are reported if no client reads them: no client has asked for them, nor was told of their
@@ -37,7 +37,8 @@ def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -
 
 
 def spend_retry(state: State, task: Task, had_ended: bool = False) -> None:
-    """Use one retry of a lost call, unless it `had_ended`."""
+    """A call that was lost will be run once more. It has one retry less, unless it `had_ended`."""
+    task.overdue = ""
     if not had_ended and task.retries > 0:
         task.retries -= 1
     state.retried += 1
@@ -59,6 +60,16 @@ def is_of_node(fault: Faulted | None) -> bool:
 def cancelled(state: State, task: Task) -> None:
     """End a call that was cancelled."""
     fail(state, task, "TaskCancelledError", CANCELLED_TEXT.format(task.function.spec.name), CANCEL)
+
+
+def may_exceed_again(task: Task) -> bool:
+    """Whether a call that ran longer than its time limit is run again."""
+    return task.function.spec.retries_timeouts and task.retries != 0
+
+
+def overdue(state: State, task: Task) -> None:
+    """The call was interrupted because it ran longer than its time limit, and has ended."""
+    fail(state, task, "TaskTimeoutError", task.overdue)
 
 
 def forget_child(state: State, task: Task) -> None:

@@ -113,8 +113,11 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     gpu_memory: Number = 0
     """Bytes of each of its GPUs; without `gpu` bytes of one GPU."""
     time_limit_us: Number = 0
-    """For TASK and METHOD: the largest duration. If the job's time ends sooner, the call is not started; 0: not
-    stated."""
+    """For TASK and METHOD: not started if the job's time ends sooner than so long after; 0: nothing is said."""
+    enforces_limit: bool = False
+    """Whether a call that runs longer than `time_limit_us` is ended."""
+    retries_timeouts: bool = False
+    """Whether it is run again then, as often as `max_retries` says."""
 
 
 class Call(Struct, array_like=True, tag=2, gc=False):
@@ -142,6 +145,12 @@ class Done(Struct, array_like=True, tag=3, gc=False):
     duration_us: Number
     start_us: Number = 0
     """When it began, by the monotonic clock of its host."""
+
+
+class Began(Struct, array_like=True, tag=26, gc=False):
+    """User code of a call has begun. Said of calls with `enforces_limit` only: their time counts from here."""
+
+    id: Id
 
 
 class Stored(Struct, array_like=True, gc=False):
@@ -359,6 +368,7 @@ ClientEvent = (
     | Faulted
     | Spec
     | Call
+    | Began
     | Done
     | Returned
     | Put

@@ -45,6 +45,7 @@ def abandon(state: State, orphans: list[Task], now: int) -> None:
             continue
         if is_running and task.executor is not None:
             pending += [(child, task.executor.id) for child in cancel.children(task)]
+            cancel.expect_children(task, force=False)
         cancel.cancel_one(state, task, False, now)
         state.totals.abandoned += 1
 

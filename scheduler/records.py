@@ -11,7 +11,8 @@ from collections import OrderedDict, deque
 from msgspec import Struct, field
 
 from mpi_runtime.scheduler.events import ACTOR, METHOD, Call, Faulted, Spec, Value, Where
-from mpi_runtime.scheduler.lifecycle import CREATING, STAGING, STARTING, WAITING
+from mpi_runtime.scheduler.lifecycle import CREATING, READY, STAGING, STARTING, WAITING
+from mpi_runtime.scheduler.rank_events import MemoryReported
 from mpi_runtime.scheduler.resources import Grant, Pool, Request, fits, without_devices
 from mpi_runtime.scheduler.sources import NOTHING, Claimant, Source
 
@@ -34,6 +35,25 @@ class Process(Struct, eq=False, gc=False):
     actor: bytes = b""
     name: str = ""
     """For an actor: its title or its class."""
+
+
+class Watch(Struct, eq=False, gc=False):
+    """What is out of the ordinary with a call that an executor has in hand, until it is in its hand no more."""
+
+    began_us: int = -1
+    """When its user code began, if its time limit is enforced; -1: not yet."""
+    interrupted_us: int = -1
+    """When its executor was told to give it up; -1: it was not."""
+    is_told: bool = False
+    """Whether the user was told that it goes on all the same."""
+    killed_for: str = ""
+    """Why its process is killed if it runs it still, in words: memory."""
+    spares_retry: bool = False
+    """Whether it is run again then at no cost: others took the memory too."""
+    ends_children: bool = False
+    """Calls that it has yet to submit are cancelled when they come: it was cancelled with all that it submits."""
+    by_force: bool = False
+    """How those are cancelled."""
 
 
 class Executor(Struct, eq=False, gc=False):
@@ -75,6 +95,12 @@ class Executor(Struct, eq=False, gc=False):
     idle_since_us: int = 0
     expected_death: str = ""
     """Why it was told to stop."""
+    is_out_of_memory: bool = False
+    """It was killed to have its memory."""
+    killed_for: str = ""
+    """Why it is being killed although its actor is to live on, in words."""
+    watched: dict[bytes, Watch] = {}
+    """Calls in hand with which something is out of the ordinary."""
     kept: list[bytes] = []
     """Needs of calls that were given up, and that it may still run until it is gone."""
     fault: Faulted | None = None
@@ -114,7 +140,13 @@ class Executor(Struct, eq=False, gc=False):
         task = self.in_hand.pop(id, None)
         if task is not None:
             self.load_us -= task.estimate_us
+            if self.watched:
+                self.watched.pop(id, None)
         return task
+
+    def watch(self, task: Task) -> Watch:
+        """What is out of the ordinary with a call in its hand: to be filled in."""
+        return self.watched.setdefault(task.id, Watch())
 
     def put_back(self, task: Task) -> None:
         """Put a call back as the first in hand. It was removed by mistake."""
@@ -125,6 +157,7 @@ class Executor(Struct, eq=False, gc=False):
         """Remove all calls in hand, and return them in the order of sending."""
         tasks = list(self.in_hand.values())
         self.in_hand.clear()
+        self.watched.clear()
         self.load_us = 0
         return tasks
 
@@ -180,7 +213,11 @@ class Node(Source, kw_only=True, eq=False, gc=False):
     gpu_error: str = ""
     """Why one of its ranks could not find out whether there are GPUs."""
     gpu_limit: str = ""
-    """Why one of its ranks has fewer GPUs than were stated and exist."""
+    """What leaves one of its ranks fewer than were stated and are there."""
+    pressure: dict[int, MemoryReported] = field(default_factory=dict)
+    """What those of its ranks have said last that find its memory nearly used up."""
+    ending: tuple[int, bytes] | None = None
+    """What was told to end for that, until it is known to have: an executor, and the call that it runs, if any."""
 
     @property
     def id(self) -> str:
@@ -191,6 +228,14 @@ class Node(Source, kw_only=True, eq=False, gc=False):
     def hosts_executors(self) -> bool:
         """Whether calls can run on it. The head's node may hold data only."""
         return any(rank.hosts_executors for rank in self.ranks)
+
+    def is_closed(self) -> bool:
+        """Whether nothing is started: its memory is nearly used up, and something runs that may give some back."""
+        return bool(self.pressure) and any(
+            executor.grant is not None and (executor.actor is None or executor.actor.state == CREATING)
+            for rank in self.ranks
+            for executor in rank.executors.values()
+        )
 
     def add_idle(self, executor: Executor) -> dict[int, Executor]:
         """Note that an executor is idle. Returns all idle ones with the same key."""
@@ -221,6 +266,10 @@ class Bundle(Source, kw_only=True, eq=False, gc=False):
     """The grant of the node."""
     removed: bool = False
     """Whether its group was removed. Its resources return to the node with its last executor."""
+
+    def is_closed(self) -> bool:
+        """As its node is."""
+        return self.node.is_closed()
 
     def device_ids(self) -> list[int]:
         """The GPUs that it has, or has a share of."""
@@ -281,6 +330,8 @@ class Task(Struct, eq=False, gc=False):
     state: int = WAITING
     missing: int = 0
     """WAITING: arguments without a value. STAGING: arguments not yet on the executor's host."""
+    queue: Queue | None = None
+    """The queue in which it is, or was last. None: it is a method's, or was never ready."""
     executor: Executor | None = None
     """STAGING, SENT and BLOCKED: its executor."""
     estimate_us: int = 0
@@ -294,7 +345,9 @@ class Task(Struct, eq=False, gc=False):
     crashes: int = 0
     """How often in a row its process died at once: see `backoff.py`."""
     is_cancelled: bool = False
-    """Whether it ends as soon as its executor lets it."""
+    """It is to end as soon as its executor lets it."""
+    overdue: str = ""
+    """Why it was interrupted, in words: it runs longer than its time limit. Empty: it was not."""
 
     @property
     def id(self) -> bytes:
@@ -356,6 +409,9 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
     near: int
     """The node that has most of their large arguments; -1: none."""
     ready: deque[Task]
+    """In order. The first is ready; of the others some may have ended."""
+    withdrawn: int = 0
+    """How many of them."""
     executors: dict[int, Executor] = field(default_factory=dict)
     """Executors with a grant for this queue."""
     hungry: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
@@ -379,6 +435,12 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
     """Executors from this number on were forked after the last of them had died."""
     forks_from_us: int = 0
     """No executor is forked for it before this time."""
+
+    def tidy(self) -> None:
+        """Drop calls at the front that have ended."""
+        while self.withdrawn and self.ready[0].state != READY:
+            self.ready.popleft()
+            self.withdrawn -= 1
 
     def position(self) -> int:
         """The position of its first call."""

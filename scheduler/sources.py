@@ -43,8 +43,14 @@ class Source(Struct, eq=False, gc=False):
     reserved_for: Claimant | None = None
     reserved_until_us: int = 0
 
+    def is_closed(self) -> bool:
+        """Whether nothing is started here for now."""
+        return False
+
     def may_take(self, request: Request, claimant: Claimant | None) -> bool:
-        """Whether a request can be served here now, and the source is not reserved for others."""
+        """Whether somebody's request can be served here now, and it is not kept for others."""
+        if self.is_closed():
+            return False
         kept_for = self.reserved_for
         is_open = kept_for is None or kept_for is claimant or kept_for.spares(request, self.free)
         return is_open and fits(request, self.free)

@@ -183,8 +183,6 @@ class State:
         """Whether something became free since the last decision."""
         self.woken: list[Task] = []
         """Tasks whose last missing argument became ready."""
-        self.withdrawn: dict[Request, None] = {}
-        """Requests of calls that are to be removed from their queues."""
         self.unreferenced_actors: list[Actor] = []
         """Actors whose last handle is gone."""
         self.called: dict[Actor, None] = {}
@@ -194,8 +192,8 @@ class State:
         self.frees: dict[int, list[int]] = {}
         """Extents to free, by rank."""
         self.alarms = Alarms()
-        """Alarms of queues with calls behind busy executors or that may be late, of methods that may be late, of nodes,
-        bundles and calls."""
+        """Queues with calls behind busy executors or that may be too late, as methods may; executors whose calls are
+        watched; nodes; bundles; calls."""
         self.effects = Effects()
         self.stories = Stories()
         self.submitted = 0

@@ -252,6 +252,12 @@ def returned(state: State, executor: Executor | None, event: Returned) -> None:
     function.duration_us = event.duration_us if known < 0 else (7 * known + event.duration_us) >> 3
     outcome = history.RAISED if event.raised else history.RETURNED
     history.record(state, executor, task, event.start_us, event.duration_us, outcome)
+    if event.raised and task.overdue and not task.is_cancelled:
+        for value in event.values:
+            if value.stored is not None:
+                objects.free_extent(state, value.stored)
+        end_overdue(state, task)
+        return
     again = event.raised and event.may_retry and function.spec.retry_exceptions and task.retries
     # A large error among the arguments is raised by the executor, and would be again.
     if again and not function.is_actor and not any(state.objects[id].is_error for id in task.call.arguments):
@@ -275,6 +281,21 @@ def returned(state: State, executor: Executor | None, event: Returned) -> None:
     endings.conclude(state, task, event.values, FINISH, failure)
     if function.spec.kind != TASK:
         actor_lives.ended(state, task)
+
+
+def end_overdue(state: State, task: Task) -> None:
+    """A call has ended that was interrupted because it ran longer than its time limit."""
+    cause = task.overdue
+    if not endings.may_exceed_again(task):
+        endings.overdue(state, task)
+        if task.actor is not None:
+            actor_lives.ended(state, task)
+    elif task.actor is not None:
+        actor_calls.give_again(state, task.actor, task, cause, has_run=True)
+        state.called[task.actor] = None
+    else:
+        advance(state.stories, task, LOSE, cause)
+        retry(state, task, now=0, has_crashed=False)
 
 
 def retry(state: State, task: Task, now: int, had_ended: bool = False, has_crashed: bool = True) -> None:

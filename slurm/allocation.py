@@ -91,7 +91,7 @@ def _pbs(env: Mapping[str, str]) -> Allocation:
         tasks=tasks,
         cpus=(cpus,) * len(nodes) if cpus else (),
         gpus=_ids(env["CUDA_VISIBLE_DEVICES"]) if "CUDA_VISIBLE_DEVICES" in env else None,
-        array_task=_number(env.get("PBS_ARRAY_INDEX")) or _number(env.get("PBS_ARRAYID")),
+        array_task=_number(env.get("PBS_ARRAY_INDEX") or env.get("PBS_ARRAYID")),
     )
 
 

@@ -87,9 +87,11 @@ check() {{
 }}
 """
 _GPUS = """\
-# Of a whole node this shell is shown all GPUs, and steps on the other nodes as many as were asked for.
+# Of a whole node this shell is shown all GPUs, and the launcher's steps on the other nodes all (Slurm 24.11) or as
+# many as were asked for (22.05). The nodes are this job's alone: the same numbers are right on each.
 if [ -n "$CUDA_VISIBLE_DEVICES" ]; then
     export CUDA_VISIBLE_DEVICES=$(cut -d, -f-{number} <<<"$CUDA_VISIBLE_DEVICES") SLURM_GPUS_ON_NODE={number}
+    export OMPI_MCA_mca_base_env_list="$OMPI_MCA_mca_base_env_list;CUDA_VISIBLE_DEVICES;SLURM_GPUS_ON_NODE"
 fi"""
 _RUN = """\
 {launch} &

@@ -13,7 +13,7 @@ from mpi_runtime.scheduler.events import DYNAMIC, RETURNS_MAX, STREAMING
 TASK_OPTIONS = (
     "num_cpus", "num_gpus", "accelerator_type", "gpu_memory", "memory", "resources",
     "num_returns", "max_retries", "retry_exceptions", "name",
-    "runtime_env", "scheduling_strategy", "label_selector", "max_calls", "priority", "time_limit",
+    "runtime_env", "scheduling_strategy", "label_selector", "max_calls", "priority", "time_limit", "enforce_time_limit",
     "_generator_backpressure_num_objects", "fallback_strategy", "enable_task_events", "_metadata", "_labels",
 )  # fmt: skip
 ACTOR_OPTIONS = (
@@ -24,7 +24,7 @@ ACTOR_OPTIONS = (
     "fallback_strategy", "enable_task_events", "_metadata", "_labels",
 )  # fmt: skip
 METHOD_OPTIONS = (
-    "num_returns", "max_task_retries", "retry_exceptions", "concurrency_group", "time_limit",
+    "num_returns", "max_task_retries", "retry_exceptions", "concurrency_group", "time_limit", "enforce_time_limit",
     "_generator_backpressure_num_objects", "name", "enable_task_events",
 )  # fmt: skip
 RETURNS = {"streaming": STREAMING, "dynamic": DYNAMIC}
@@ -250,6 +250,7 @@ _CHECKS = {
     "max_calls": _count,
     "priority": _whole,
     "time_limit": _seconds,
+    "enforce_time_limit": _bool,
     "max_restarts": _count,
     "max_task_retries": _count,
     "max_concurrency": _count,

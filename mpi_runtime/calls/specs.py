@@ -9,6 +9,7 @@ import msgspec
 
 from mpi_runtime.calls.options import RETURNS, size_in_bytes
 from mpi_runtime.client.inherited import Inherited
+from mpi_runtime.errors import TaskTimeoutError
 from mpi_runtime.scheduler.events import ACTOR, METHOD, STREAMING, TASK, Spec, Where
 from mpi_runtime.scheduler.ids import digest
 from mpi_runtime.scheduler.limits import UNIT
@@ -30,6 +31,8 @@ class Method(msgspec.Struct, frozen=True, array_like=True):
     group: str = ""
     backpressure: int = 0
     time_limit_us: int = 0
+    enforces_limit: bool = False
+    retries_timeouts: bool = False
     name: str = ""
     """The name of its calls, if it is not its own name."""
     parameters: tuple[tuple[str, int, bool], ...] | None = None
@@ -91,10 +94,14 @@ def _retrying(options: Mapping[str, Any]) -> dict[str, Any]:
     """The exceptions for which a call may be retried. Only executors know classes."""
     wanted = options.get("retry_exceptions")
     if not isinstance(wanted, (list, tuple)) or not wanted:
-        return {"retry_exceptions": wanted is True}
+        return {"retry_exceptions": wanted is True, "retries_timeouts": False}
     import cloudpickle
 
-    return {"retry_exceptions": True, "retry_only": cloudpickle.dumps(tuple(wanted), protocol=5)}
+    return {
+        "retry_exceptions": True,
+        "retry_only": cloudpickle.dumps(tuple(wanted), protocol=5),
+        "retries_timeouts": issubclass(TaskTimeoutError, tuple(wanted)),
+    }
 
 
 def _count_of_returns(value: int | str | None, is_generator: bool) -> int:
@@ -140,6 +147,7 @@ def task_spec(
             max_calls=options.get("max_calls") or 0,
             priority=options.get("priority") or 0,
             time_limit_us=_time_limit_us(options),
+            enforces_limit=_enforces_limit(name, options),
             max_retries=DEFAULT_MAX_RETRIES if retries is None else retries,
             **_retrying(options),
             **_needs(name, options, inherited, environment),
@@ -149,6 +157,15 @@ def task_spec(
 
 def _time_limit_us(options: Mapping[str, Any]) -> int:
     return min(round((options.get("time_limit") or 0) * 1e6), 2**62)
+
+
+def _enforces_limit(name: str, options: Mapping[str, Any], has_limit: bool = False) -> bool:
+    if options.get("enforce_time_limit") and not has_limit and options.get("time_limit") is None:
+        raise ValueError(
+            f"{name} has enforce_time_limit=True and no time_limit: say how many seconds a call may take, "
+            "as with time_limit=60"
+        )
+    return bool(options.get("enforce_time_limit"))
 
 
 def _concurrency(options: Mapping[str, Any], is_async: bool) -> dict[str, int]:
@@ -237,6 +254,8 @@ def changed(method: Method, options: Mapping[str, Any]) -> Method:
         values["group"] = options["concurrency_group"]
     if options.get("time_limit") is not None:
         values["time_limit_us"] = _time_limit_us(options)
+    if options.get("enforce_time_limit") is not None:
+        values["enforces_limit"] = _enforces_limit("the method", options, has_limit=method.time_limit_us > 0)
     if options.get("name") is not None:
         values["name"] = options["name"]
     return msgspec.structs.replace(method, **values)
@@ -257,5 +276,7 @@ def method_spec(name: str, method: Method) -> Spec:
             group=method.group,
             backpressure=method.backpressure,
             time_limit_us=method.time_limit_us,
+            enforces_limit=method.enforces_limit,
+            retries_timeouts=method.retries_timeouts,
         )
     )

@@ -14,7 +14,7 @@ from mpi_runtime.client.client import Client
 from mpi_runtime.client.typed_ids import TaskID
 from mpi_runtime.errors import ActorDiedError, ObjectLostError
 from mpi_runtime.objects import collecting
-from mpi_runtime.scheduler.ids import ID_BYTES
+from mpi_runtime.scheduler.ids import ID_BYTES, first_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -46,8 +46,8 @@ class ObjectRef(Generic[T_co]):
         return self._id.hex()
 
     def task_id(self) -> TaskID:
-        """The id of the call that makes the value. It is the id of the call's first value."""
-        return TaskID(self._id)
+        """The id of the call that makes the value: the same for all of its values."""
+        return TaskID(first_of(self._id))
 
     def is_nil(self) -> bool:
         """Whether the reference refers to nothing, like `ObjectRef.nil()`."""

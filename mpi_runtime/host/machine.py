@@ -42,9 +42,9 @@ def memory_limit(env: Mapping[str, str] | None = None, root: str = "/") -> int:
     """
     env = environment() if env is None else env
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for directory in _cgroup_directories(root, "memory"):
+    for directory in cgroup_directories(root, "memory"):
         for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):  # above `high` all but stands still
-            text = _read(f"{directory}/{name}")
+            text = read(f"{directory}/{name}")
             if text.isdecimal():  # else "max", or no such file
                 limits.append(int(text))
     for name, times in (
@@ -82,20 +82,20 @@ def _words(limit: int) -> str:
 
 def _cpu_quotas(root: str) -> Iterator[float]:
     """Yield the quotas of this process's control group and of those above it, in CPUs."""
-    for directory in _cgroup_directories(root, "cpu"):
-        quota, _, period = _read(f"{directory}/cpu.max").partition(" ")
+    for directory in cgroup_directories(root, "cpu"):
+        quota, _, period = read(f"{directory}/cpu.max").partition(" ")
         if not quota:
-            quota, period = _read(f"{directory}/cpu.cfs_quota_us"), _read(f"{directory}/cpu.cfs_period_us")
+            quota, period = read(f"{directory}/cpu.cfs_quota_us"), read(f"{directory}/cpu.cfs_period_us")
         if quota.isdecimal() and period.isdecimal() and int(period) > 0:  # else "max", -1, or no such file
             yield int(quota) / int(period)
 
 
-def _cgroup_directories(root: str, controller: str) -> Iterator[str]:
+def cgroup_directories(root: str, controller: str) -> Iterator[str]:
     """Yield where the limits of this process may be, for both versions of control groups.
 
     In a container the path that the kernel names may not exist below the mount; the mount's own top is then ours.
     """
-    for line in _read(f"{root}/proc/self/cgroup").splitlines():
+    for line in read(f"{root}/proc/self/cgroup").splitlines():
         number, controllers, path = [*line.split(":", 2), "", ""][:3]
         if number == "0" and not controllers:
             mounts = "", "/unified"  # where there is version 1 besides
@@ -111,7 +111,8 @@ def _cgroup_directories(root: str, controller: str) -> Iterator[str]:
             yield f"{root}/sys/fs/cgroup{mount}"
 
 
-def _read(path: str) -> str:
+def read(path: str) -> str:
+    """The content of a file of the kernel's, without what is around it; empty where there is none."""
     try:
         with open(path) as file:
             return file.read().strip()

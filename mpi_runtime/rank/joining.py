@@ -14,6 +14,7 @@ from mpi_runtime.executor.fork_messages import Setup
 from mpi_runtime.executor.scratch import directory_of
 from mpi_runtime.host import launchers, machine
 from mpi_runtime.host.launch import Launch, is_of_other_family, singleton_message
+from mpi_runtime.host.memory import Memory
 from mpi_runtime.objects import arena
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.rank.gpu_finder import PART_OF_START, Finder, Gpus
@@ -96,6 +97,8 @@ class Rank:
             directory_of(configuration.scratch_directory(), job.token, transport.hostnames[me]),
         )
         agent.set_up(own, setup, host.arena)
+        if me in host.working:
+            agent.watch_memory(Memory(self.config.memory_limit or 0), self.config.memory_usage_threshold)
         self._working = host.working
         if me == self._working[0]:
             agent.expect_calls()  # the first call of this host will run here

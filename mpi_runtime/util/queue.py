@@ -9,6 +9,7 @@ CPU in each poll, so that the calls it waits for can run.
 from __future__ import annotations
 
 import math
+import operator
 import queue
 import time
 from collections import deque
@@ -54,12 +55,13 @@ class Queue:
         actor_options: options of the actor of the queue, as for `remote`: `{"num_cpus": 1}`.
 
     Raises:
+        TypeError: `maxsize` is not a whole number.
         ValueError: an option does not exist, or its value is out of bounds.
     """
 
     def __init__(self, maxsize: int = 0, actor_options: Mapping[str, Any] | None = None) -> None:
-        self.maxsize = maxsize
-        self.actor: Any = remote(_QueueItems).options(**(actor_options or {})).remote(maxsize)
+        self.maxsize = operator.index(maxsize)
+        self.actor: Any = remote(_QueueItems).options(**(actor_options or {})).remote(self.maxsize)
 
     def __len__(self) -> int:
         return self.qsize()

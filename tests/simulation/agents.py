@@ -140,6 +140,7 @@ class Agent:
         if local is None:
             return
         self.world.counters["stops"] += 1
+        self.world.counters["kills of overdue calls"] += effect.force and self.world.checker.times.any_is_over()
         if effect.force:
             self._kill(local)
         else:
@@ -161,7 +162,7 @@ class Agent:
                 self.world.counters["kills of cancelled calls"] += 1
                 self._kill(local)
                 return
-        local.executor.pipe.append(effect.id)
+        local.executor.pipe.append((effect.id, effect.attempt))
         self.world.at(self.world.between(self.world.options.socket_us), local.executor.interrupt)
 
     def _to_executor(self, number: int, ids: list[bytes], frame: bytes) -> None:

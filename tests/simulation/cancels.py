@@ -33,6 +33,8 @@ class Cancels:
         """Calls that some client has cancelled, and whether recursively."""
         self._heard_us: dict[bytes, int] = {}
         """Calls that must end, and since when."""
+        self._recursively: set[bytes] = set()
+        """Those that must end with all that they submit. Only for membership."""
         self._ran: dict[int, set[tuple[bytes, int]]] = {}
         """Which attempts each process has run."""
         self._died: set[tuple[bytes, int]] = set()
@@ -46,7 +48,13 @@ class Cancels:
 
     def submitted(self, call: bytes) -> None:
         """The head hears of a call."""
-        self._children.setdefault(self._origins[call], []).append(call)
+        origin = self._origins[call]
+        self._children.setdefault(origin, []).append(call)
+        is_in_hand = origin[0] in self._hands and self._hands[origin[0]][1] == origin[1]
+        if is_in_hand and origin[0] in self._recursively and not self._is_creation(call):
+            self._checker.world.counters["calls of cancelled calls"] += 1
+            self._heard_us.setdefault(call, self._checker.world.now)
+            self._recursively.add(call)
 
     def cancelled(self, event: CancelRequested, now: int) -> None:
         """The head hears that a call is to end."""
@@ -60,6 +68,8 @@ class Cancels:
             if self._is_creation(call):
                 continue
             self._heard_us.setdefault(call, now)
+            if event.recursive:
+                self._recursively.add(call)
             if event.recursive and call in self._hands:
                 pending += self._children.get((call, self._hands[call][1]), [])
 
@@ -71,7 +81,8 @@ class Cancels:
         if call in self._said:
             return True
         while call:
-            if self._origins[call] in self._died:
+            origin = self._origins[call]
+            if origin in self._died or (origin[0] and self._checker.times.is_over(*origin)):
                 return True
             call = self._origins[call][0]
             if call and (self._said.get(call, False)) and not self._is_creation(call):

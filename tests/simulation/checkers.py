@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 FAILURES_MAX = 4
 """Two are enough; between them calls may have been given to a process and taken back, which looks like work."""
-ENDS_ACTORS = ("deaths", "stillborn", "kills", "refused", "lost transfers", "removals")
+ENDS_ACTORS = ("deaths", "stillborn", "kills", "refused", "lost transfers", "removals", "kills of overdue calls")
 """What may end an actor, or keep it from being created."""
 HEARD_US = 200_000
 """By then the head has heard from an executor, even over a line that stalls."""
@@ -240,12 +240,13 @@ class Checker:
         happened = self.world.counters
         reasons = {
             b"WorkerCrashedError": happened["deaths"] + happened["stillborn"] + happened["kills of cancelled calls"],
-            CANCELLED: name != CANCELLED and happened["cancels"],
+            CANCELLED: name != CANCELLED and (happened["cancels"] or self.times.any_is_over()),
             b"OutOfMemoryError": happened["deaths"],
+            b"TaskTimeoutError": self.times.any_is_over(),
             b"GpuExecutorDiedError": happened["faults of GPUs"],
             b"InfeasibleResourceError": happened["quarantines"],
             b"ActorDiedError": sum(happened[name] for name in ENDS_ACTORS),
-            b"ActorUnavailableError": happened["deaths"] + happened["kills"],
+            b"ActorUnavailableError": happened["deaths"] + happened["kills"] + happened["kills of overdue calls"],
             oracle.REMOVED: happened["removals"],
             b"ObjectStoreFullError": happened["refused"],
             b"ObjectLostError": happened["lost transfers"],
@@ -254,6 +255,8 @@ class Checker:
         if not name.startswith(TAINT) and code in (b"WorkerCrashedError", b"OutOfMemoryError", b"GpuExecutorDiedError"):
             used_up = self._was(id, self._was_lost) or happened["stillborn"] >= STILLBORN_MAX
             require(used_up, f"object {id.hex()} failed with {name!r}, but its retries were not used up")
+        if not name.startswith(TAINT) and code == b"TaskTimeoutError":
+            require(self._was(id, self.times.is_over), f"object {id.hex()} failed with {name!r}, and was in time")
         if not name.startswith(TAINT) and code == b"InfeasibleResourceError":
             has_lost = self._was(id, lambda call: not self._can_run(call))
             require(has_lost, f"object {id.hex()} failed with {name!r}, but there are GPUs for it")
@@ -418,6 +421,7 @@ class Checker:
 
     def ended(self, executor: Executor, call: Call, message: Done | Returned) -> None:
         """A call ended: a task uses nothing any more, an actor what it keeps."""
+        self.times.ended(call)
         del self.running[call.id]
         uses = self.hosts[executor.agent.host].uses
         function = self.function_of(call.id)
@@ -444,8 +448,10 @@ class Checker:
         self.world.counters["deaths with several calls"] += len(executor.running) > 1
         ended = [message.id for message in executor.outgoing.messages if isinstance(message, Done | Returned)]
         ended = executor.unheard + ended
-        for id in executor.running:
+        for id, running in executor.running.items():
             del self.running[id]
+            if running.call is not None:
+                self.times.ended(running.call)
         lost = dict.fromkeys([*executor.running] or ended[-1:])
         if executor.has_no_cuda:  # which is no call's failure
             for id in [id for id in lost if self.function_of(id).max_retries]:
@@ -471,7 +477,7 @@ class Checker:
     def finish(self) -> None:
         """All has ended: every call that was made was run, as often as it had to be."""
         happened = self.world.counters
-        calm = not any(happened[name] for name in (*ENDS_ACTORS, "cancels"))
+        calm = not any(happened[name] for name in (*ENDS_ACTORS, "cancels", "calls over their limit"))
         made = {job for job, _ in self.names.values()}
         if calm:
             require(made == set(self.oracle.returns), "not every call of the program was submitted")

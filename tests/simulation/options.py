@@ -54,6 +54,12 @@ class Options:
     """Whether calls may yield."""
     cancels: float = 0.0
     """Chance after each piece of a program that something is cancelled."""
+    limit_us: int = 0
+    """How long calls of some functions may run before they are ended; 0: there are none."""
+    stubborn: float = 0.0
+    """Chance that a call which is interrupted for that goes on all the same."""
+    grace_us: int = 100_000
+    """How long it may do so: a limit of the scheduler."""
     groups: int = 2
     """Pieces of the driver's program that use placement groups."""
     questions: float = 0.1
@@ -134,7 +140,7 @@ def calm_options(seed: int) -> Options:
     kinds = rng.choice(((), ("A",) * 4))
     hosts.append(Shape(ranks=rng.choice((1, 2, 4)), cpus=4, gpus=4, kinds=kinds, is_far=rng.random() < 0.5))
     hosts = hosts if rng.random() < 0.7 else hosts[:-1]
-    return replace(quiet, hosts=tuple(hosts), groups=0, cancels=0.0, streams=False, end_us=0, is_calm=True)
+    return replace(quiet, hosts=tuple(hosts), groups=0, cancels=0.0, streams=False, end_us=0, limit_us=0, is_calm=True)
 
 
 def _random_options(seed: int) -> tuple[Options, Options]:
@@ -143,6 +149,7 @@ def _random_options(seed: int) -> tuple[Options, Options]:
     kinds = random.Random(seed * 6007 + 5)
     ends = random.Random(seed * 5003 + 7)
     concurrent = kinds.random() < 0.5
+    times = random.Random(seed * 8111 + 29)
     troubles, garbled = random.Random(seed * 4517 + 23), random.Random(seed * 7561 + 5)
     births = random.Random(seed * 3571 + 29)
     shapes = [_random_shape(rng) for _ in range(rng.choice((1, 1, 2, 3, 5)))]
@@ -167,6 +174,8 @@ def _random_options(seed: int) -> tuple[Options, Options]:
         cancels=kinds.choice((0.0, 0.0, 0.1, 0.4)),
         end_us=ends.choice((0, 0, 0, 0, 0, 15_000, 60_000, 200_000)),
         long_us=ends.choice((10_000_000, 5000, 500)),
+        limit_us=times.choice((0, 0, 1000, 50_000)),
+        stubborn=times.choice((0.0, 0.3)),
     )
     if rng.random() < 0.25:
         return quiet, quiet
