@@ -22,7 +22,7 @@ from mpi_runtime.scheduler import (
     groups,
     health,
     items,
-    memory,
+    memory_pressure,
     notes,
     objects,
     overdue,
@@ -204,7 +204,7 @@ class Scheduler:
         elif isinstance(event, JobBegan):
             begin(state, event)
         elif isinstance(event, MemoryReported):
-            memory.reported(state, event)
+            memory_pressure.reported(state, event)
         elif isinstance(event, FrameRefused):
             refused = state.executors.get(event.executor)
             if refused is not None:

@@ -232,7 +232,7 @@ class Node(Source, kw_only=True, eq=False, gc=False):
     def is_closed(self) -> bool:
         """Whether nothing is started: its memory is nearly used up, and something runs that may give some back."""
         return bool(self.pressure) and any(
-            executor.grant is not None and (executor.actor is None or executor.actor.state == CREATING)
+            executor.grant is not None and not executor.is_reduced
             for rank in self.ranks
             for executor in rank.executors.values()
         )

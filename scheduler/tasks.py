@@ -244,7 +244,7 @@ def returned(state: State, executor: Executor | None, event: Returned) -> None:
                 objects.free_extent(state, value.stored)
         return
     function = task.function
-    is_whole = len(event.values) in (1, max(1, function.spec.num_returns))
+    is_whole = len(event.values) in (1, function.spec.num_returns)
     if task.state != SENT or not is_whole:
         raise RefusedError(f"a call of {function.spec.name} ends as it cannot")
     executor.drop(event.id)

@@ -14,7 +14,7 @@ from mpi_runtime.executor.fork_messages import Setup
 from mpi_runtime.executor.scratch import directory_of
 from mpi_runtime.host import launchers, machine
 from mpi_runtime.host.launch import Launch, is_of_other_family, singleton_message
-from mpi_runtime.host.memory import Memory
+from mpi_runtime.host.memory_usage import Memory
 from mpi_runtime.objects import arena
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.rank.gpu_finder import PART_OF_START, Finder, Gpus

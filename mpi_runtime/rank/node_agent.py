@@ -20,7 +20,7 @@ from mpi_runtime.executor import fork_messages, forkserver_handle, scratch
 from mpi_runtime.executor.fork_messages import Fork, Kill, Setup
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.host.machine import shortage
-from mpi_runtime.host.memory import Memory
+from mpi_runtime.host.memory_usage import Memory
 from mpi_runtime.host.process_tree import kill_group
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
@@ -298,7 +298,7 @@ class NodeAgent:
             self._report(TakenBack(executor.number, taken))
             if is_running:
                 self._kill(executor)
-                return
+            return  # else it has ended, or is the scheduler's again, which may give it to the same executor
         # Thousands are on their way, and it does not look; or it has just died, perhaps killed for another call.
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
             os.write(executor.cancels, attempt_of(effect.id, effect.attempt))

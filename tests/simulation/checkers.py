@@ -38,6 +38,7 @@ from tests.simulation.quality import Quality
 from tests.simulation.require import require
 from tests.simulation.scope import Scope
 from tests.simulation.steps import ACTOR, METHOD, STREAMING, TASK, Function, MakeGroup, Workload
+from tests.simulation.tight import Tight
 from tests.simulation.times import Times
 from tests.simulation.unread import Unread
 from tests.simulation.world import World
@@ -48,7 +49,16 @@ if TYPE_CHECKING:
 
 FAILURES_MAX = 4
 """Two are enough; between them calls may have been given to a process and taken back, which looks like work."""
-ENDS_ACTORS = ("deaths", "stillborn", "kills", "refused", "lost transfers", "removals", "kills of overdue calls")
+ENDS_ACTORS = (
+    "deaths",
+    "stillborn",
+    "kills",
+    "refused",
+    "lost transfers",
+    "removals",
+    "kills of overdue calls",
+    "hosts that are tight",
+)
 """What may end an actor, or keep it from being created."""
 HEARD_US = 200_000
 """By then the head has heard from an executor, even over a line that stalls."""
@@ -103,6 +113,10 @@ class Checker:
         self.cancels = Cancels(self)
         self.items = Items(self)
         self.times = Times(self)
+        self.tight = Tight(self)
+        self.homes: dict[int, int] = {}
+        """The host of each executor."""
+        self.rank_hosts = {event.rank: event.host for event in joined}
         self.unread = Unread(self)
         self.quality = Quality(self, joined)
         self.hosts: dict[int, Host] = {}
@@ -241,12 +255,12 @@ class Checker:
         reasons = {
             b"WorkerCrashedError": happened["deaths"] + happened["stillborn"] + happened["kills of cancelled calls"],
             CANCELLED: name != CANCELLED and (happened["cancels"] or self.times.any_is_over()),
-            b"OutOfMemoryError": happened["deaths"],
+            b"OutOfMemoryError": happened["deaths"] + happened["calls ended for their memory"],
             b"TaskTimeoutError": self.times.any_is_over(),
             b"GpuExecutorDiedError": happened["faults of GPUs"],
             b"InfeasibleResourceError": happened["quarantines"],
             b"ActorDiedError": sum(happened[name] for name in ENDS_ACTORS),
-            b"ActorUnavailableError": happened["deaths"] + happened["kills"] + happened["kills of overdue calls"],
+            b"ActorUnavailableError": sum(happened[name] for name in ENDS_ACTORS),
             oracle.REMOVED: happened["removals"],
             b"ObjectStoreFullError": happened["refused"],
             b"ObjectLostError": happened["lost transfers"],
@@ -270,8 +284,9 @@ class Checker:
             host.cards for host in self.hosts.values() if any(uuid in one for one in host.cards.usable.values())
         )
 
-    def executor_starts(self, effect: StartExecutor) -> None:
+    def executor_starts(self, effect: StartExecutor, rank: int) -> None:
         """The head has an executor started."""
+        self.homes[effect.executor] = self.rank_hosts[rank]
         self.gpus[effect.executor] = found = [uuid for uuid in effect.devices if uuid.startswith("GPU-")]
         for uuid in found:
             require(
@@ -321,7 +336,8 @@ class Checker:
 
     def _was_lost(self, call: bytes) -> bool:
         """Whether it died as often as it may."""
-        return 0 <= self.function_of(call).max_retries < self.lost_runs[call] + self.raised[call]
+        lost = self.lost_runs[call] + self.raised[call] + self.tight.lost[call]
+        return 0 <= self.function_of(call).max_retries < lost
 
     def _was_cancelled(self, call: bytes) -> bool:
         return self.cancels.explains(call)
@@ -453,6 +469,9 @@ class Checker:
             if running.call is not None:
                 self.times.ended(running.call)
         lost = dict.fromkeys([*executor.running] or ended[-1:])
+        for id in [id for id in lost if self.tight.died(executor.number, id) and self.function_of(id).max_retries]:
+            del lost[id]
+            self.unsaid[id] += 1
         if executor.has_no_cuda:  # which is no call's failure
             for id in [id for id in lost if self.function_of(id).max_retries]:
                 del lost[id]

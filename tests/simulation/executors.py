@@ -206,6 +206,8 @@ class Executor(Process):
             world.at(world.rng.choice((0, 50, 3000, 100_000)), lambda: self._fault(cause))
         if world.counters["deaths"] < world.options.deaths_max and world.chance(world.options.junk):
             world.at(world.rng.choice((0, 50, 3000)), self._write_junk)
+        if world.now < world.options.faults_until_us and world.chance(world.options.tight):
+            self.agent.fill()
         fault = self.agent.fault_of(self.effect.devices)
         if fault is not None:
             world.at(world.rng.choice((0, 50, 3000)), lambda: self._lose_gpus(running, *fault))

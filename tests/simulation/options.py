@@ -110,6 +110,8 @@ class Options:
     breakable: int = 0
     """How many GPUs of a host may fail: 1 is its first, and no call needs all. ALL: actors and placement groups ask for
     none then, or what others wait for might never come free."""
+    tight: float = 0.0
+    """Chance for each call that begins that the memory of its host is nearly used up from then on, for a while."""
     gpu_faults: float = 0.0
     """Chance for each call that has such a GPU that its process can use none any more, as a wrong kernel does it."""
     broken: float = 0.0
@@ -197,6 +199,7 @@ def _random_options(seed: int) -> tuple[Options, Options]:
         losses=modes.choice((0.0, 0.0, 0.3)),
         stillborn=births.choice((0.0, 0.0, 0.1, 0.5)),
         busy=troubles.choice((0.0, 0.0, 0.0, 0.3)),
+        tight=garbled.choice((0.0, 0.0, 0.05)),
         dead_nodes=troubles.choice((0.0, 0.6, 0.6)),
     )
 

@@ -113,9 +113,11 @@ def no_cpu_while_blocked(patch: pytest.MonkeyPatch) -> None:
 def a_death_is_no_retry(patch: pytest.MonkeyPatch) -> None:
     redo = deaths.redo
 
-    def planted(state: State, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int) -> None:
+    def planted(
+        state: State, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int, spares_retry: bool
+    ) -> None:
         event.running = b""
-        redo(state, executor, in_hand, event, now)
+        redo(state, executor, in_hand, event, now, spares_retry)
 
     patch.setattr(deaths, "redo", planted)
 
