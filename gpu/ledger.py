@@ -12,13 +12,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from mpi_runtime.gpu.device import Device, Link
+from mpi_runtime.gpu.device import UNIT, Device, Link
 from mpi_runtime.gpu.topology import choose_set, pair_weight
 
-UNIT = 10_000
-"""One device."""
-STATED = "stated-"
-"""How the identities of devices begin that were stated and not found; a number follows."""
 Ranks = frozenset[int] | None
 """Numbers of ranks; None: whoever is there."""
 

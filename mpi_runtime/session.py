@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import os
 import resource
 import select
@@ -37,7 +38,7 @@ from mpi_runtime.client.stalls import Says
 from mpi_runtime.config import Config
 from mpi_runtime.errors import GpuDiscoveryError, HeadDiedError, LaunchError
 from mpi_runtime.host import launch as launching
-from mpi_runtime.host import launchers
+from mpi_runtime.host import launchers, machine
 from mpi_runtime.host.launch import FIRST_WORKER, Launch
 from mpi_runtime.host.process_tree import launchers_above
 from mpi_runtime.host.spawn import PRELOADED_IF_USED, library_path, start_python
@@ -96,11 +97,22 @@ class HeadHandle:
                 f"forkserver = {fork}; from mpi_runtime.rank.head import main; main({theirs.fileno()}, forkserver)"
             )
             environment = configuration.environment()
-            self._process = start_python(code, [theirs.fileno()], environment, library_path(), keep_all=True)
-            theirs.close()
+            try:
+                self._process = start_python(code, [theirs.fileno()], environment, library_path(), keep_all=True)
+            except OSError as error:
+                self.socket.close()
+                raise LaunchError(f"The head process could not be started: {machine.shortage(error)}.") from error
+            finally:
+                theirs.close()
             launchers.leave_launcher()
             self._thread = threading.Thread(target=self._watch, name="mpi_runtime head watch", daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError as error:
+                self._thread = None
+                self.end()
+                refused = machine.shortage(OSError(errno.EAGAIN, str(error)))
+                raise LaunchError(f"The head process could not be watched: {refused}.") from error
 
     def _start_thread(self, theirs: socket.socket) -> None:
         from mpi_runtime.rank.head import serve
@@ -240,7 +252,10 @@ class HeadHandle:
                 "ranks, and all of them must call init() (or be started by `python -m mpi_runtime app.py`): a rank "
                 "that failed before that says so above. A slow file system may need init(start_timeout_s=...)."
             )
-        data, descriptors, _, _ = socket.recv_fds(self.socket, 4, 1)
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self.socket, 4, 1)
+        except ConnectionError:
+            data, descriptors = b"", []
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
         while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):

@@ -107,9 +107,10 @@ def pump(state: State, actor: Actor, now: int) -> None:
             if task.state == READY and room > 0:
                 room -= 1
                 sent[key] = None
-                if send(state, executor, task):
+                was_sent = send(state, executor, task)
+                if was_sent or out_of_order(actor):
                     queue.popleft()
-                elif timed:
+                if timed and not was_sent:
                     waiting_groups.add(group)
                     room = 0
                 if queue and queue[0].state == READY:
@@ -171,7 +172,7 @@ def in_group(actor: Actor, executor: Executor, group: str) -> int:
 def send(state: State, executor: Executor, task: Task) -> bool:
     """Give a method call to its actor. Whether it was sent: arguments that lie on another host are brought first.
 
-    Meanwhile the call stays at the head of its caller's queue, so that none overtakes it.
+    Meanwhile the call stays at the head of its caller's queue, so that none overtakes it where there is an order.
     """
     executor.take(task, 0)
     if task.call.arguments and not stage(state, executor, task):
@@ -212,9 +213,9 @@ def give_again(
 ) -> None:
     """A call goes back into its caller's queue, before later ones: after a restart, or because it raised."""
     queue = actor.callers.setdefault(line_of(actor, task), deque())
-    if task.state != STAGING:
+    if task.state != STAGING or out_of_order(actor):
         before = sum(1 for _ in takewhile(lambda other: other.order < task.order, queue))
-        queue.insert(before, task)  # else it is there still
+        queue.insert(before, task)  # else it is there still: in its turn its arguments were to be brought
     if has_run:
         advance(state.stories, task, LOSE, cause)
         advance(state.stories, task, RETRY)

@@ -6,7 +6,7 @@ whose count is zero has no calls either.
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import backoff, deadline, endings, names, notes, objects
+from mpi_runtime.scheduler import actor_names, backoff, deadline, endings, notes, objects
 from mpi_runtime.scheduler.actor_calls import fail_call, fail_pending, give_again, line_up, out_of_order
 from mpi_runtime.scheduler.effects import CRASH, RESTARTED, StopExecutor
 from mpi_runtime.scheduler.events import ACTOR, Value
@@ -132,7 +132,7 @@ def end(state: State, actor: Actor, cause: str, force: bool) -> None:
         return
     actor.cause = actor.cause or cause
     advance(state.stories, actor, END, actor.cause)
-    names.ended(state, actor)
+    actor_names.ended(state, actor)
     executor = actor.executor
     fail_pending(state, actor)
     if executor is not None:
@@ -142,10 +142,11 @@ def end(state: State, actor: Actor, cause: str, force: bool) -> None:
         return
     die(state, actor)
     creation = actor.creation
-    if creation.state == READY:
-        withdraw(state, creation)
+    was_queued = creation.state == READY
     if creation.state not in ENDED:
         endings.fail(state, creation, "ActorDiedError", f"{actor} {cause}")
+    if was_queued:
+        withdraw(state, creation)
 
 
 def kill(state: State, actor: Actor, no_restart: bool) -> None:
@@ -174,7 +175,7 @@ def is_forgotten(state: State, actor: Actor) -> bool:
 def die(state: State, actor: Actor) -> None:
     """The actor will not run again."""
     advance(state.stories, actor, DIE, actor.cause)
-    names.ended(state, actor)
+    actor_names.ended(state, actor)
     kept, actor.kept = actor.kept, []
     for id in kept:
         objects.release(state, id)

@@ -87,9 +87,10 @@ def cancel_one(state: State, task: Task, force: bool, now: int) -> None:
         assert executor is not None
         executor.drop(task.id)
         task.executor = None
-    elif task.state == READY and task.function.spec.kind == TASK:
-        withdraw(state, task)
+    was_queued = task.state == READY and task.function.spec.kind == TASK
     endings.cancelled(state, task)
+    if was_queued:
+        withdraw(state, task)
     if task.function.spec.kind == METHOD and task.actor is not None:
         actor_calls.go_past(state, task.actor, task)
     elif executor is not None:

@@ -14,7 +14,8 @@ In steps, each closing a race:
 6. All references that its process held are released, and calls that wait for it to take what they yield wait no more.
    What the attempts that died had submitted is cancelled, unless somebody else wants it (`orphans.py`).
 7. Its grant goes back to its node or bundle: only now, since only now its process is known to be gone.
-8. If its CUDA context was dead, that is held against its GPUs, or against what it ran.
+8. If it had not begun a call, and neither had those before it, the calls fail for which it was forked (`backoff.py`).
+9. If its CUDA context was dead, that is held against its GPUs, or against what it ran.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from mpi_runtime.scheduler import (
     tasks,
 )
 from mpi_runtime.scheduler.effects import CRASH, Free
-from mpi_runtime.scheduler.lifecycle import BLOCKED, LEAVE, LOSE, STAGING, advance, so_far
-from mpi_runtime.scheduler.queues import mark_dirty
+from mpi_runtime.scheduler.lifecycle import BLOCKED, LEAVE, LOSE, STAGING, STOPPING, advance, so_far
+from mpi_runtime.scheduler.queues import clear, mark_dirty
 from mpi_runtime.scheduler.rank_events import ExecutorDied
-from mpi_runtime.scheduler.records import Bundle, Executor, Task
+from mpi_runtime.scheduler.records import Bundle, Executor, Queue, Task
 from mpi_runtime.scheduler.resources import give_back
 from mpi_runtime.scheduler.state import State
 from mpi_runtime.scheduler.stealing import give_elsewhere
@@ -52,6 +53,8 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     if executor.refusal:
         refusals.as_after_a_crash(executor, event)
     running = executor.in_hand.get(event.running)
+    is_stillborn = bool(executor.in_hand) and not event.running and executor.state != STOPPING
+    queue = executor.forked_for if is_stillborn else None
     advance(state.stories, executor, LEAVE, event.cause)
     fault = executor.fault
     if fault is not None:
@@ -86,6 +89,8 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
         actor_lives.orphaned(state, id)
     orphans.abandon(state, orphaned, now)
     forget(state, executor)
+    if queue is not None:
+        stillborn(state, queue, executor, event, now)
     if fault is not None:
         health.blame(state, executor, fault)
 
@@ -122,6 +127,26 @@ def redo(
             code = "GpuExecutorDiedError" if executor.fault is not None else code
             before = so_far(state.stories.of(task.id, "call", besides=cause))
             endings.fail(state, task, code, crash_message(task, executor, event, before))
+
+
+def stillborn(state: State, queue: Queue, executor: Executor, event: ExecutorDied, now: int) -> None:
+    """Step 8: its calls are back in their queue, from which all go when executors for it die time after time."""
+    if not backoff.note_stillborn(state, queue, executor, now):
+        return
+    name = queue.ready[0].function.spec.name if queue.ready else "calls that were cancelled"
+    text = f"before it began a call of {name}, {executor} {notes.first_line(event.cause)}"
+    notes.tell_often(state, notes.WARNING, CRASH, name, text, executor.rank)
+    if not backoff.is_hopeless(queue):
+        return
+    cause, line, said = event.cause.partition("\n")
+    for task in clear(queue):
+        tasks.fail(
+            state, task, "WorkerCrashedError",
+            f"{task.function.spec.name} was not started: {queue.stillborn} executors were forked for it one after "
+            f"another, and died before they began a call. The last, {executor}, {cause}{line}{said}",
+        )  # fmt: skip
+    queue.stillborn = queue.forks_from_us = 0
+    mark_dirty(state, queue)
 
 
 def tell_crash(state: State, task: Task, executor: Executor, event: ExecutorDied) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from mpi_runtime.scheduler import constraints, gpu_pool
+from mpi_runtime.scheduler import backoff, constraints, gpu_pool
 from mpi_runtime.scheduler.constraints import find_source
 from mpi_runtime.scheduler.dependencies import stage
 from mpi_runtime.scheduler.effects import StartExecutor
@@ -113,6 +113,10 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
             give_back(grant, source.free)
             state.alarms.set(queue, queue.progress_us + STUCK_US)
             return None
+        elif now < queue.forks_from_us:
+            give_back(grant, source.free)
+            state.alarms.set(queue, queue.forks_from_us)
+            return None
         elif others:
             give_back(grant, source.free)
             if len(gpu_pool.still_awaited(state, queue)) >= len(queue.ready):
@@ -123,6 +127,8 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
             continue
         else:
             executor = start_executor(state, node, key)
+            executor.forked_for = queue
+            backoff.note_fork(queue, now)
         hire(state, queue, executor, source, grant, now)
         return executor
     return None
@@ -196,7 +202,11 @@ def give(state: State, executor: Executor, count: int, now: int) -> None:
     known = executor.known
     stories = state.stories
     for _ in range(count):
+        if not ready:
+            break
         task = ready.popleft()
+        if queue.withdrawn:
+            queue.tidy()
         call = task.call
         function = task.function
         executor.take(task, estimate_us(function))
@@ -225,6 +235,7 @@ def dedicate(executor: Executor) -> None:
     task = next(iter(executor.in_hand.values()))
     assert task.actor is not None
     executor.actor = task.actor
+    executor.left_behind = frozenset(executor.children)
     executor.process.actor, executor.process.name = task.id, task.function.spec.name
     task.actor.executor = executor
 

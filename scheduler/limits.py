@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from mpi_runtime.gpu import ledger
+from mpi_runtime.gpu import device
 
-UNIT: Final = ledger.UNIT
+UNIT: Final = device.UNIT
 """One CPU, one GPU, or 1.0 of a custom resource: amounts are integers, so that shares add up exactly."""
 
 PUSH_BYTES_MAX: Final = 4096
@@ -54,6 +54,10 @@ BACKOFF_US: Final = 100_000
 
 BACKOFF_US_MAX: Final = 5_000_000
 """The longest such wait: what has been mended meanwhile is noticed soon, and a fork in so long costs nothing."""
+
+STILLBORN_MAX: Final = 5
+"""How often in a row executors for a queue may die before they begin a call: then its calls fail. With the waits this
+takes a second, so that what is short for a moment has come free."""
 
 LONG_US: Final = 10_000_000
 """Calls of functions that take longer are not started when the job's time ends before they can: of shorter ones little

@@ -78,7 +78,7 @@ NEAR_WORTH_BYTES = 1 << 20
 
 def enqueue(state: State, task: Task) -> None:
     """A call is ready: queue it."""
-    queue = queue_for(state, task)
+    queue = task.queue = queue_for(state, task)
     queue.ready.append(task)
     mark_dirty(state, queue)
 
@@ -86,23 +86,32 @@ def enqueue(state: State, task: Task) -> None:
 def requeue(state: State, tasks: list[Task]) -> None:
     """Put calls back at the front, in the order they had."""
     for task in reversed(tasks):
-        queue = queue_for(state, task)
+        queue = task.queue = queue_for(state, task)
         queue.ready.appendleft(task)
         mark_dirty(state, queue)
 
 
 def withdraw(state: State, task: Task) -> None:
-    """A ready call will not run: its queue drops it before the next decision, together with others."""
-    state.withdrawn[task.function.request] = None
+    """A call that was queued has ended.
+
+    It stays in its place until that is the first one, or half of the queue has ended: so each costs the same, however
+    many there are.
+    """
+    queue = task.queue
+    assert queue is not None
+    queue.withdrawn += 1
+    if 2 * queue.withdrawn > len(queue.ready):
+        queue.ready = deque([task for task in queue.ready if task.state == READY])
+        queue.withdrawn = 0
+    else:
+        queue.tidy()
+    mark_dirty(state, queue)
 
 
-def purge(state: State) -> None:
-    """Drop withdrawn calls from their queues."""
-    withdrawn, state.withdrawn = state.withdrawn, {}
-    for queue in state.queues.values():
-        if queue.request in withdrawn:
-            queue.ready = deque([task for task in queue.ready if task.state == READY])
-            mark_dirty(state, queue)
+def clear(queue: Queue) -> deque[Task]:
+    """Empty a queue; the calls that were ready, but for those that have ended since."""
+    ready, queue.ready, queue.withdrawn = queue.ready, deque(), 0
+    return deque([task for task in ready if task.state == READY])
 
 
 def mark_dirty(state: State, queue: Queue) -> None:

@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from msgspec import Struct, field
 
 from mpi_runtime.scheduler.events import ACTOR, METHOD, Call, Faulted, Spec, Value, Where
-from mpi_runtime.scheduler.lifecycle import CREATING, STAGING, STARTING, WAITING
+from mpi_runtime.scheduler.lifecycle import CREATING, READY, STAGING, STARTING, WAITING
 from mpi_runtime.scheduler.rank_events import MemoryReported
 from mpi_runtime.scheduler.resources import Grant, Pool, Request, fits, without_devices
 from mpi_runtime.scheduler.sources import NOTHING, Claimant, Source
@@ -80,6 +80,8 @@ class Executor(Struct, eq=False, gc=False):
     known: set[int] = set()
     """Specs that it has been sent. Only for membership."""
     actor: Actor | None = None
+    left_behind: frozenset[bytes] = frozenset()
+    """Calls that tasks had submitted before it was given its actor: they do not end with that."""
     is_reduced: bool = False
     """Its actor has been created, and its grant is only what the actor keeps."""
     blocked: bool = False
@@ -105,6 +107,8 @@ class Executor(Struct, eq=False, gc=False):
     """Why it can use its GPUs no more: it ends."""
     refusal: str = ""
     """What it has sent that it may not, in words: it is being killed, and what it says is dropped."""
+    forked_for: Queue | None = None
+    """The queue for whose calls it was forked, until one of its calls has ended."""
     refused_ends: int = 0
     """How many calls have ended, by the books of its agent, in what was dropped."""
 
@@ -326,6 +330,8 @@ class Task(Struct, eq=False, gc=False):
     state: int = WAITING
     missing: int = 0
     """WAITING: arguments without a value. STAGING: arguments not yet on the executor's host."""
+    queue: Queue | None = None
+    """The queue in which it is, or was last. None: it is a method's, or was never ready."""
     executor: Executor | None = None
     """STAGING, SENT and BLOCKED: where."""
     estimate_us: int = 0
@@ -403,6 +409,9 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
     near: int
     """The node that has most of their large arguments; -1: none."""
     ready: deque[Task]
+    """In order. The first is ready; of the others some may have ended."""
+    withdrawn: int = 0
+    """How many of them."""
     executors: dict[int, Executor] = field(default_factory=dict)
     """Executors with a grant for this queue."""
     hungry: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
@@ -418,6 +427,18 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
     """The only function whose calls it has, if they are compared with the end of the job's time."""
     is_late: bool = False
     """Whether they cannot finish before it: then none is started."""
+    stillborn: int = 0
+    """How often in a row executors for it died before they began a call: see `backoff.py`."""
+    next_try: int = 0
+    """Executors from this number on were forked after the last of them had died."""
+    forks_from_us: int = 0
+    """Until then no executor is forked for it."""
+
+    def tidy(self) -> None:
+        """Drop calls at the front that have ended."""
+        while self.withdrawn and self.ready[0].state != READY:
+            self.ready.popleft()
+            self.withdrawn -= 1
 
     def position(self) -> int:
         """Of its first call."""

@@ -183,8 +183,6 @@ class State:
         """Whether anything came free since the last decision."""
         self.woken: list[Task] = []
         """Tasks whose last missing argument became ready."""
-        self.withdrawn: dict[Request, None] = {}
-        """Requests of calls that are to be dropped from their queues."""
         self.unreferenced_actors: list[Actor] = []
         """Actors whose last handle is gone."""
         self.called: dict[Actor, None] = {}

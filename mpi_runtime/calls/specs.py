@@ -13,7 +13,6 @@ from mpi_runtime.errors import TaskTimeoutError
 from mpi_runtime.scheduler.events import ACTOR, METHOD, STREAMING, TASK, Spec, Where
 from mpi_runtime.scheduler.ids import digest
 from mpi_runtime.scheduler.limits import UNIT
-from mpi_runtime.scheduler.resources import TYPE, Request
 
 DEFAULT_MAX_RETRIES = 3
 ASYNC_MAX_CONCURRENCY = 1000
@@ -60,6 +59,8 @@ def _needs(
     }
     kind = options.get("accelerator_type")
     if kind is not None:
+        from mpi_runtime.scheduler.resources import TYPE  # not at the top: it loads the ledger of GPUs
+
         needs["custom"].setdefault(TYPE + kind, TYPE_UNITS)
     says = any(options.get(one) for one in ("scheduling_strategy", "label_selector", "fallback_strategy"))
     where = _where(name, options, needs, inherited) if says or inherited is not None else None
@@ -112,6 +113,7 @@ def _count_of_returns(value: int | str | None, is_generator: bool) -> int:
 
 def _where(name: str, options: Mapping[str, Any], needs: dict[str, Any], inherited: Where | None) -> Where | None:
     from mpi_runtime.calls import strategies
+    from mpi_runtime.scheduler.resources import Request
 
     asked = {name: value for name, value in needs.items() if name != "custom"}
     request = Request(**asked, custom=tuple(sorted(needs["custom"].items())))

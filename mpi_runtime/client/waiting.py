@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 from mpi_runtime import errors
@@ -132,6 +133,11 @@ class Waiting:
                 lambda: [id for id in missing if id not in values] + [call for call in pending if not is_ready(call)],
             )
         return [id in values for id in ids] + [is_ready(call) for call in streams]
+
+    def first_ready(self, ids: Sequence[bytes], count: int) -> list[int]:
+        """The places of the first of these objects that are ready now: so many, or all there are."""
+        values = self._values
+        return list(islice((place for place, id in enumerate(ids) if id in values), count))
 
     def may_be_error(self, id: bytes) -> bool:
         """Whether an object that has come is an error, or is elsewhere, where only large values are."""

@@ -19,7 +19,17 @@ _LAUNCHER_NAMES = {
     "SLURM_DISTRIBUTION", "SRUN_DEBUG", "FLUX_JOB_SIZE", "GFORTRAN_UNBUFFERED_PRECONNECTED",
 }  # fmt: skip
 _SETTINGS = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_")
-_LAUNCHER_MCA = ("PREFIXES", "cpu_type", "initial_wdir", "num_procs", "mpi_ft_enable", "ess", "orte", "plm", "pmix")
+_LAUNCHER_MCA = (
+    "PREFIXES",
+    "cpu_type",
+    "initial_wdir",
+    "num_procs",
+    "mpi_ft_enable",
+    "ess",
+    "orte",
+    "plm_base",
+    "pmix",
+)
 
 
 def is_launcher_variable(name: str) -> bool:
@@ -28,7 +38,8 @@ def is_launcher_variable(name: str) -> bool:
         return True
     if name.startswith(_SETTINGS):
         _, found, parameter = name.partition("_MCA_")
-        return bool(found) and parameter.startswith(_LAUNCHER_MCA)
+        # How daemons are started (plm_ssh_agent, plm_slurm_args) is a setting, of people and, since 23.11, of Slurm.
+        return bool(found) and (parameter == "plm" or parameter.startswith(_LAUNCHER_MCA))
     return name.startswith(_LAUNCHER_PREFIXES)
 
 

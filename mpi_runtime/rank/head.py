@@ -31,7 +31,7 @@ from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.host.process_tree import end_launcher
 from mpi_runtime.host.spawn import library_path, name_process
 from mpi_runtime.rank.bad_frames import BadFrames
-from mpi_runtime.rank.gpus import Finder
+from mpi_runtime.rank.gpu_finder import Finder
 from mpi_runtime.rank.heartbeat import Heartbeat, LostError
 from mpi_runtime.rank.joining import Host, Rank, end_process, join, library, now_us, raise_descriptor_limit
 from mpi_runtime.rank.leftovers import watch_launcher

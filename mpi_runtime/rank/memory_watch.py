@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from mpi_runtime.host.memory import Memory
+from mpi_runtime.host.memory_usage import Memory
 from mpi_runtime.rank.custody import Custody
 from mpi_runtime.scheduler.rank_events import MemoryReported
 

@@ -19,14 +19,15 @@ import msgspec
 from mpi_runtime.executor import fork_messages, forkserver_handle, scratch
 from mpi_runtime.executor.fork_messages import Fork, Kill, Setup
 from mpi_runtime.executor.forkserver_handle import Handle
-from mpi_runtime.host.memory import Memory
+from mpi_runtime.host.machine import shortage
+from mpi_runtime.host.memory_usage import Memory
 from mpi_runtime.host.process_tree import kill_group
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
 from mpi_runtime.rank import leftovers
 from mpi_runtime.rank.custody import Custody
 from mpi_runtime.rank.extents import Extents
-from mpi_runtime.rank.gpus import Gpus
+from mpi_runtime.rank.gpu_finder import Gpus
 from mpi_runtime.rank.lines import Lines
 from mpi_runtime.rank.memory_watch import MemoryWatch
 from mpi_runtime.rank.poller import Poller
@@ -49,6 +50,12 @@ from mpi_runtime.transport.messages import (
     WorkerToHead,
 )
 from mpi_runtime.transport.tokens import tokens_of
+
+SPARE_DESCRIPTORS = 24
+"""So many are left when no further executor is started: its own for a moment ten, and what a long message or a file of
+the system takes."""
+SAID_BYTES_MAX = 2000
+"""Of what an executor has printed that died before it began a call."""
 
 
 class AgentError(Exception):
@@ -133,8 +140,12 @@ class NodeAgent:
 
     # The forkserver
 
-    def start_forkserver(self) -> None:
-        """Start it, if it has not been started: early where it will be needed, because it takes longest to be ready."""
+    def expect_calls(self) -> None:
+        """Start the forkserver early, where it will be needed, because it takes longest to be ready."""
+        with contextlib.suppress(OSError):  # the first call that needs it is told why there is none
+            self._start_forkserver()
+
+    def _start_forkserver(self) -> None:
         if self._forkserver is not None:
             return
         self._forkserver = self._forked or forkserver_handle.start(self._environment, self._path)
@@ -164,7 +175,7 @@ class NodeAgent:
                 lines.pause(self._logs_paused)
             self._report(ExecutorStarted(executor.number, message.pid))
         else:
-            self._on_exited(executor, message.status)
+            self._on_exited(executor, message)
 
     def _ask_forkserver(self, request: Setup | Fork | Kill, descriptors: list[int]) -> None:
         if self._forkserver is not None:
@@ -214,6 +225,12 @@ class NodeAgent:
             devices, variables = self.gpus.devices(effect.devices), self.gpus.variables(effect.devices)
         except (IndexError, KeyError, ValueError) as error:
             raise BadFrameError(f"rank {self._rank} has no GPUs {effect.devices}") from error
+        try:
+            keep_spare()
+            self._start_forkserver()
+        except OSError as error:
+            self._report(ExecutorDied(effect.executor, b"", f"could not be started: {shortage(error)}"))
+            return
         ours, theirs = pair()
         tokens = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
         cancelled, cancels = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -226,7 +243,6 @@ class NodeAgent:
             lines.pause(True)  # until its process number is known, which is part of where the lines come from
             executor.outputs.append(lines)
             written.append(write_end)
-        self.start_forkserver()
         request = Fork(
             effect.executor, effect.environment, effect.gpus, effect.threads, effect.cpus, devices, variables
         )
@@ -388,20 +404,23 @@ class NodeAgent:
 
     # Ends
 
-    def _on_exited(self, executor: LocalExecutor, status: int) -> None:
+    def _on_exited(self, executor: LocalExecutor, exited: fork_messages.Exited) -> None:
         """An executor is gone. All that it sent before is passed on first."""
         if not executor.is_refused:
             self._on_frames(executor, executor.channel.receive_rest())
         running = executor.custody.close()
         self._forget(executor)
-        cause, was_killed = describe_status(status), ""
+        # Who has a call in hand that never began is told what was printed: it is all that there is to go by.
+        said = "" if running or not executor.outputs else last_words(executor.outputs[-1].last)
+        status, was_killed = exited.status, ""
         if self._memory is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
             was_killed = self._memory.has_killed()
+        cause = exited.problem or describe_status(status) + (f", {was_killed}" if was_killed else "") + said
         self._report(
             ExecutorDied(
                 executor=executor.number,
                 running=running,
-                cause=f"{cause}, {was_killed}" if was_killed else cause,
+                cause=cause,
                 out_of_memory=bool(was_killed),
                 extents=self._extents.of(executor.number),
             )
@@ -462,3 +481,24 @@ def describe_status(status: int) -> str:
         known = {one.value: f"{one.name}: " for one in signal.Signals}  # not those that have no name of their own
         return f"was killed by signal {number} ({known.get(number, '')}{signal.strsignal(number)})"
     return f"exited with code {os.WEXITSTATUS(status)} before its call had ended"
+
+
+def last_words(printed: bytes) -> str:
+    """The end of what a process has printed, to follow the line that says how it ended."""
+    text = printed[-SAID_BYTES_MAX:].decode(errors="replace").strip()
+    return f"\n{text}" if text else ""
+
+
+def keep_spare() -> None:
+    """See to it that there are descriptors for one more executor, and some for what else comes up.
+
+    Raises:
+        OSError: there are not.
+    """
+    taken: list[int] = []
+    try:
+        while len(taken) < SPARE_DESCRIPTORS:
+            taken.append(os.eventfd(0, os.EFD_CLOEXEC))
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)

@@ -19,6 +19,7 @@ from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import Drained, FromExecutor, ToExecutor
 from tests.simulation.executors import Executor, Junk
 from tests.simulation.options import ALL
+from tests.simulation.steps import CURSED
 from tests.simulation.world import Head, Line, World
 
 TIGHT_BYTES = 1 << 30
@@ -133,8 +134,13 @@ class Agent:
         self.executors[effect.executor] = LocalExecutor(effect.executor, executor, line, custody)
         world.counters["forks"] += 1
 
+        is_cursed = tuple(effect.environment.items()) == CURSED
+
         def forked() -> None:
-            if executor.alive:
+            if executor.alive and (is_cursed or world.chance(world.options.stillborn)):
+                world.counters["stillborn"] += 1
+                executor.die("exited with code 1")
+            elif executor.alive:
                 for _ in range(1 + world.chance(world.options.duplicates)):
                     self.report(ExecutorStarted(effect.executor, 1000 + effect.executor))
                 executor.start()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mpi_runtime.scheduler.events import Call, CancelRequested
 from tests.simulation.require import require
-from tests.simulation.steps import ACTOR
+from tests.simulation.steps import ACTOR, TASK
 
 if TYPE_CHECKING:
     from tests.simulation.checkers import Checker
@@ -91,6 +91,15 @@ class Cancels:
             call = self._origins[call][0]
             if call and (self._said.get(call, False)) and not self._is_creation(call):
                 return True
+        return False
+
+    def ends_with_its_actor(self, call: bytes) -> bool:
+        """Whether an actor has made a call, or one that has made it, and is gone: then nobody may want it."""
+        while call:
+            origin = self._origins[call]
+            if origin in self._died and self._checker.function_of(origin[0]).kind != TASK:
+                return True
+            call = origin[0]
         return False
 
     # What the head does and hears

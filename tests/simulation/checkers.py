@@ -24,7 +24,7 @@ from mpi_runtime.scheduler.events import (
     Where,
     Yielded,
 )
-from mpi_runtime.scheduler.limits import AT_ONCE_US
+from mpi_runtime.scheduler.limits import AT_ONCE_US, STILLBORN_MAX
 from mpi_runtime.scheduler.rank_events import RankJoined
 from tests.simulation import oracle
 from tests.simulation.cancels import Cancels
@@ -51,6 +51,7 @@ FAILURES_MAX = 4
 """Two are enough; between them calls may have been given to a process and taken back, which looks like work."""
 ENDS_ACTORS = (
     "deaths",
+    "stillborn",
     "kills",
     "refused",
     "lost transfers",
@@ -252,7 +253,7 @@ class Checker:
             code = code[len(TAINT) :]
         happened = self.world.counters
         reasons = {
-            b"WorkerCrashedError": happened["deaths"] + happened["kills of cancelled calls"],
+            b"WorkerCrashedError": happened["deaths"] + happened["stillborn"] + happened["kills of cancelled calls"],
             CANCELLED: name != CANCELLED and (happened["cancels"] or self.times.any_is_over()),
             b"OutOfMemoryError": happened["deaths"] + happened["calls ended for their memory"],
             b"TaskTimeoutError": self.times.any_is_over(),
@@ -266,7 +267,7 @@ class Checker:
         }
         require(reasons.get(code), f"object {id.hex()} failed with {name!r} and nothing has happened that explains it")
         if not name.startswith(TAINT) and code in (b"WorkerCrashedError", b"OutOfMemoryError", b"GpuExecutorDiedError"):
-            used_up = self._was(id, self._was_lost)
+            used_up = self._was(id, self._was_lost) or happened["stillborn"] >= STILLBORN_MAX
             require(used_up, f"object {id.hex()} failed with {name!r}, but its retries were not used up")
         if not name.startswith(TAINT) and code == b"TaskTimeoutError":
             require(self._was(id, self.times.is_over), f"object {id.hex()} failed with {name!r}, and was in time")
@@ -506,7 +507,7 @@ class Checker:
             name = f"call {id.hex()} of function {function.number}"
             if things[0].kind == oracle.FAILED:
                 require(not self.runs[id], f"{name} must not run")
-            elif things[0].kind == oracle.VALUE and calm:
+            elif things[0].kind == oracle.VALUE and calm and not self.cancels.ends_with_its_actor(id):
                 require(self.ends[id] == 1, f"{name} did not end")
                 require(self.runs[id] == 1 + max(0, job.raises), f"{name} ran {self.runs[id]} times")
             require(self.ends[call.id] <= 1, f"{name} ended {self.ends[id]} times")

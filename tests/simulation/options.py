@@ -94,6 +94,9 @@ class Options:
     idle_deaths: float = 0.0
     """Chance after each call that its executor dies soon."""
     deaths_max: int = 0
+    stillborn: float = 0.0
+    """Chance for each executor that it dies before it begins a call. If it is not zero, there are also functions whose
+    executors all do."""
     slow_executors: float = 0.0
     """Share of executors that take ten times as long for everything."""
     long_calls: float = 0.0
@@ -150,6 +153,7 @@ def _random_options(seed: int) -> tuple[Options, Options]:
     concurrent = kinds.random() < 0.5
     times = random.Random(seed * 8111 + 29)
     troubles, garbled = random.Random(seed * 4517 + 23), random.Random(seed * 7561 + 5)
+    births = random.Random(seed * 3571 + 29)
     shapes = [_random_shape(rng) for _ in range(rng.choice((1, 1, 2, 3, 5)))]
     cards, modes = random.Random(seed * 6151 + 3), random.Random(seed * 5003 + 11)
     hosts = tuple(_in_modes(_described(shape, cards), modes) for shape in shapes)
@@ -193,6 +197,7 @@ def _random_options(seed: int) -> tuple[Options, Options]:
         broken=modes.choice((0.0, 0.3, 0.6)),
         junk=garbled.choice((0.0, 0.0, 0.05)),
         losses=modes.choice((0.0, 0.0, 0.3)),
+        stillborn=births.choice((0.0, 0.0, 0.1, 0.5)),
         busy=troubles.choice((0.0, 0.0, 0.0, 0.3)),
         tight=garbled.choice((0.0, 0.0, 0.05)),
         dead_nodes=troubles.choice((0.0, 0.6, 0.6)),

@@ -94,6 +94,14 @@ def a_cancelled_call_keeps_its_arguments(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(endings, "cancelled", planted)
 
 
+def executors_are_forked_for_ever(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(backoff, "is_hopeless", lambda queue: False)
+
+
+def one_death_before_a_call_fails_all(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(backoff, "STILLBORN_MAX", 1)
+
+
 def a_busy_group_holds_up_others(patch: pytest.MonkeyPatch) -> None:
     def planted(actor: records.Actor, executor: Executor, group: str) -> int:
         return actor_calls.ACTOR_CALLS_MAX - len(executor.in_hand)
@@ -311,6 +319,8 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     a_cancelled_call_waits_for_the_one_before_it,
     what_a_cancelled_call_has_submitted_runs_on,
     a_cancelled_call_keeps_its_arguments,
+    executors_are_forked_for_ever,
+    one_death_before_a_call_fails_all,
     a_busy_group_holds_up_others,
     an_actor_gets_calls_only_when_it_has_none,
     calls_beside_others_are_thought_not_to_have_run,

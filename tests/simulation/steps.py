@@ -14,6 +14,8 @@ from tests.simulation.options import UNIT
 TASK, ACTOR, METHOD = 0, 1, 2
 STREAMING = -1
 """For `num_returns`: the call yields."""
+CURSED = (("MODE", "dies"),)
+"""The environment of functions whose executors die before they begin a call."""
 
 
 @dataclass(frozen=True)

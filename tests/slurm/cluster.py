@@ -372,7 +372,7 @@ def _write_configuration(place: Path, confined: bool) -> None:
             confinement=confinement.CONFINED if confined else confinement.NOT_CONFINED,
         )
     )
-    (place / "cgroup.conf").write_text(confinement.CONFIGURATION if confined else "")
+    (place / "cgroup.conf").write_text(confinement.configuration() if confined else "")
     for number in range(GPUS):
         (place / f"devices/nvidia{number}").symlink_to("/dev/null")
     (place / "gres.conf").write_text(f"Name=gpu Type=fake File={place}/devices/nvidia[0-{GPUS - 1}]\n")

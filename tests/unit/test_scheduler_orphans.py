@@ -3,7 +3,7 @@
 from typing import Any
 
 from mpi_runtime.scheduler.effects import Cancel
-from mpi_runtime.scheduler.events import Call
+from mpi_runtime.scheduler.events import Call, CancelRequested
 from mpi_runtime.scheduler.ids import prefix_of
 from mpi_runtime.scheduler.limits import BACKOFF_US_MAX
 from tests.builders import DRIVER, Cluster
@@ -78,6 +78,20 @@ def test_grandchildren_are_cancelled_too() -> None:
         assert cluster.told(parent).code == "WorkerCrashedError"
 
 
+def test_a_child_that_is_cancelled_already_is_not_cancelled_again() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        parent, executor = running_parent(cluster, max_retries=0)
+        child = child_of(cluster, parent, 1)
+        worker = cluster.placed(child)
+        cluster.client_says(executor, CancelRequested(child, force=False, recursive=False))
+        assert cluster.one(Cancel).id == child
+        cluster.died(executor, parent)
+        cluster.told(parent)
+        cluster.nothing()
+        assert cluster.ask("statistics")["abandoned"] == 0
+        cluster.done(worker, child)
+
+
 def test_children_of_an_actor_end_with_its_process_and_its_actors_with_their_handles() -> None:
     with Cluster().node(cpus=4) as cluster:
         actor = cluster.actor()
@@ -96,6 +110,22 @@ def test_children_of_an_actor_end_with_its_process_and_its_actors_with_their_han
         cluster.died(executor)
         assert cluster.one(Cancel).id == child
         assert other in cluster.state.actors
+
+
+def test_what_a_task_left_behind_does_not_end_with_the_actor_that_has_its_process_next() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        first, executor = running_parent(cluster)
+        left = child_of(cluster, first, 1)
+        worker = cluster.placed(left)
+        cluster.done(executor, first)
+        cluster.told(first)
+        actor = cluster.actor()
+        assert cluster.placed(actor) == executor
+        cluster.done(executor, actor)
+        cluster.told(actor)
+        cluster.died(executor)
+        cluster.take(Cancel, 0)
+        cluster.done(worker, left)
 
 
 def test_a_method_that_runs_is_not_interrupted() -> None:

@@ -596,10 +596,7 @@ def ids_of_actors():
 
 
 def a_dead_actor_tells_its_id():
-    """The error of a dead actor has its id.
-
-    Differs: not yet.
-    """
+    """The error of a dead actor has its id."""
 
     @ray.remote
     class A:

@@ -1,7 +1,7 @@
-"""Calls in the background, a bounded number at a time, each completing a `concurrent.futures.Future`.
+"""Calls in the background, a bounded number at a time. Each completes a `concurrent.futures.Future`.
 
-What a call becomes is told by the thread that serves `ref.future()`, which is there only while something is in flight:
-a pool that nobody closed leaves no thread behind.
+The thread that serves `ref.future()` reports the end of a call. It exists only while calls are unfinished, so a pool
+that was not closed leaves no thread behind.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ S = TypeVar("S")
 
 
 class _Call(NamedTuple):
-    """A call in flight."""
+    """A call that has started."""
 
     slot: Any
     future: Future[Any]
 
 
 class Dispatcher(Generic[S]):
-    """Starts calls in the order of their submission, as many at a time as there are slots."""
+    """Starts calls in the order of submission, as many at a time as there are slots."""
 
     def __init__(
         self,
@@ -38,11 +38,11 @@ class Dispatcher(Generic[S]):
         slots: Iterable[S],
         ended: Callable[[S, BaseException | None], None] = lambda _slot, _error: None,
     ) -> None:
-        """Serve the running job; starts one with defaults if there is none.
+        """Serve the running job. Starts one with defaults if there is none.
 
         Args:
-            name: what to call this in errors.
-            slots: whatever a call is to be started with.
+            name: the name for errors.
+            slots: values of which each call that runs takes one.
             ended: called when a call on a slot has ended, before the slot serves the next, with the error if it failed.
         """
         self._client = running.client()
@@ -56,12 +56,12 @@ class Dispatcher(Generic[S]):
         """Futures that are not done, or whose callbacks are running."""
 
     def submit(self, future: Future[Any], start: Callable[[S], ObjectRef[Any]]) -> None:
-        """Have a call started when a slot is free, and the future completed with what becomes of it.
+        """Start a call when a slot is free, and complete the future with its result.
 
-        Callbacks that the future has by now run in a thread that is not the caller's.
+        Callbacks that the future already has run in a thread that is not the caller's.
 
         Raises:
-            RuntimeError: it was closed.
+            RuntimeError: the dispatcher was closed.
         """
         with self._changed:
             if self._is_closed:
@@ -77,12 +77,12 @@ class Dispatcher(Generic[S]):
                     raise error
 
     def close(self) -> None:
-        """Take no more calls."""
+        """Accept no more calls."""
         with self._changed:
             self._is_closed = True
 
     def cancel_waiting(self) -> None:
-        """Cancel the futures of all calls that were not started."""
+        """Cancel the futures of all calls that have not started."""
         with self._changed:
             waiting = [future for future, _ in self._queue]
             self._queue.clear()
@@ -92,7 +92,7 @@ class Dispatcher(Generic[S]):
             future.set_running_or_notify_cancel()
 
     def join(self) -> None:
-        """Wait until all futures are done and their callbacks have returned. Called by a callback it does nothing."""
+        """Wait until all futures are done and their callbacks have returned. In a callback it does nothing."""
         if getattr(_calling_back, "dispatcher", None) is self:
             return
         with blocked(), self._changed:
@@ -105,7 +105,7 @@ class Dispatcher(Generic[S]):
                 self._changed.notify_all()
 
     def _hand_out(self) -> list[tuple[Future[Any], BaseException]]:
-        """Start what can be started; what has failed in that. Outside of the lock: serialising runs user code."""
+        """Start calls, and return those that failed to start. Serialising runs user code, so the lock is not held."""
         failed: list[tuple[Future[Any], BaseException]] = []
         while True:
             with self._changed:
@@ -128,7 +128,7 @@ class Dispatcher(Generic[S]):
                 future_of(ref, partial(self._ended, _Call(slot, future)))
 
     def _ended(self, call: _Call, result: Future[Any]) -> None:
-        """A call has ended: its slot serves the next before anybody is told."""
+        """Handle the end of a call. Its slot serves the next call before anybody is told."""
         error = result.exception()
         value = result.result() if error is None else None
         self._slot_ended(call.slot, error)
@@ -155,7 +155,7 @@ _calling_back = threading.local()
 
 
 def guarded(callback: Callable[[Any], object], value: Any) -> None:
-    """Call back. Whatever that raises is reported and does not end the thread, on which others depend."""
+    """Run a callback. What it raises is printed and does not end the thread, on which others depend."""
     try:
         callback(value)
     except BaseException as error:
@@ -164,7 +164,7 @@ def guarded(callback: Callable[[Any], object], value: Any) -> None:
 
 
 def of_user(error: BaseException) -> BaseException:
-    """What user code raised, as it raised it: with its own text, and the remote traceback as its cause."""
+    """The error as user code raised it, with its own text, and the remote traceback as its cause."""
     if not isinstance(error, TaskError) or not isinstance(error.cause, Exception):
         return error
     cause = error.cause

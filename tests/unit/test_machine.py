@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.host.limits import cpu_count, cpus_allowed, memory_limit
+from mpi_runtime.host.machine import cpu_count, cpus_allowed, memory_limit
 
 
 @pytest.fixture

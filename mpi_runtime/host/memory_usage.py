@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from mpi_runtime.host.limits import cgroup_directories, read
+from mpi_runtime.host.machine import cgroup_directories, read
 
 LARGEST = 3
 """How many processes are named."""

@@ -97,9 +97,9 @@ def test_the_task_that_was_started_last_and_may_run_again_is_ended() -> None:
         tight(cluster, *everybody)  # the next only when that is gone
         cluster.nothing()
         cluster.died(executors[1], calls[1])
-        ended = cluster.state.objects[calls[1]].task
-        assert ended is not None
-        assert ended.retries == 2, "it was not alone"
+        again = cluster.state.objects[calls[1]].task
+        assert again is not None
+        assert again.retries == 2, "it was not alone"
         tight(cluster, executors[0], last_executor)
         assert cluster.one(Cancel) == Cancel(executors[0], calls[0], True)
         cluster.died(executors[0], calls[0])

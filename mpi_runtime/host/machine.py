@@ -1,7 +1,9 @@
 """What this machine allows: processors and memory of this process, never the bare size of the host."""
 
+import errno
 import math
 import os
+import resource
 from collections.abc import Iterator, Mapping
 
 from mpi_runtime.config import environment
@@ -54,6 +56,28 @@ def memory_limit(env: Mapping[str, str] | None = None, root: str = "/") -> int:
         if megabytes.isdecimal() and times.isdecimal() and int(megabytes) * int(times) > 0:
             limits.append((int(megabytes) * int(times)) << 20)
     return min(limits)
+
+
+def shortage(error: OSError) -> str:
+    """What this process was refused, in words: if a limit is the reason, which one it is and how it is raised."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        allowed = f"this process may have {soft} descriptors (`ulimit -n`), and each executor takes five of them"
+        cure = f"raise the hard limit, which is {hard}"
+    elif error.errno == errno.EAGAIN:
+        allowed = f"the user may have {_words(resource.RLIMIT_NPROC)} processes and threads (`ulimit -u`)"
+        cure = "raise that, or what the control group or the batch system allows (`pids.max`)"
+    elif error.errno == errno.ENOMEM:
+        allowed = f"there is no memory for it (`ulimit -v` is {_words(resource.RLIMIT_AS)})"
+        cure = "ask for more memory"
+    else:
+        return str(error)
+    return f"{error.strerror}: {allowed}. To run more at a time {cure}; or run less at a time (num_cpus=...)"
+
+
+def _words(limit: int) -> str:
+    soft = resource.getrlimit(limit)[0]
+    return "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
 
 
 def _cpu_quotas(root: str) -> Iterator[float]:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mpi_runtime import config as configuration
-from mpi_runtime.gpu.device import VISIBLE, Device, Report
-from mpi_runtime.gpu.ledger import STATED
+from mpi_runtime.gpu.device import STATED, VISIBLE, Device, Report
 from mpi_runtime.host import launchers
 from mpi_runtime.host.spawn import start_python
 
@@ -153,11 +152,13 @@ class Gpus:
 
     def variables(self, uuids: Sequence[str]) -> Mapping[str, str]:
         """The variables that show these, and no others, to an executor."""
-        from mpi_runtime.gpu import nvidia, visibility
+        from mpi_runtime.gpu import nvidia
 
         if not uuids:
             return nvidia.variables([], False)
         if uuids[0].startswith(STATED):
+            from mpi_runtime.gpu import visibility
+
             tokens = visibility.stated_tokens(configuration.environment(), self._stated)
             return nvidia.variables([tokens[int(uuid.removeprefix(STATED))] for uuid in uuids], False)
         tokens = [self._tokens[uuid] for uuid in uuids]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.host.memory import Memory, Use
+from mpi_runtime.host.memory_usage import Memory, Use
 from mpi_runtime.rank.memory_watch import PERIOD_S, MemoryWatch
 from mpi_runtime.scheduler.rank_events import MemoryReported
 
