@@ -158,8 +158,6 @@ def _whole(
         and inventory.can_use(device, types, memory)
         and (count == 1 or not inventory.devices[device].is_instance)
     )
-    if len(candidates) < count:
-        return None
     trusted = tuple(device for device in candidates if device not in inventory.suspects)
     chosen = (_best(inventory, trusted, count) if len(trusted) >= count else ()) or _best(inventory, candidates, count)
     return tuple((device, UNIT, inventory.devices[device].memory) for device in chosen) if chosen else None

@@ -21,7 +21,7 @@
     |  a process, a host or a device failed
     +-- WorkerCrashedError            the process that ran the task died
     |   +-- GpuExecutorDiedError      CUDA failed in it for good
-    +-- OutOfMemoryError              it was killed because the host ran out of memory
+    +-- OutOfMemoryError              it was ended because the host ran out of memory
     +-- ActorError                    the actor cannot answer                                      (RayActorError)
     |   +-- ActorDiedError            for good
     |   +-- ActorUnavailableError     now; a later call may succeed
@@ -177,10 +177,9 @@ class GpuExecutorDiedError(WorkerCrashedError):
 
 
 class OutOfMemoryError(MpiRuntimeError):
-    """The process that ran the task was ended because its host or its control group ran out of memory.
+    """The process that ran the task was ended because its host, or its control group, had nearly no memory left.
 
-    The runtime ends it shortly before, or the kernel kills it. The message names sizes, the limit, and the largest
-    processes and values.
+    Also if the kernel killed it for its memory. The message names sizes, limit, and the largest processes and values.
     """
 
 

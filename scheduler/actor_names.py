@@ -1,7 +1,7 @@
-"""Names of actors: who has which, from the submission of its creation until it is told to end.
+"""Names of actors, from the submission of a creation until the actor is told to end.
 
-The creation travels inside the wish for the name, so that of two clients that want it at the same time exactly one
-creates its actor. The other hears of that one, and what it calls comes after the creation.
+The creation is part of the request for the name. So if two clients request a name at the same time, exactly one creates
+its actor. The other gets that actor, and its calls come after the creation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mpi_runtime.scheduler.state import Client, Name, State
 
 
 def give(state: State, event: NamedActorRequested) -> None:
-    """The creation was submitted: the actor has the name, unless it could not be created."""
+    """Give the actor its name when its creation is submitted, unless it could not be created."""
     actor = state.actors.get(event.creation.id)
     if actor is None or actor.creation.state in ENDED:
         return
@@ -28,14 +28,14 @@ def give(state: State, event: NamedActorRequested) -> None:
 
 
 def answer(state: State, client: Client, event: NamedActorRequested) -> None:
-    """Tell a client who has the name that it wanted. An actor that could not be created has none: its calls fail."""
+    """Tell a client which actor has the requested name. An actor that could not be created has none: its calls fail."""
     found = state.names.get((event.namespace, event.name))
     who = (found.actor, found.handle) if found is not None else (event.creation.id, event.handle)
     state.to_client(client.id, Answer(event.request, msgspec.msgpack.encode(who)))
 
 
 def ended(state: State, actor: Actor) -> None:
-    """The actor takes no more calls: its name is free."""
+    """Free the name of an actor that takes no more calls."""
     if actor.name is None:
         return
     found = state.names.pop(actor.name)

@@ -1,4 +1,4 @@
-"""Executors that wait for objects: their CPU is free meanwhile, and calls behind the running one go elsewhere."""
+"""Executors that wait for objects. Their CPU is free meanwhile, and calls behind the running one go elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mpi_runtime.scheduler.stealing import ask_for_the_rest
 
 
 def blocked(state: State, executor: Executor, ids: list[bytes]) -> None:
-    """The executor's call waits for objects: its CPU is free meanwhile, and calls behind it go elsewhere."""
+    """Lend the CPU of an executor whose call waits for objects, and steal the calls behind it."""
     running = executor.running()
     if executor.blocked or not (running or executor.actor):
         return  # or a thread waits that was left behind by a call that has ended
@@ -34,7 +34,7 @@ def blocked(state: State, executor: Executor, ids: list[bytes]) -> None:
 
 
 def are_here(state: State, executor: Executor, ids: list[bytes]) -> bool:
-    """Whether all that a call waits for is on its way to it already: it goes on before others could use its CPU."""
+    """Whether all objects that a call waits for are on their way: it continues before others could use its CPU."""
     if not 0 < len(ids) < BLOCKED_IDS_MAX:
         return False  # there may be more
     node = executor.rank.node.number
@@ -48,7 +48,7 @@ def are_here(state: State, executor: Executor, ids: list[bytes]) -> bool:
 
 
 def unblocked(state: State, executor: Executor, now: int) -> None:
-    """The call goes on. Its CPU may be overdrawn for a moment: nothing new starts until it is not."""
+    """Let the call continue. Its source may be overdrawn for a moment: nothing new starts until it is not."""
     if not executor.blocked:
         return
     executor.reclaim_cpu()
@@ -72,7 +72,7 @@ def unblocked(state: State, executor: Executor, now: int) -> None:
 
 
 def taken_back(state: State, event: TakenBack, now: int) -> None:
-    """Calls have not started. If one of them was thought to wait, it was a thread that an earlier call has left."""
+    """Handle stolen calls. If one of them seemed to block, a thread of an earlier call did."""
     executor = state.executors.get(event.executor)
     if executor is None or not executor.blocked or executor.actor is not None:
         return

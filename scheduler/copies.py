@@ -1,4 +1,4 @@
-"""Copies of arguments that have arrived on a host, or cannot be had."""
+"""Copies of arguments that have arrived on a host, or cannot be fetched."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mpi_runtime.scheduler.state import State
 
 
 def fetched(state: State, event: Fetched, now: int) -> None:
-    """A copy of an argument has arrived, or could not be had: calls with all arguments on their host are sent."""
+    """Handle a fetched copy, or a failed fetch: send calls whose arguments are all on their host."""
     waiting, error = objects.on_fetched(state, event)
     for task, executor in waiting:
         if task.executor is not executor or task.state != STAGING:

@@ -1,4 +1,4 @@
-"""Actor classes, which `@remote` makes of classes, and handles to actors: instances in processes of their own."""
+"""Actor classes: `@remote` turns a class into one."""
 
 from __future__ import annotations
 
@@ -104,7 +104,10 @@ def exit_actor() -> NoReturn:
 
 
 class ActorClass(Registered, Generic[T, Init]):
-    """A class whose instances are actors: `C.remote(...)` makes one and returns a handle at once."""
+    """A class whose instances are actors. `@remote` makes it; it can be neither called nor derived from.
+
+    `C.remote(...)` creates an actor and returns an `ActorHandle` at once.
+    """
 
     if not TYPE_CHECKING:
         __class_getitem__ = classmethod(types.GenericAlias)  # so that ActorClass[C] is enough

@@ -1,4 +1,4 @@
-"""Handles to actors, and their methods; the names under which actors are found."""
+"""Handles of actors, their methods, and the names of actors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mpi_runtime.calls.graphs import Node
 
     T = TypeVarWithDefault("T", default=Any)
-    """Those who do not care need not say what class it is."""
+    """The default, so that `ActorHandle` needs no parameter."""
 else:
     T = TypeVar("T")
 
@@ -32,9 +32,15 @@ _METHODS_NAMED_MAX = 8
 
 
 class ActorHandle(Generic[T]):
-    """Stands for an actor. Its methods are called with `handle.method.remote(...)`; it can be passed on like any value.
+    """A handle of an actor. `handle.method.remote(...)` submits a call; the handle can be passed on like any value.
 
-    The actor ends when the last handle is gone and its calls have ended.
+    Calls from one process run in the order in which they were submitted. `handle.method.options(...)` takes the options
+    of methods. The actor ends when its last handle is gone and its calls have ended. An actor that waits to be created
+    is given up when the last process that had a handle has died. Attributes cannot be read through a handle.
+
+    Besides its own methods each actor has `__ray_ready__`, which returns when the actor is up; `__ray_call__`, which
+    calls a function with the instance as its first argument; and `__ray_terminate__`, which ends the actor after all
+    calls before it.
     """
 
     def __init__(self, ref: ActorRef, class_name: str, methods: dict[str, Method]) -> None:
@@ -62,7 +68,7 @@ class ActorHandle(Generic[T]):
 
     @property
     def _actor_id(self) -> ActorID:
-        """The actor's id, under the name by which programs written for Ray ask for it."""
+        """The actor's id, under the name that programs written for Ray use."""
         return ActorID(self._mpi_runtime_ref.binary())
 
     def __repr__(self) -> str:
@@ -82,7 +88,7 @@ class ActorHandle(Generic[T]):
 
 
 class ActorMethod:
-    """One method of an actor. While it exists the actor does, as with a handle."""
+    """One method of an actor. Like a handle, it keeps the actor alive."""
 
     def __init__(self, ref: ActorRef, class_name: str, name: str, method: Method) -> None:
         self._ref = ref
@@ -91,27 +97,27 @@ class ActorMethod:
         self._method = method
         self._spec = specs.method_spec(f"{class_name}.{name}", method)
         self._client: object = None
-        """Whom the spec was made known to."""
+        """The client that registered the spec."""
         self._parameters = parameters_of(method.parameters)
         self._pending: list[ObjectRef[Any]] = []
-        """Calls of one handle that may be under way, where their number is limited."""
+        """Calls of one handle that may be unfinished. Only used with `max_pending_calls`."""
 
     def __repr__(self) -> str:
         what = f"method {self._class_name}.{self._name} of actor {self._ref.hex()}"
         return f"<{what}: submit a call with .{self._name}.remote(...)>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: tells what to write instead."""
+        """Raise `TypeError`, with what to write instead."""
         raise TypeError(
             f"Actor methods cannot be called directly. Instead of running 'object.{self._name}()', "
             f"try 'object.{self._name}.remote()'."
         )
 
     def options(self, **options: Any) -> ActorMethod:
-        """The same method with other options: those of `method`.
+        """The same method with other options, those of `method`.
 
         Raises:
-            ValueError, TypeError: there is no such option, or its value is out of bounds.
+            ValueError, TypeError: an option does not exist, or its value is out of bounds.
         """
         option_rules.check(options, option_rules.METHOD_OPTIONS, "actor methods")
         changed = ActorMethod(self._ref, self._class_name, self._name, specs.changed(self._method, options))
@@ -123,11 +129,11 @@ class ActorMethod:
 
         Returns:
             An `ObjectRef`; a list of them for `num_returns` above 1; None for 0; an `ObjectRefGenerator` for
-            "streaming", which is the default of generators.
+            "streaming", the default of generators.
 
         Raises:
             TypeError: an argument is missing, unknown, or cannot be serialised.
-            PendingCallsLimitExceeded: `max_pending_calls` of this handle are under way.
+            PendingCallsLimitExceeded: this handle has `max_pending_calls` unfinished calls.
         """
         self._parameters.check(args, kwargs, self._spec.name)
         self._ref.check_job()
@@ -168,13 +174,13 @@ class ActorMethod:
             )
 
     def bind(self, *args: Any, **kwargs: Any) -> Node:
-        """A call that `execute()` of what is returned makes."""
+        """A node of a graph of calls. Its method `execute()` submits the call."""
         from mpi_runtime.calls.graphs import Node
 
         return Node(self.remote, args, kwargs)
 
     def _remote(self, args: Any = (), kwargs: Mapping[str, Any] | None = None, **options: Any) -> Any:
-        """`.options(**options).remote(*args, **kwargs)`, as libraries write it."""
+        """Call `.options(**options).remote(*args, **kwargs)`. Libraries use this form."""
         return (self.options(**options) if options else self).remote(*(args or ()), **(kwargs or {}))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -182,14 +188,17 @@ class ActorMethod:
 
 
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
-    """A handle to the actor with this name. It does not keep the actor alive.
+    """Find an actor by its name. The handle does not keep the actor alive.
 
     Args:
-        name: as given in `.options(name=...)`.
-        namespace: where; by default that of the job (`init(namespace=...)`).
+        name: the name given in `.options(name=...)`.
+        namespace: the namespace of the name; None: that of the job (`init(namespace=...)`).
+
+    Returns:
+        A handle of the actor.
 
     Raises:
-        ValueError: there is no such actor, or none any more.
+        ValueError: no living actor has this name.
 
     Example:
         ```python
@@ -211,10 +220,13 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
 
 
 def list_named_actors(all_namespaces: bool = False) -> list[Any]:
-    """The names of all actors that have one and are alive.
+    """List the names of living actors.
+
+    Args:
+        all_namespaces: list the names of all namespaces, not only those of the job's.
 
     Returns:
-        Names in the job's namespace; with `all_namespaces` dictionaries with "name" and "namespace".
+        A list of names; with `all_namespaces` a list of dictionaries with "name" and "namespace".
     """
     client = running.client()
     found = client.questions.query("named_actors")
@@ -224,11 +236,11 @@ def list_named_actors(all_namespaces: bool = False) -> list[Any]:
 
 
 def weak_handle(id: bytes, handle: bytes) -> ActorHandle[Any]:
-    """A handle, made of what was said when the actor was named. It does not keep the actor alive."""
+    """A handle from the data that was stored with the name. It does not keep the actor alive."""
     class_name, methods = msgspec.msgpack.decode(handle, type=tuple[str, dict[str, Method]])
     return ActorHandle(weak_actor(id), class_name, methods)
 
 
 def inside(namespace: str) -> str:
-    """Where a name is looked up; nothing if that is where all are."""
+    """The words that name a namespace in messages; empty for the default namespace."""
     return f" in the namespace {namespace!r}" if namespace else ""

@@ -1,4 +1,4 @@
-"""What `@remote` makes of a function or a class, as far as the job knows it: its spec."""
+"""The common part of remote functions and actor classes: their registration with the job."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from mpi_runtime.scheduler.events import Spec, Where
 
 
 class Registered:
-    """Has its spec registered with the job before the first call, and again where calls inherit something else."""
+    """Registers its spec with the job before the first call, and again if what calls inherit changes."""
 
     def __init__(self, code: Code, options: Mapping[str, Any]) -> None:
         self._code = code
         self._options = dict(options)
         self._spec: Spec | None = None
         self._inherited: Inherited | None = None
-        """For which job, and which call that runs, the spec was made."""
+        """The inherited settings for which the spec was made."""
         self._where: Where | None = None
         self._holds: list[bytes] = []
-        """Objects that each call needs for its environment."""
+        """Ids of objects that each call needs for its environment."""
 
     def _new_spec(self, where: Where | None, environment: dict[str, str]) -> Spec:
-        """The spec of calls that inherit this place, and whose `runtime_env` comes to this environment."""
+        """Make the spec of calls that inherit this place and have this environment."""
         raise NotImplementedError
 
     def _registered_spec(self, client: Client) -> Spec:
-        """The spec for calls that are submitted now."""
+        """The spec of calls that are submitted now."""
         inherited = client.inherited
         if self._spec is None or inherited is not self._inherited or inherited.where is not self._where:
             environment = specs.environment(inherited, self._options)

@@ -45,16 +45,18 @@ class Submitter(Registered, Generic[P, R]):
     else:
 
         def remote(self, /, *args: Any, **kwargs: Any) -> Any:
-            """Submit a call.
+            """Submit a call, and return a reference to its value at once.
+
+            An argument that is an `ObjectRef` stands for its value; inside a container it stays a reference.
 
             Returns:
                 An `ObjectRef`; a list of them for `num_returns` above 1; None for 0; an `ObjectRefGenerator` for
-                "streaming", which is the default of generator functions.
+                "streaming", the default of generator functions.
 
             Raises:
                 TypeError: an argument is missing, unknown, or cannot be serialised.
-                ValueError: no bundle of the placement group in which it is to run can hold the call; or its
-                    `runtime_env` names a directory that is not there, cannot be read, or is too large.
+                ValueError: no bundle of the placement group can hold the call; or a directory of the `runtime_env` does
+                    not exist, cannot be read, or is too large.
             """
             self._parameters.check(args, kwargs, self._name)
             client = running.client()
@@ -70,7 +72,7 @@ class Submitter(Registered, Generic[P, R]):
             return submit(client, call, spec)
 
     def _submit(self, packed: Packed, attempt: int = 0) -> ObjectRef[R]:
-        """Submit a call with one return value of which so many attempts have been made already."""
+        """Submit a call with one return value, after this number of attempts."""
         client = running.client()
         spec = self._registered_spec(client)
         holds = [*packed.holds, *self._holds]

@@ -42,7 +42,7 @@ class BaseID(bytes):
 
     def is_nil(self) -> bool:
         """Whether it stands for none."""
-        return self == b"\xff" * len(self)
+        return self == self.nil()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.hex()})"

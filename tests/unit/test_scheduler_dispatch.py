@@ -306,25 +306,23 @@ def test_a_reservation_lapses() -> None:
         cluster.placed(late)
 
 
-def test_a_node_is_kept_for_the_next_one_when_it_has_been_used() -> None:
+def test_a_node_that_has_been_used_is_kept_anew_for_the_next_call() -> None:
     with Cluster().node(cpus=4) as cluster:
         small = cluster.submit_many(4)
         executors = cluster.running(*small)
-        first = cluster.submit(name="large", cpu=3)
+        first, second, late = (cluster.submit(name=name, cpu=cpu) for name, cpu in (("a", 3), ("a", 3), ("late", 1)))
+        cluster.later(RESERVATION_US_MAX - 10)
         for executor, id in list(zip(executors, small, strict=True))[:3]:
             cluster.done(executor, id)
             cluster.told(id)
         user = cluster.placed(first)
-        second, late = cluster.submit(name="larger", cpu=4), cluster.submit(name="late")
+        cluster.later(20)
         cluster.done(executors[3], small[3])
         cluster.told(small[3])
         cluster.nothing()
         cluster.done(user, first)
         cluster.told(first)
-        executor = cluster.placed(second)
-        cluster.done(executor, second)
-        cluster.told(second)
-        cluster.placed(late)
+        cluster.running(second, late)
 
 
 def test_the_one_that_had_room_first_is_sent_more_first() -> None:
