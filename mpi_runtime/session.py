@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import os
 import resource
 import select
@@ -37,8 +38,9 @@ from mpi_runtime.client.stalls import Says
 from mpi_runtime.config import Config
 from mpi_runtime.errors import GpuDiscoveryError, HeadDiedError, LaunchError
 from mpi_runtime.host import launch as launching
-from mpi_runtime.host import launchers
+from mpi_runtime.host import launchers, machine
 from mpi_runtime.host.launch import FIRST_WORKER, Launch
+from mpi_runtime.host.process_tree import launchers_above
 from mpi_runtime.host.spawn import PRELOADED_IF_USED, library_path, start_python
 from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.transport import channel
@@ -58,6 +60,10 @@ REAP_LIMIT_S = 1.0
 """How long a call waits for what the head has died of: its connection is closed a little before."""
 RELEASE_LIMIT_S = 60.0
 """How long the ranks may take to come up only to be told to end."""
+
+
+SAVE_LIMIT_S = 5.0
+"""How long a program may go on whose launcher was killed, and the head with it: time to save what it has."""
 
 
 class HeadHandle:
@@ -93,11 +99,22 @@ class HeadHandle:
             if launch.size != 1:
                 launchers.take_ranks()
             environment = configuration.environment()
-            self._process = start_python(code, [theirs.fileno()], environment, library_path(), keep_all=True)
-            theirs.close()
+            try:
+                self._process = start_python(code, [theirs.fileno()], environment, library_path(), keep_all=True)
+            except OSError as error:
+                self.socket.close()
+                raise LaunchError(f"The head process could not be started: {machine.shortage(error)}.") from error
+            finally:
+                theirs.close()
             launchers.leave_launcher()
             self._thread = threading.Thread(target=self._watch, name="mpi_runtime head watch", daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError as error:
+                self._thread = None
+                self.end()
+                refused = machine.shortage(OSError(errno.EAGAIN, str(error)))
+                raise LaunchError(f"The head process could not be watched: {refused}.") from error
 
     def _start_thread(self, theirs: socket.socket) -> None:
         from mpi_runtime.rank.head import serve
@@ -110,14 +127,29 @@ class HeadHandle:
         self._thread.start()
 
     def _watch(self) -> None:
+        """Wait for the end of the head, or of the launcher: whoever kills that wants all of it to end.
+
+        Most launchers take all with them, and most MPIs notice. Here it does not matter: the driver is no rank of MPI.
+        """
         assert self._process is not None
-        descriptor = os.pidfd_open(self._process.pid)
+        head, above = os.pidfd_open(self._process.pid), launchers_above(os.getpid())
+        launcher = -1
+        with contextlib.suppress(OSError):  # it is just going
+            launcher = os.pidfd_open(above[0]) if above else -1
+        watched = [head, launcher] if launcher >= 0 else [head]
         try:
-            select.select([descriptor], [], [])
+            ready = select.select(watched, [], [])[0]
+            if head not in ready and not select.select([head], [], [], REAP_LIMIT_S)[0]:
+                self._process.kill()
+            code = self._process.wait()
+            is_orphan = launcher >= 0 and bool(select.select([launcher], [], [], 0)[0])
         finally:
-            os.close(descriptor)
-        code = self._process.wait()
+            for descriptor in watched:
+                os.close(descriptor)
         self._tell_end(f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}")
+        if is_orphan:
+            time.sleep(SAVE_LIMIT_S)
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def _tell_end(self, how: str) -> None:
         """Step 4."""
@@ -222,7 +254,10 @@ class HeadHandle:
                 "ranks, and all of them must call init() (or be started by `python -m mpi_runtime app.py`): a rank "
                 "that failed before that says so above. A slow file system may need init(start_timeout_s=...)."
             )
-        data, descriptors, _, _ = socket.recv_fds(self.socket, 4, 1)
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self.socket, 4, 1)
+        except ConnectionError:
+            data, descriptors = b"", []
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
         while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):

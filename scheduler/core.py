@@ -10,10 +10,11 @@ import msgspec
 from mpi_runtime.scheduler import (
     actor_calls,
     actor_lives,
-    arrivals,
+    actor_names,
     backoff,
-    blocking,
+    blocked_executors,
     cancel,
+    copies,
     deadline,
     deaths,
     dispatch,
@@ -21,15 +22,17 @@ from mpi_runtime.scheduler import (
     groups,
     health,
     items,
-    names,
+    memory_pressure,
     notes,
     objects,
+    overdue,
     refusals,
     tasks,
 )
 from mpi_runtime.scheduler.dispatch import serve, settle
 from mpi_runtime.scheduler.effects import Effects
 from mpi_runtime.scheduler.events import (
+    Began,
     Blocked,
     Call,
     CancelRequested,
@@ -59,18 +62,19 @@ from mpi_runtime.scheduler.history import note_clock
 from mpi_runtime.scheduler.lifecycle import STARTED, advance
 from mpi_runtime.scheduler.limits import LONG_US, UNIT
 from mpi_runtime.scheduler.nodes import begin, join
-from mpi_runtime.scheduler.queues import mark_dirty, purge
+from mpi_runtime.scheduler.queues import mark_dirty
 from mpi_runtime.scheduler.rank_events import (
     ExecutorDied,
     ExecutorStarted,
     Fetched,
     FrameRefused,
     JobBegan,
+    MemoryReported,
     RankEvent,
     RankJoined,
     TakenBack,
 )
-from mpi_runtime.scheduler.records import Bundle, Function, Node, Queue, Task
+from mpi_runtime.scheduler.records import Bundle, Executor, Function, Node, Queue, Task
 from mpi_runtime.scheduler.reservations import look_after_node, look_after_reservation
 from mpi_runtime.scheduler.state import Client, State
 from mpi_runtime.scheduler.stealing import look_for_stuck
@@ -97,6 +101,7 @@ class Scheduler:
         self.state = State()
         self._handlers = {
             Spec: self._spec,
+            Began: self._began,
             Returned: self._returned,
             Put: self._put,
             SubscriptionRequested: self._subscription_requested,
@@ -144,6 +149,8 @@ class Scheduler:
                 kind = type(event)
                 if kind is Call:
                     tasks.submit(state, client, event, now)  # type: ignore[arg-type]
+                    if executor is not None and executor.watched:
+                        cancel.submitted(state, executor, event.id, now)  # type: ignore[union-attr, arg-type]
                 elif kind is Done:
                     tasks.done(state, executor, event)  # type: ignore[arg-type]
                     ended = event  # type: ignore[assignment]
@@ -164,6 +171,8 @@ class Scheduler:
             refusals.refuse(state, executor, str(error), max(0, (ended_in_frame or 0) - ends), now)
         if ended is not None:
             assert executor is not None
+            if executor.forked_for is not None:
+                backoff.note_begun(state, executor)
             note_clock(executor.rank.node, ended.start_us + ended.duration_us, now)
             if ended.duration_us > LONG_US and state.end_us is not None:
                 deadline.look_for_long(state)
@@ -181,7 +190,7 @@ class Scheduler:
         if isinstance(event, RankJoined):
             join(state, event)
         elif isinstance(event, TakenBack):
-            blocking.taken_back(state, event, now)
+            blocked_executors.taken_back(state, event, now)
             dispatch.taken_back(state, event, now)
         elif isinstance(event, ExecutorDied):
             deaths.executor_died(state, event, now)
@@ -191,9 +200,11 @@ class Scheduler:
                 executor.process.pid = event.pid
                 advance(state.stories, executor, STARTED)
         elif isinstance(event, Fetched):
-            arrivals.fetched(state, event, now)
+            copies.fetched(state, event, now)
         elif isinstance(event, JobBegan):
             begin(state, event)
+        elif isinstance(event, MemoryReported):
+            memory_pressure.reported(state, event)
         elif isinstance(event, FrameRefused):
             refused = state.executors.get(event.executor)
             if refused is not None:
@@ -214,12 +225,12 @@ class Scheduler:
                 look_after_reservation(state, subject, now)
             elif isinstance(subject, Task):
                 backoff.queue(state, subject)
+            elif isinstance(subject, Executor):
+                overdue.look(state, subject, now)
             elif isinstance(subject, Function):
                 deadline.look_at_actors(state)
         while True:
-            if state.withdrawn:
-                purge(state)
-            elif state.woken:
+            if state.woken:
                 woken, state.woken = state.woken, []
                 for task in woken:
                     tasks.arguments_ready(state, task)
@@ -260,8 +271,8 @@ class Scheduler:
         return notes.totals(self.state, took_us)
 
     def deadline(self) -> int | None:
-        """When `decide` wants to be called even if nothing has happened."""
-        return self.state.alarms.next_us()
+        """When `decide` wants to be called even if nothing has happened; at once when it was told of a failed start."""
+        return 0 if self.state.dirty else self.state.alarms.next_us()
 
     # Answers: what the caller needs for performing effects. They change nothing.
 
@@ -290,6 +301,10 @@ class Scheduler:
     def _spec(self, client: Client, event: Spec, now: int) -> None:
         tasks.register(self.state, event)
 
+    def _began(self, client: Client, event: Began, now: int) -> None:
+        assert client.executor is not None
+        overdue.began(self.state, client.executor, event.id, now)
+
     def _returned(self, client: Client, event: Returned, now: int) -> None:
         tasks.returned(self.state, client.executor, event)
 
@@ -304,12 +319,12 @@ class Scheduler:
 
     def _blocked(self, client: Client, event: Blocked, now: int) -> None:
         if client.executor is not None:
-            blocking.blocked(self.state, client.executor, event.ids)
+            blocked_executors.blocked(self.state, client.executor, event.ids)
 
     def _unblocked(self, client: Client, event: Unblocked, now: int) -> None:
         if client.executor is not None:
             client.executor.waits_for = []
-            blocking.unblocked(self.state, client.executor, now)
+            blocked_executors.unblocked(self.state, client.executor, now)
 
     def _kill_requested(self, client: Client, event: KillRequested, now: int) -> None:
         actor = self.state.actors.get(event.actor)
@@ -347,8 +362,8 @@ class Scheduler:
     def _named_actor_requested(self, client: Client, event: NamedActorRequested, now: int) -> None:
         if (event.namespace, event.name) not in self.state.names:
             tasks.submit(self.state, client, event.creation, now)
-            names.give(self.state, event)
-        names.answer(self.state, client, event)
+            actor_names.give(self.state, event)
+        actor_names.answer(self.state, client, event)
 
     def _group_requested(self, client: Client, event: GroupRequested, now: int) -> None:
         groups.create(self.state, client, event)

@@ -8,14 +8,12 @@ behind one in the order of their caller wait with it. Where no end is known no f
 
 from __future__ import annotations
 
-from collections import deque
-
 from mpi_runtime.scheduler import notes
 from mpi_runtime.scheduler.dispatch import give_up
 from mpi_runtime.scheduler.effects import LATE
 from mpi_runtime.scheduler.events import ACTOR
 from mpi_runtime.scheduler.limits import LONG_US, STUCK_US
-from mpi_runtime.scheduler.queues import enqueue, mark_dirty
+from mpi_runtime.scheduler.queues import clear, enqueue, mark_dirty
 from mpi_runtime.scheduler.records import Function, Queue, Task
 from mpi_runtime.scheduler.reservations import end_reservation
 from mpi_runtime.scheduler.state import State
@@ -33,10 +31,9 @@ def look_for_long(state: State) -> None:
         function.queues.clear()
         tasks: list[Task] = []
         for queue in state.queues.values():
-            own = [task for task in queue.ready if task.function is function]
-            if own:
-                tasks += own
-                queue.ready = deque([task for task in queue.ready if task.function is not function])
+            if any(task.function is function for task in queue.ready):
+                for task in clear(queue):
+                    (tasks if task.function is function else queue.ready).append(task)
                 mark_dirty(state, queue)
         for task in sorted(tasks, key=lambda task: task.order):
             enqueue(state, task)

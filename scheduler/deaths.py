@@ -14,7 +14,8 @@ In steps, each closing a race:
 6. All references that its process held are released, and calls that wait for it to take what they yield wait no more.
    What the attempts that died had submitted is cancelled, unless somebody else wants it (`orphans.py`).
 7. Its grant goes back to its node or bundle: only now, since only now its process is known to be gone.
-8. If its CUDA context was dead, that is held against its GPUs, or against what it ran.
+8. If it had not begun a call, and neither had those before it, the calls fail for which it was forked (`backoff.py`).
+9. If its CUDA context was dead, that is held against its GPUs, or against what it ran.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from mpi_runtime.scheduler import (
     tasks,
 )
 from mpi_runtime.scheduler.effects import CRASH, Free
-from mpi_runtime.scheduler.lifecycle import BLOCKED, LEAVE, LOSE, STAGING, advance, so_far
-from mpi_runtime.scheduler.queues import mark_dirty
+from mpi_runtime.scheduler.lifecycle import BLOCKED, LEAVE, LOSE, STAGING, STOPPING, advance, so_far
+from mpi_runtime.scheduler.queues import clear, mark_dirty
 from mpi_runtime.scheduler.rank_events import ExecutorDied
-from mpi_runtime.scheduler.records import Bundle, Executor, Task
+from mpi_runtime.scheduler.records import Bundle, Executor, Queue, Task
 from mpi_runtime.scheduler.resources import give_back
 from mpi_runtime.scheduler.state import State
 from mpi_runtime.scheduler.stealing import give_elsewhere
@@ -52,18 +53,27 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     if executor.refusal:
         refusals.as_after_a_crash(executor, event)
     running = executor.in_hand.get(event.running)
+    is_stillborn = bool(executor.in_hand) and not event.running and executor.state != STOPPING
+    queue = executor.forked_for if is_stillborn else None
     advance(state.stories, executor, LEAVE, event.cause)
     fault = executor.fault
     if fault is not None:
         event.cause = health.cause(executor, fault)
+    elif executor.killed_for:
+        event.cause = executor.killed_for
+        event.out_of_memory = event.out_of_memory or executor.is_out_of_memory
     if running is not None:
         history.record_death(state, executor, running, now)
+    watch = executor.watched.get(event.running)
+    spares_retry = watch is not None and watch.spares_retry
+    if watch is not None and watch.killed_for:
+        event.cause, event.out_of_memory = watch.killed_for, True
     in_hand = executor.drop_all()
     orphaned = orphans.submitted_by(executor, in_hand, event.running)
     if executor.actor is not None:
         actor_lives.executor_died(state, executor.actor, executor, in_hand, event, now)
     else:
-        redo(state, executor, in_hand, event, now)
+        redo(state, executor, in_hand, event, now, spares_retry)
     if event.extents:
         rank = executor.rank.number
         free = [offset for offset in event.extents if (rank, offset) not in state.extents]
@@ -79,12 +89,16 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
         actor_lives.orphaned(state, id)
     orphans.abandon(state, orphaned, now)
     forget(state, executor)
+    if queue is not None:
+        stillborn(state, queue, executor, event, now)
     if fault is not None:
         health.blame(state, executor, fault)
 
 
-def redo(state: State, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int) -> None:
-    """Steps 2 and 3."""
+def redo(
+    state: State, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int, spares_retry: bool = False
+) -> None:
+    """Steps 2 and 3. `spares_retry`: the call that it ran is not to blame."""
     sent = [task for task in in_hand if task.state != STAGING]
     has_run = [index for index, task in enumerate(sent) if task.id == event.running or task.state == BLOCKED]
     started = 1 + max(has_run, default=-1)
@@ -95,10 +109,13 @@ def redo(state: State, executor: Executor, in_hand: list[Task], event: ExecutorD
         if task.is_cancelled:
             endings.cancelled(state, task)
             continue
+        if task.overdue:
+            tasks.end_overdue(state, task)
+            continue
         advance(state.stories, task, LOSE, cause)
         may_again = task.function.spec.max_retries != 0
         had_ended = endings.had_ended(task, event.running) and not executor.refusal
-        had_ended = had_ended or (may_again and endings.is_of_node(executor.fault))
+        had_ended = had_ended or (may_again and (endings.is_of_node(executor.fault) or spares_retry))
         if task.retries or had_ended:
             if not had_ended:
                 backoff.note_crash(task, executor, now)
@@ -110,6 +127,26 @@ def redo(state: State, executor: Executor, in_hand: list[Task], event: ExecutorD
             code = "GpuExecutorDiedError" if executor.fault is not None else code
             before = so_far(state.stories.of(task.id, "call", besides=cause))
             endings.fail(state, task, code, crash_message(task, executor, event, before))
+
+
+def stillborn(state: State, queue: Queue, executor: Executor, event: ExecutorDied, now: int) -> None:
+    """Step 8: its calls are back in their queue, from which all go when executors for it die time after time."""
+    if not backoff.note_stillborn(state, queue, executor, now):
+        return
+    name = queue.ready[0].function.spec.name if queue.ready else "calls that were cancelled"
+    text = f"before it began a call of {name}, {executor} {notes.first_line(event.cause)}"
+    notes.tell_often(state, notes.WARNING, CRASH, name, text, executor.rank)
+    if not backoff.is_hopeless(queue):
+        return
+    cause, line, said = event.cause.partition("\n")
+    for task in clear(queue):
+        tasks.fail(
+            state, task, "WorkerCrashedError",
+            f"{task.function.spec.name} was not started: {queue.stillborn} executors were forked for it one after "
+            f"another, and died before they began a call. The last, {executor}, {cause}{line}{said}",
+        )  # fmt: skip
+    queue.stillborn = queue.forks_from_us = 0
+    mark_dirty(state, queue)
 
 
 def tell_crash(state: State, task: Task, executor: Executor, event: ExecutorDied) -> None:

@@ -51,7 +51,16 @@ def cluster_resources(state: State, _: bytes) -> dict[str, float]:
 
 def available_resources(state: State, _: bytes) -> dict[str, float]:
     """What is free on all nodes together. A name vanishes when nothing of it is free."""
-    return _resources([node.free for node in state.nodes.values()])
+    resources = _resources([node.free for node in state.nodes.values()])
+    free = sum(node.arena for node in state.nodes.values()) - _stored_bytes(state)
+    return {**resources, "object_store_memory": float(free)} if free > 0 else resources
+
+
+def _stored_bytes(state: State) -> int:
+    """What all copies of large values take, without what the arena itself adds."""
+    ids = dict.fromkeys(state.extents.values())
+    found = [known for id in ids if (known := state.objects.get(id)) is not None]
+    return sum(place.size for known in found if known.copies is not None for place in known.copies.values())
 
 
 def nodes(state: State, id: bytes) -> list[dict[str, Any]]:
@@ -151,7 +160,7 @@ def statistics(state: State, _: bytes) -> dict[str, int]:
         "actors": len(state.actors),
         "placement_groups": len(state.groups),
         "executors": len(state.executors),
-        "ready": sum(len(queue.ready) for queue in state.queues.values()),
+        "ready": sum(len(queue.ready) - queue.withdrawn for queue in state.queues.values()),
         "stored_extents": len(state.extents),
     }
 

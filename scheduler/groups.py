@@ -21,6 +21,7 @@ from mpi_runtime.scheduler.constraints import able, reachable, why_removed
 from mpi_runtime.scheduler.effects import Answer, StopExecutor
 from mpi_runtime.scheduler.events import GroupRequested, Value
 from mpi_runtime.scheduler.lifecycle import ENDED, STOP, UNSEALED, advance
+from mpi_runtime.scheduler.queues import clear
 from mpi_runtime.scheduler.records import Bundle, Executor
 from mpi_runtime.scheduler.reservations import claim, end_reservation
 from mpi_runtime.scheduler.resources import copy_of, give_back, pool_of, request_of, take
@@ -142,7 +143,7 @@ def fail_all(state: State, id: bytes) -> None:
     """Step 2."""
     for key, queue in list(state.queues.items()):
         if queue.group == id:
-            queue.ready.clear()
+            clear(queue)
             state.waiting.pop(queue, None)
             del state.queues[key]
     for function in state.functions.values():

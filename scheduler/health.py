@@ -17,14 +17,13 @@ its GPUs to nobody any more: each call would fail there at once, and so draw the
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
 from mpi_runtime.gpu.device import BUSY, NOBODY, NODE, PROGRAM
 from mpi_runtime.scheduler import gpu_pool, groups, notes, tasks
 from mpi_runtime.scheduler.effects import QUARANTINE
 from mpi_runtime.scheduler.events import Faulted
-from mpi_runtime.scheduler.queues import mark_dirty
+from mpi_runtime.scheduler.queues import clear, mark_dirty
 from mpi_runtime.scheduler.records import Executor, Node, Queue
 from mpi_runtime.scheduler.reservations import stop_idle
 from mpi_runtime.scheduler.state import State
@@ -112,6 +111,5 @@ def find_hopeless(state: State) -> None:
 
 def fail_all(state: State, queue: Queue) -> None:
     """No node can serve the calls of a queue any more: what was queued before fails as if it were made now."""
-    hopeless, queue.ready = queue.ready, deque()
-    for task in hopeless:
+    for task in clear(queue):
         tasks.fail(state, task, "InfeasibleResourceError", task.function.infeasible)

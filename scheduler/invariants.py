@@ -12,6 +12,7 @@ from mpi_runtime.scheduler.actor_calls import begins_at_once, being_brought, is_
 from mpi_runtime.scheduler.constraints import allows, has_room, sources
 from mpi_runtime.scheduler.events import STRICT_PACK, STRICT_SPREAD
 from mpi_runtime.scheduler.groups import find_spots
+from mpi_runtime.scheduler.invariant_error import holds
 from mpi_runtime.scheduler.invariants_objects import (
     check_extents,
     check_fetches,
@@ -25,6 +26,7 @@ from mpi_runtime.scheduler.lifecycle import (
     BLOCKED,
     CREATING,
     DEAD,
+    ENDED,
     LOST,
     PENDING,
     READY,
@@ -36,7 +38,6 @@ from mpi_runtime.scheduler.lifecycle import (
 )
 from mpi_runtime.scheduler.limits import DEPTH_MAX
 from mpi_runtime.scheduler.records import Bundle, Executor, Node, Queue, Task, node_of
-from mpi_runtime.scheduler.require import holds
 from mpi_runtime.scheduler.resources import Grant, Pool, pool_of, request_of
 from mpi_runtime.scheduler.sources import NOTHING, Source
 from mpi_runtime.scheduler.state import State
@@ -50,10 +51,10 @@ def check(state: State) -> None:
     """
     forgotten = state.woken or state.unreferenced_actors or state.called
     holds(not forgotten, "something that was to be looked at was forgotten")
-    holds(not state.dirty and not state.withdrawn, "a queue is dirty after a decision")
+    holds(not state.dirty, "a queue is dirty after a decision")
     holds(not (state.freed and (state.waiting or state.waiting_groups)), "something came free and nobody was served")
     live = tasks_under_way(state)
-    queued = Counter(task.id for queue in state.queues.values() for task in queue.ready)
+    queued = Counter(task.id for queue in state.queues.values() for task in ready_in(queue))
     for node in state.nodes.values():
         check_node(state, node)
     for executor in state.executors.values():
@@ -230,11 +231,21 @@ def check_executor(state: State, executor: Executor) -> None:
     holds(usable or executor.id not in queue.hungry, f"{name} is not usable, but its queue thinks it has room")
 
 
+def ready_in(queue: Queue) -> list[Task]:
+    """Its calls, without those that have ended."""
+    return [task for task in queue.ready if task.state not in ENDED]
+
+
 def check_queue(state: State, queue: Queue) -> None:
     """Calls are ready and queued where they belong; nothing waits that could be served."""
     holds(not queue.dirty, "a queue is dirty after a decision")
-    for task in queue.ready:
-        holds(task.state == READY, f"call {task.id.hex()} is queued in state {task.state}")
+    holds(not queue.ready or queue.ready[0].state == READY, "a queue begins with a call that has ended")
+    ended = sum(task.state != READY for task in queue.ready)
+    holds(ended == queue.withdrawn, f"{ended} calls in a queue have ended, and it counts {queue.withdrawn}")
+    known = all(task.state in (READY, *ENDED) for task in queue.ready)
+    holds(known, "a queue has calls that are neither ready nor ended")
+    for task in ready_in(queue):
+        holds(task.queue is queue, f"call {task.id.hex()} is queued, and thinks that it is elsewhere")
         holds(task.executor is None, f"call {task.id.hex()} is queued and given to an executor")
         holds(task.function.request == queue.request, f"call {task.id.hex()} is in a queue for other requests")
         holds(min(task.depth, DEPTH_MAX) == queue.depth, f"call {task.id.hex()} is in a queue of another depth")
@@ -257,9 +268,16 @@ def check_queue(state: State, queue: Queue) -> None:
         holds(not queue.is_late or not queue.reserved, "something is kept for calls that are not started any more")
         is_seen = queue in state.alarms or queue.is_late or not queue.ready
         holds(is_seen, "nobody will see that calls cannot finish in time any more")
-    if queue.ready and not queue.is_late and not queue.executors and not gpu_pool.still_awaited(state, queue):
-        waits = any(has_room(source, queue) for source in sources(state, queue.where))
+    if queue.ready and not queue.is_late and state.stories.now < queue.forks_from_us:
+        holds(queue in state.alarms or not has_any_room(state, queue), "nobody will fork for a queue that waits for it")
+    elif queue.ready and not queue.is_late and not queue.executors and not gpu_pool.still_awaited(state, queue):
+        waits = has_any_room(state, queue)
         holds(not waits, f"{len(queue.ready)} call(s) wait for {queue.request} although a node or bundle has room")
+
+
+def has_any_room(state: State, queue: Queue) -> bool:
+    """Whether a call of the queue could be placed."""
+    return any(has_room(source, queue) for source in sources(state, queue.where))
 
 
 def check_actors(state: State, live: dict[bytes, Task]) -> None:

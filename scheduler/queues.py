@@ -1,9 +1,9 @@
-"""Ready calls, queued by what they need: never a scan over calls.
+"""Ready calls, queued by their request: calls are never searched.
 
-One queue for each request, executor key, depth and place; functions that `deadline.py` watches have their own. Deeper
-calls are served first: a call that waits for its children gives up its CPU, and if that went to further parents instead
-of the children, every waiting parent would need a process of its own before the first child runs. Among calls of one
-depth those with a higher priority go first.
+There is one queue for each request, executor key, depth and place. Functions that `deadline.py` watches have their own.
+Deeper calls are served first: a call that waits for its children lends its CPU, and if that went to other parents
+instead of the children, every waiting parent would need a process of its own before the first child runs. Among calls
+of one depth those with a higher priority go first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def queue_for(state: State, task: Task) -> Queue:
 
 
 def find_queue(state: State, function: Function, depth: int, near: int) -> Queue:
-    """The queue of a function's calls at a depth, made when it is the first."""
+    """The queue of a function's calls at a depth. It is made for the first call."""
     spec = function.spec
     threads = max(1, spec.cpu // UNIT)
     environment = tuple(sorted(spec.environment.items()))
@@ -73,12 +73,12 @@ def nearest(state: State, task: Task) -> int:
 
 
 NEAR_WORTH_BYTES = 1 << 20
-"""Arguments of this size take about a millisecond to move over a fast network."""
+"""Arguments of this size take about a millisecond on a fast network."""
 
 
 def enqueue(state: State, task: Task) -> None:
     """A call is ready: queue it."""
-    queue = queue_for(state, task)
+    queue = task.queue = queue_for(state, task)
     queue.ready.append(task)
     mark_dirty(state, queue)
 
@@ -86,27 +86,36 @@ def enqueue(state: State, task: Task) -> None:
 def requeue(state: State, tasks: list[Task]) -> None:
     """Put calls back at the front, in the order they had."""
     for task in reversed(tasks):
-        queue = queue_for(state, task)
+        queue = task.queue = queue_for(state, task)
         queue.ready.appendleft(task)
         mark_dirty(state, queue)
 
 
 def withdraw(state: State, task: Task) -> None:
-    """A ready call will not run: its queue drops it before the next decision, together with others."""
-    state.withdrawn[task.function.request] = None
+    """A call that was queued has ended.
+
+    It stays in its place until that is the first one, or half of the queue has ended: so each costs the same, however
+    many there are.
+    """
+    queue = task.queue
+    assert queue is not None
+    queue.withdrawn += 1
+    if 2 * queue.withdrawn > len(queue.ready):
+        queue.ready = deque([task for task in queue.ready if task.state == READY])
+        queue.withdrawn = 0
+    else:
+        queue.tidy()
+    mark_dirty(state, queue)
 
 
-def purge(state: State) -> None:
-    """Drop withdrawn calls from their queues."""
-    withdrawn, state.withdrawn = state.withdrawn, {}
-    for queue in state.queues.values():
-        if queue.request in withdrawn:
-            queue.ready = deque([task for task in queue.ready if task.state == READY])
-            mark_dirty(state, queue)
+def clear(queue: Queue) -> deque[Task]:
+    """Empty a queue; the calls that were ready, but for those that have ended since."""
+    ready, queue.ready, queue.withdrawn = queue.ready, deque(), 0
+    return deque([task for task in ready if task.state == READY])
 
 
 def mark_dirty(state: State, queue: Queue) -> None:
-    """Have the queue served by the next decision."""
+    """Serve the queue in the next decision."""
     if not queue.dirty:
         queue.dirty = True
         state.dirty.append(queue)

@@ -11,7 +11,7 @@ import threading
 from contextvars import ContextVar
 
 from mpi_runtime.scheduler.events import Call
-from mpi_runtime.scheduler.ids import ID_BYTES, PREFIX_BYTES, prefix_of
+from mpi_runtime.scheduler.ids import ID_BYTES, PREFIX_BYTES, index_of_several, prefix_of
 
 beside: ContextVar[Scope | None] = ContextVar("mpi_runtime scope", default=None)
 """The scope of a call that runs beside others."""
@@ -24,7 +24,7 @@ class Scope:
 
     __slots__ = ("_attempt", "_parent", "_prefix", "_several", "_single", "call", "name", "waiting")
     _several: int
-    """Next index for calls with several return values, whose ids are consecutive: counted apart, under the lock."""
+    """How much is used of the indices for calls with several return values: counted apart, under the lock."""
 
     def __init__(self, parent: bytes, attempt: int = 0, call: Call | None = None, name: str = "") -> None:
         """Make ids that derive from a parent and the number of the attempt."""
@@ -46,14 +46,14 @@ class Scope:
             index = next(self._single)
         else:
             with _lock:
-                index, self._several = self._several, self._several + count
+                index, self._several = index_of_several(count, self._several)
         return self._prefix + index.to_bytes(ID_BYTES - PREFIX_BYTES, "big")
 
     def _begin(self) -> None:
         with _lock:
             if not self._prefix:
                 self._single = itertools.count(1)
-                self._several = 1 << 47
+                self._several = 0
                 self._prefix = prefix_of(self._parent, self._attempt)
 
 

@@ -70,6 +70,8 @@ class Exited(Struct, array_like=True, tag=5):
 
     executor: int
     status: int
+    problem: str = ""
+    """Why it was not forked at all."""
 
 
 class Long(Struct, array_like=True, tag=6):

@@ -22,7 +22,9 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
+import traceback
 from collections.abc import Container, Sequence
 from typing import NamedTuple, NoReturn
 
@@ -33,6 +35,7 @@ from mpi_runtime.client.interrupts import CANCEL_SIGNAL
 from mpi_runtime.executor import scratch
 from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Fork, Forked, Setup, read_request
 from mpi_runtime.executor.shadowing import shadowed
+from mpi_runtime.host.machine import shortage
 from mpi_runtime.host.process_tree import adopt_orphans, children, die_with_parent, is_group, kill_group, open_files
 from mpi_runtime.host.spawn import name_process
 from mpi_runtime.transport.messages import bytes_to_text
@@ -146,10 +149,20 @@ class Forkserver:
 
     def _fork(self, request: Fork, descriptors: list[int]) -> None:
         problem = self._enter_scratch() if scratch.needs_files(request.environment) else ""
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            self._send(Exited(request.executor, 0, f"could not be forked: {shortage(error)}"))
+            return
         if not pid:
             try:
                 self._become_executor(request, descriptors, problem)
+            except BaseException:
+                with contextlib.suppress(OSError):  # that has been done
+                    os.dup2(descriptors[4], 2)
+                traceback.print_exc(file=sys.__stderr__)  # its callers are told what it said
             finally:
                 os._exit(1)
         pipe = f"pipe:[{os.fstat(descriptors[2]).st_ino}]"

@@ -38,22 +38,35 @@ def start(environment: Mapping[str, str], path: Sequence[str]) -> Handle:
     remember = "at_start = set(sys.modules); from mpi_runtime.executor.forkserver import main"
     code = f"{remember}; main({theirs.fileno()}, at_start)"
     # A launcher kills ranks by group; the forkserver has to live a little longer, to kill what executors started.
-    process = start_python(code, [theirs.fileno()], environment, path, own_session=True)
-    theirs.close()
+    try:
+        process = start_python(code, [theirs.fileno()], environment, path, own_session=True)
+    except OSError:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
     return Handle(ours, process.wait)
 
 
-def fork(at_start: Container[str], preload: bool = True) -> Handle:
+def fork(at_start: Container[str], preload: bool = True) -> Handle | None:
     """Start a forkserver as a copy of this process, which has done nothing yet: half the time of a new interpreter.
 
     Args:
         at_start: see `main` of `forkserver.py`.
         preload: whether it loads what executors need at once, or when its agent has a first executor forked.
+
+    Returns:
+        None if the system allows no further process: who needs one later is told why.
     """
     from mpi_runtime.executor.forkserver import main  # not at the top: who starts an interpreter does without
 
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        ours.close()
+        theirs.close()
+        return None
     if not pid:
         try:
             os.setsid()

@@ -25,6 +25,8 @@ class Lines:
         self._report = report
         self._poller = poller
         self._rest = b""
+        self.last = b""
+        """What was read last."""
         poller.add(descriptor, self._read)
 
     def _read(self) -> None:
@@ -37,6 +39,7 @@ class Lines:
             data = os.read(self._descriptor, READ_BYTES)
         except BlockingIOError:
             return -1
+        self.last = data or self.last
         whole, newline, rest = (self._rest + data).rpartition(b"\n")
         if len(rest) > LINE_BYTES_MAX:
             whole, newline, rest = whole + newline + rest, b"\n", b""

@@ -19,17 +19,21 @@ import msgspec
 from mpi_runtime.executor import fork_messages, forkserver_handle, scratch
 from mpi_runtime.executor.fork_messages import Fork, Kill, Setup
 from mpi_runtime.executor.forkserver_handle import Handle
+from mpi_runtime.host.machine import shortage
+from mpi_runtime.host.memory_usage import Memory
 from mpi_runtime.host.process_tree import kill_group
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
 from mpi_runtime.rank import leftovers
 from mpi_runtime.rank.custody import Custody
 from mpi_runtime.rank.extents import Extents
-from mpi_runtime.rank.gpus import Gpus
+from mpi_runtime.rank.gpu_finder import Gpus
 from mpi_runtime.rank.lines import Lines
+from mpi_runtime.rank.memory_watch import MemoryWatch
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.scheduler.effects import Cancel, Fetch, Free, RankEffect, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.events import DRIVER
+from mpi_runtime.scheduler.ids import attempt_of
 from mpi_runtime.scheduler.rank_events import ExecutorDied, ExecutorStarted, FrameRefused, TakenBack
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Transport
@@ -47,6 +51,12 @@ from mpi_runtime.transport.messages import (
 )
 from mpi_runtime.transport.tokens import tokens_of
 
+SPARE_DESCRIPTORS = 24
+"""So many are left when no further executor is started: its own for a moment ten, and what a long message or a file of
+the system takes."""
+SAID_BYTES_MAX = 2000
+"""Of what an executor has printed that died before it began a call."""
+
 
 class AgentError(Exception):
     """This rank cannot do its work any more."""
@@ -62,7 +72,7 @@ class LocalExecutor:
         self.tokens = tokens
         """The event counter behind the tokens of its custody."""
         self.cancels = cancels
-        """A pipe into which the ids of cancelled calls are written."""
+        """A pipe into which the names of cancelled attempts of calls are written."""
         self.is_refused = False
         """It has sent what cannot be read: nothing that it sends counts any more."""
         self.pid = 0
@@ -105,6 +115,7 @@ class NodeAgent:
         self._has_forked = False
         self._forked = forked
         self._logs_paused = False
+        self._memory: MemoryWatch | None = None
         self.gpus: Gpus
         """Those of this rank, when it has taken up a job."""
 
@@ -123,10 +134,18 @@ class NodeAgent:
         self._setup = (setup, [descriptor])
         self._ask_forkserver(*self._setup)
 
+    def watch_memory(self, memory: Memory, threshold: float) -> None:
+        """Report when so much of the memory is used; 0: never."""
+        self._memory = MemoryWatch(self._rank, memory, threshold, self._now_s, self._report)
+
     # The forkserver
 
-    def start_forkserver(self) -> None:
-        """Start it, if it has not been started: early where it will be needed, because it takes longest to be ready."""
+    def expect_calls(self) -> None:
+        """Start the forkserver early, where it will be needed, because it takes longest to be ready."""
+        with contextlib.suppress(OSError):  # the first call that needs it is told why there is none
+            self._start_forkserver()
+
+    def _start_forkserver(self) -> None:
         if self._forkserver is not None:
             return
         self._forkserver = self._forked or forkserver_handle.start(self._environment, self._path)
@@ -156,7 +175,7 @@ class NodeAgent:
                 lines.pause(self._logs_paused)
             self._report(ExecutorStarted(executor.number, message.pid))
         else:
-            self._on_exited(executor, message.status)
+            self._on_exited(executor, message)
 
     def _ask_forkserver(self, request: Setup | Fork | Kill, descriptors: list[int]) -> None:
         if self._forkserver is not None:
@@ -206,6 +225,12 @@ class NodeAgent:
             devices, variables = self.gpus.devices(effect.devices), self.gpus.variables(effect.devices)
         except (IndexError, KeyError, ValueError) as error:
             raise BadFrameError(f"rank {self._rank} has no GPUs {effect.devices}") from error
+        try:
+            keep_spare()
+            self._start_forkserver()
+        except OSError as error:
+            self._report(ExecutorDied(effect.executor, b"", f"could not be started: {shortage(error)}"))
+            return
         ours, theirs = pair()
         tokens = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
         cancelled, cancels = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -218,7 +243,6 @@ class NodeAgent:
             lines.pause(True)  # until its process number is known, which is part of where the lines come from
             executor.outputs.append(lines)
             written.append(write_end)
-        self.start_forkserver()
         request = Fork(
             effect.executor, effect.environment, effect.gpus, effect.threads, effect.cpus, devices, variables
         )
@@ -274,10 +298,10 @@ class NodeAgent:
             self._report(TakenBack(executor.number, taken))
             if is_running:
                 self._kill(executor)
-                return
+            return  # else it has ended, or is the scheduler's again, which may give it to the same executor
         # Thousands are on their way, and it does not look; or it has just died, perhaps killed for another call.
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
-            os.write(executor.cancels, effect.id)
+            os.write(executor.cancels, attempt_of(effect.id, effect.attempt))
             self._ask_forkserver(Kill(executor.number, interrupt=True), [])
 
     def _fetch(self, effect: Fetch) -> None:
@@ -373,21 +397,31 @@ class NodeAgent:
         for region in self._arena.settle():
             self._transport.send(self._neighbours[region], codec.encode([]))  # it looks into the header when it wakes
         retry_s = self._extents.serve_waiting()
-        return 0.0 if self._transfers.busy or self._arena.busy else retry_s
+        if self._transfers.busy or self._arena.busy:
+            return 0.0
+        look_s = self._memory.turn(self._executors.values()) if self._memory is not None else None
+        return retry_s if look_s is None else look_s if retry_s is None else min(retry_s, look_s)
 
     # Ends
 
-    def _on_exited(self, executor: LocalExecutor, status: int) -> None:
+    def _on_exited(self, executor: LocalExecutor, exited: fork_messages.Exited) -> None:
         """An executor is gone. All that it sent before is passed on first."""
         if not executor.is_refused:
             self._on_frames(executor, executor.channel.receive_rest())
         running = executor.custody.close()
         self._forget(executor)
+        # Who has a call in hand that never began is told what was printed: it is all that there is to go by.
+        said = "" if running or not executor.outputs else last_words(executor.outputs[-1].last)
+        status, was_killed = exited.status, ""
+        if self._memory is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+            was_killed = self._memory.has_killed()
+        cause = exited.problem or describe_status(status) + (f", {was_killed}" if was_killed else "") + said
         self._report(
             ExecutorDied(
                 executor=executor.number,
                 running=running,
-                cause=describe_status(status),
+                cause=cause,
+                out_of_memory=bool(was_killed),
                 extents=self._extents.of(executor.number),
             )
         )
@@ -447,3 +481,24 @@ def describe_status(status: int) -> str:
         known = {one.value: f"{one.name}: " for one in signal.Signals}  # not those that have no name of their own
         return f"was killed by signal {number} ({known.get(number, '')}{signal.strsignal(number)})"
     return f"exited with code {os.WEXITSTATUS(status)} before its call had ended"
+
+
+def last_words(printed: bytes) -> str:
+    """The end of what a process has printed, to follow the line that says how it ended."""
+    text = printed[-SAID_BYTES_MAX:].decode(errors="replace").strip()
+    return f"\n{text}" if text else ""
+
+
+def keep_spare() -> None:
+    """See to it that there are descriptors for one more executor, and some for what else comes up.
+
+    Raises:
+        OSError: there are not.
+    """
+    taken: list[int] = []
+    try:
+        while len(taken) < SPARE_DESCRIPTORS:
+            taken.append(os.eventfd(0, os.EFD_CLOEXEC))
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)

@@ -6,6 +6,7 @@ longer read, so whoever floods waits, and nobody else.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import select
@@ -52,8 +53,10 @@ class Printer:
 
     def _start(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._write_all, name="mpi_runtime printer", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._write_all, name="mpi_runtime printer", daemon=True)
+            with contextlib.suppress(RuntimeError):  # the user may have no further one just now: the lines wait
+                thread.start()
+                self._thread = thread
 
     def print(self, stream: int, prefix: bytes, lines: bytes) -> None:
         """Write whole lines, each with the prefix."""
@@ -75,6 +78,7 @@ class Printer:
         """Resume when there is room again; how soon to ask again, in seconds."""
         if not self._paused:
             return None
+        self._start()
         if self._put_bytes - self._written_bytes < LAG_BYTES_RESUME:
             self._paused = False
             self._pause(False)
@@ -109,9 +113,12 @@ class Printer:
             self._log = -1
 
     def _write_rest(self, wait: Callable[[], bool]) -> None:
-        if self._thread is None:
-            return
+        has_lines = not self._queue.empty()
         self._queue.put(None)
+        if self._thread is None:
+            if has_lines:
+                self._write_all()
+            return
         before, since_s = self._written_bytes, time.monotonic()
         while self._thread.is_alive() and time.monotonic() - since_s < STALL_S and wait():
             self._thread.join(1.0)

@@ -24,7 +24,7 @@ from mpi_runtime.host import launchers
 from mpi_runtime.host.launch import FIRST_WORKER, Launch
 from mpi_runtime.host.process_tree import end_launcher
 from mpi_runtime.rank.bad_frames import BadFrames
-from mpi_runtime.rank.gpus import Finder
+from mpi_runtime.rank.gpu_finder import Finder
 from mpi_runtime.rank.heartbeat import Heartbeat, LostError
 from mpi_runtime.rank.joining import Host, Rank, end_process, join, raise_descriptor_limit
 from mpi_runtime.rank.leftovers import watch_launcher
@@ -207,7 +207,7 @@ def _work(launch: Launch, start_timeout_s: float | None, forked: Handle | None) 
     agent = new_agent(poller, lambda message: worker.report(message), sys.path, forked)
     finder = Finder(sys.path)
     if launch.rank == FIRST_WORKER:
-        agent.start_forkserver()  # the first call will run here; it comes up while MPI does
+        agent.expect_calls()  # the first call will run here; it comes up while MPI does
     if start_timeout_s is not None:
         # A rank that has ended before it called MPI_Init is missed by nobody but us: MPICH's launcher does not care.
         # Python cannot interrupt MPI_Init, so this ends the process with a trace of where it waits.

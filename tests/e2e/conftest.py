@@ -35,7 +35,7 @@ def left() -> dict[str, Any]:
     kinds = ("objects", "actors", "ready", "stored_extents")
     found: dict[str, Any] = {name: counts[name] for name in kinds if counts[name]}
     total, free = mpi_runtime.cluster_resources(), mpi_runtime.available_resources()
-    for name in total.keys() - {"object_store_memory"}:
+    for name in total:
         if free.get(name) != total[name]:
             found[name] = f"{free.get(name)} of {total[name]} free"
     return found

@@ -90,3 +90,21 @@ print("good")
 @pytest.mark.parametrize("ranks", [None, pytest.param(3, marks=pytest.mark.mpi)])
 def test_a_timeline(ranks: int | None) -> None:
     assert run_program(PROGRAM, ranks=ranks).expect().stdout == "good\n"
+
+
+def test_a_number_is_no_file() -> None:
+    """It would be a descriptor: perhaps the one with which the program speaks to the head."""
+    program = """
+import numpy as np
+import mpi_runtime as ray
+
+ray.init(num_cpus=1)
+for number in (1, np.int64(1), True):
+    try:
+        ray.timeline(number)
+    except TypeError as error:
+        print(error)
+"""
+    lines = run_program(program).expect().stdout.splitlines()
+    assert len(lines) == 3
+    assert all("it must be the name of a file, or None" in line for line in lines)

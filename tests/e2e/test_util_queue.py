@@ -439,6 +439,21 @@ def test_shutdown_waits_no_longer_than_it_should(options: dict[str, Any], tmp_pa
         get(ref, timeout=60)
 
 
+@pytest.mark.parametrize("maxsize", [float("nan"), 1.5, "3", None])
+def test_a_size_that_is_no_number_of_items(maxsize: Any) -> None:
+    with pytest.raises(TypeError, match="integer"):
+        Queue(maxsize)
+
+
+def test_a_size_below_zero_is_no_limit() -> None:
+    """As with the queues of Python and of Ray."""
+    queue = Queue(-1)
+    queue.put_nowait_batch(list(range(100)))
+    assert queue.qsize() == 100
+    assert not queue.full()
+    queue.shutdown()
+
+
 @pytest.mark.mpi
 def test_tasks_on_ranks() -> None:
     program = """

@@ -8,6 +8,7 @@ from hashlib import blake2b
 
 from tests.simulation.steps import (
     ACTOR,
+    CURSED,
     METHOD,
     STREAMING,
     Await,
@@ -166,6 +167,8 @@ class Oracle:
         if actor is not None and actor.kind == FAILED:
             return [Thing(FAILED, b"ActorDiedError")] * count
         assert (actor is not None) == (function.kind == METHOD)
+        if function.environment == CURSED:
+            return [Thing(FAILED, b"WorkerCrashedError")] * count
         frame.seen += [argument.digest for argument in arguments]
         if job.raises < 0 or (job.raises and not function.retry_exceptions):
             self._perform(job.steps[: job.raises_at], frame)

@@ -23,6 +23,7 @@ from mpi_runtime.scheduler import (
     health,
     items,
     objects,
+    overdue,
     records,
 )
 from mpi_runtime.scheduler.effects import Cancel, RankEffect
@@ -62,6 +63,26 @@ def what_a_cancelled_call_has_submitted_runs_on(patch: pytest.MonkeyPatch) -> No
     patch.setattr(cancel, "children", lambda task: [])
 
 
+def what_a_cancelled_call_submits_later_runs_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(cancel, "submitted", lambda state, executor, id, now: None)
+
+
+def a_call_may_run_longer_than_its_limit(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(overdue, "began", lambda state, executor, id, now: None)
+
+
+def a_call_may_ignore_that_its_time_is_over(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(overdue, "kill", lambda state, executor, task, watch: setattr(watch, "began_us", -1))
+
+
+def a_call_is_ended_before_its_time_is_over(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(overdue, "limit_us", lambda task, watch: watch.began_us + 1 if watch.began_us >= 0 else None)
+
+
+def calls_are_started_on_a_host_without_memory(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Node, "is_closed", lambda self: False)
+
+
 def a_cancelled_call_keeps_its_arguments(patch: pytest.MonkeyPatch) -> None:
     cancelled = endings.cancelled
 
@@ -71,6 +92,14 @@ def a_cancelled_call_keeps_its_arguments(patch: pytest.MonkeyPatch) -> None:
             cancelled(state, task)
 
     patch.setattr(endings, "cancelled", planted)
+
+
+def executors_are_forked_for_ever(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(backoff, "is_hopeless", lambda queue: False)
+
+
+def one_death_before_a_call_fails_all(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(backoff, "STILLBORN_MAX", 1)
 
 
 def a_busy_group_holds_up_others(patch: pytest.MonkeyPatch) -> None:
@@ -280,11 +309,18 @@ def an_error_that_was_read_is_told(patch: pytest.MonkeyPatch) -> None:
 
 
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
+    what_a_cancelled_call_submits_later_runs_on,
+    a_call_may_run_longer_than_its_limit,
+    a_call_may_ignore_that_its_time_is_over,
+    a_call_is_ended_before_its_time_is_over,
+    calls_are_started_on_a_host_without_memory,
     a_cancelled_call_is_queued_again,
     a_running_call_is_not_interrupted,
     a_cancelled_call_waits_for_the_one_before_it,
     what_a_cancelled_call_has_submitted_runs_on,
     a_cancelled_call_keeps_its_arguments,
+    executors_are_forked_for_ever,
+    one_death_before_a_call_fails_all,
     a_busy_group_holds_up_others,
     an_actor_gets_calls_only_when_it_has_none,
     calls_beside_others_are_thought_not_to_have_run,

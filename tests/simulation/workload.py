@@ -7,7 +7,22 @@ from collections.abc import Callable
 
 from tests.simulation.cards import MEMORY, RESERVE, TYPE, reach, shareable
 from tests.simulation.options import MIB, UNIT, Options, Shape, node_id, zone
-from tests.simulation.steps import TASK, Compute, Drop, Function, Get, Job, Open, Put, Step, Submit, Wait, Workload
+from tests.simulation.steps import (
+    CURSED,
+    METHOD,
+    TASK,
+    Compute,
+    Drop,
+    Function,
+    Get,
+    Job,
+    Open,
+    Put,
+    Step,
+    Submit,
+    Wait,
+    Workload,
+)
 
 
 class Scope:
@@ -31,6 +46,10 @@ class Scope:
         return slot
 
 
+CURSED_SHARE = 0.05
+"""Of the functions, in worlds in which executors die before they begin."""
+
+
 class Author:
     """Writes a workload."""
 
@@ -47,12 +66,16 @@ class Author:
         """For GPUs that are described: so programs without them are the same."""
         self.boxes = random.Random(options.seed * 53 + 11)
         """For what is done with the references in values."""
+        self.curses = random.Random(options.seed * 89 + 13)
         self.plain: dict[tuple[object, ...], int] = {}
 
     # Functions and jobs
 
     def function(self, **fields: object) -> int:
         """The number of a function with these properties."""
+        can_be_cursed = fields.get("kind") != METHOD and fields.get("feasible", True) and not fields.get("environment")
+        if self.options.stillborn and can_be_cursed and self.curses.random() < CURSED_SHARE:
+            fields["environment"] = CURSED
         key = tuple(sorted(fields.items()))
         number = self.plain.get(key)
         if number is None:

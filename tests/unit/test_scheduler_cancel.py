@@ -59,6 +59,27 @@ def test_a_call_that_is_queued_is_dropped_and_those_behind_it_are_not() -> None:
         assert cluster.placed(behind) == executor
 
 
+def test_a_cancelled_call_is_dropped_without_a_look_at_all_others() -> None:
+    """It stays in its place until half of the queue is like it, or it is the first."""
+    with Cluster().node() as cluster:
+        busy = cluster.submit()
+        executor = cluster.placed(busy)
+        queued = cluster.submit_many(10)
+        (queue,) = cluster.state.queues.values()
+        ready = queue.ready
+        for id in (queued[4], queued[1], queued[0]):
+            cancel(cluster, id)
+        assert queue.ready is ready
+        assert [task.id for task in ready] == queued[2:]  # those at the front are gone
+        assert cluster.ask("statistics")["ready"] == 7
+        for id in queued[5:9]:
+            cancel(cluster, id)
+        assert [task.id for task in queue.ready] == [queued[2], queued[3], queued[9]]
+        assert is_cancelled(cluster, *queued[:2], *queued[4:9])
+        cluster.done(executor, busy)
+        cluster.forget()
+
+
 def test_a_call_whose_argument_is_being_fetched_is_dropped() -> None:
     with Cluster().head().node() as cluster:
         far = cluster.put(size=LARGE)

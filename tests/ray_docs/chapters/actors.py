@@ -5,7 +5,7 @@ import time
 
 import ray
 
-from tests.ray_docs.helpers import eventually, raised, tally
+from tests.ray_docs.helpers import eventually, raised
 
 
 def an_actor_keeps_its_state():
@@ -22,40 +22,6 @@ def an_actor_keeps_its_state():
 
     counter = Counter.remote(start=10)
     print(ray.get([counter.add.remote(), counter.add.remote(5), counter.add.remote(n=2)]))
-
-
-def a_class_cannot_be_called():
-    """Instances are made by `.remote`."""
-
-    @ray.remote
-    class A:
-        pass
-
-    print(raised(A, "TypeError"))
-
-
-def a_method_cannot_be_called():
-    """Methods are called by `.remote`."""
-
-    @ray.remote
-    class A:
-        def f(self):
-            return 1
-
-    a = A.remote()
-    print(raised(a.f, "TypeError"))
-
-
-def attributes_are_not_to_be_read():
-    """A handle has methods only."""
-
-    @ray.remote
-    class A:
-        def __init__(self):
-            self.x = 1
-
-    a = A.remote()
-    print(raised(lambda: a.x, "AttributeError"), raised(lambda: a.nothing, "AttributeError"))
 
 
 def actors_are_apart():
@@ -223,80 +189,6 @@ def several_results_of_a_method():
     print(ray.get(a.two.remote()), ray.get(a.one.options(num_returns=2).remote()), ray.get(a.one.remote()))
 
 
-def a_named_actor():
-    """`get_actor` finds it by its name."""
-
-    @ray.remote
-    class A:
-        def f(self):
-            return ray.get_runtime_context().get_actor_name()
-
-    a = A.options(name="docs-named").remote()
-    print(ray.get(ray.get_actor("docs-named").f.remote()), ray.get_actor("docs-named") == a)
-
-
-def a_name_is_taken_once():
-    """A second actor of the same name is refused."""
-
-    @ray.remote
-    class A:
-        def f(self):
-            return 1
-
-    a = A.options(name="docs-taken").remote()
-    ray.get(a.f.remote())
-    print(raised(lambda: A.options(name="docs-taken").remote(), "ValueError"))
-    del a
-
-
-def a_name_that_nobody_has():
-    """`get_actor` raises ValueError."""
-    print(raised(lambda: ray.get_actor("docs-nobody"), "ValueError"))
-
-
-def get_or_create():
-    """`get_if_exists` gives the one that is there, else makes it."""
-
-    @ray.remote
-    class A:
-        def __init__(self, x):
-            self.x = x
-
-        def get(self):
-            return self.x
-
-    a = A.options(name="docs-shared", get_if_exists=True).remote(1)
-    b = A.options(name="docs-shared", get_if_exists=True).remote(2)
-    print(ray.get([a.get.remote(), b.get.remote()]), a == b)
-
-
-def names_live_in_namespaces():
-    """The same name can be taken in another namespace."""
-
-    @ray.remote
-    class A:
-        def f(self):
-            return "here"
-
-    a = A.options(name="docs-there", namespace="elsewhere").remote()
-    print(ray.get(a.f.remote()), raised(lambda: ray.get_actor("docs-there"), "ValueError"))
-    print(ray.get(ray.get_actor("docs-there", namespace="elsewhere").f.remote()))
-    print({"name": "docs-there", "namespace": "elsewhere"} in ray.util.list_named_actors(all_namespaces=True))
-
-
-def names_are_listed():
-    """`list_named_actors` has the names of the namespace."""
-
-    @ray.remote
-    class A:
-        def f(self):
-            return 1
-
-    a = A.options(name="docs-listed").remote()
-    ray.get(a.f.remote())
-    print("docs-listed" in ray.util.list_named_actors())
-
-
 def ray_ready_and_ray_call():
     """Every actor answers to `__ray_ready__` and `__ray_call__`."""
 
@@ -354,118 +246,6 @@ def an_actor_with_a_cpu_keeps_it_while_it_waits():
     print(ray.get(a.f.remote([task.remote()])))
 
 
-def static_and_class_methods():
-    """They can be called by the handle like others."""
-
-    @ray.remote
-    class A:
-        base = 10
-
-        @staticmethod
-        def double(x):
-            return 2 * x
-
-        @classmethod
-        def plus(cls, x):
-            return cls.base + x
-
-    a = A.remote()
-    print(ray.get([a.double.remote(2), a.plus.remote(1)]))
-
-
-def attributes_of_the_class():
-    """Constants and static methods can be read at the actor class itself."""
-
-    @ray.remote
-    class A:
-        LIMIT = 10
-
-        @staticmethod
-        def double(x):
-            return 2 * x
-
-    print(A.LIMIT, A.double(4), raised(lambda: A.nothing, "AttributeError"))
-
-
-def inherited_methods():
-    """An actor of a derived class has the methods of its base, with `super()`."""
-
-    class Base:
-        def f(self):
-            return "base"
-
-    @ray.remote
-    class Derived(Base):
-        def f(self):
-            return super().f() + " derived"
-
-        def g(self):
-            return "g"
-
-    a = Derived.remote()
-    print(ray.get([a.f.remote(), a.g.remote()]))
-
-
-def remote_by_function_call():
-    """`ray.remote(Class)` and `ray.remote(num_cpus=1)(Class)` are the decorator."""
-
-    class A:
-        def f(self):
-            return 1
-
-    print(ray.get(ray.remote(A).remote().f.remote()), ray.get(ray.remote(num_cpus=1)(A).remote().f.remote()))
-
-
-def classes_of_actors_cannot_be_derived_from():
-    """Deriving from what the decorator made is refused."""
-
-    @ray.remote
-    class A:
-        pass
-
-    def derive():
-        class B(A):
-            pass
-
-    print(raised(derive, "TypeError"))
-
-
-def bound_methods_are_arguments():
-    """A method of a handle can be given to a task, which calls it."""
-
-    @ray.remote
-    class A:
-        def f(self, x):
-            return x + 1
-
-    @ray.remote
-    def call(method):
-        return ray.get(method.remote(1))
-
-    a = A.remote()
-    ray.get(a.f.remote(0))
-    print(ray.get(call.remote(a.f)))
-
-
-def a_method_named_like_an_attribute():
-    """An instance attribute that hides a method is the user's affair: the attribute is called."""
-
-    @ray.remote
-    class A:
-        def __init__(self):
-            self.value = 5
-
-        def get(self):
-            return self.value
-
-        def value(self):
-            return "method"
-
-    a = A.remote()
-    print(ray.get(a.get.remote()))
-    print(raised(lambda: ray.get(a.value.remote()), "TypeError", "RayTaskError"))
-
-
 def pending_calls_can_be_limited():
     """With `max_pending_calls` a caller that is too fast gets an error."""
 
@@ -521,68 +301,6 @@ def children_die_with_their_owner():
     print(eventually(lambda: not os.path.exists(f"/proc/{pid}"), timeout=10))
 
 
-def dunder_del_and_shutdown():
-    """`__ray_shutdown__` is called when an actor ends because its last handle is gone."""
-
-    @ray.remote
-    class A:
-        def __init__(self, path):
-            self.path = path
-
-        def f(self):
-            return 1
-
-        def __ray_shutdown__(self):
-            open(self.path, "ab").write(b"x")
-
-    with tally() as counts:
-        a = A.remote(counts.path)
-        ray.get(a.f.remote())
-        del a
-        print(eventually(lambda: counts.count == 1, timeout=10))
-
-
-def cancel_of_a_waiting_method():
-    """A call of a method that has not started can be cancelled; the actor lives on."""
-
-    @ray.remote
-    class A:
-        def f(self, seconds):
-            time.sleep(seconds)
-            return seconds
-
-    a = A.remote()
-    ray.get(a.f.remote(0))
-    first, second = a.f.remote(0.5), a.f.remote(0)
-    time.sleep(0.1)
-    ray.cancel(second)
-    print(raised(lambda: ray.get(second), "TaskCancelledError"), ray.get(first), ray.get(a.f.remote(0)))
-
-
-def force_is_refused_for_methods():
-    """`cancel(force=True)` would end the actor."""
-
-    @ray.remote
-    class A:
-        def f(self):
-            time.sleep(2)
-
-    a = A.remote()
-    ref = a.f.remote()
-    print(raised(lambda: ray.cancel(ref, force=True), "ValueError"))
-
-
-def repr_names_the_class():
-    """`repr` of a handle tells the class and the id."""
-
-    @ray.remote
-    class Special:
-        pass
-
-    a = Special.remote()
-    print("Special" in repr(a), a._actor_id.hex() in repr(a))
-
-
 def ids_of_actors():
     """An actor knows its id; it is the one of the handle."""
 
@@ -596,10 +314,7 @@ def ids_of_actors():
 
 
 def a_dead_actor_tells_its_id():
-    """The error of a dead actor has its id.
-
-    Differs: not yet.
-    """
+    """The error of a dead actor has its id."""
 
     @ray.remote
     class A:
@@ -615,45 +330,6 @@ def a_dead_actor_tells_its_id():
         print(error.actor_id == a._actor_id.hex())
 
 
-def names_of_methods_in_dir():
-    """`dir(handle)` has the methods."""
-
-    @ray.remote
-    class A:
-        def first(self):
-            pass
-
-        def second(self):
-            pass
-
-    print([name for name in dir(A.remote()) if name in ("first", "second")])
-
-
-def name_of_one_call():
-    """`.options(name=)` of a method names the call."""
-
-    @ray.remote
-    class A:
-        def f(self):
-            return ray.get_runtime_context().get_task_name()
-
-    a = A.remote()
-    print(ray.get(a.f.options(name="special").remote()), ray.get(a.f.remote()))
-
-
-def options_that_actors_do_not_have():
-    """Unknown ones are refused."""
-
-    @ray.remote
-    class A:
-        pass
-
-    print(
-        raised(lambda: A.options(num_returns=2).remote(), "ValueError"),
-        raised(lambda: A.options(nothing=2).remote(), "ValueError"),
-    )
-
-
 def restarts_out_of_bounds():
     """-1 means without end."""
 
@@ -666,77 +342,3 @@ def restarts_out_of_bounds():
         ray.get(A.options(max_restarts=-1).remote().f.remote()),
         raised(lambda: A.options(max_restarts=-2).remote(), "ValueError"),
     )
-
-
-def actor_pool_map():
-    """`ActorPool.map` gives results in order, `map_unordered` as they come."""
-
-    @ray.remote
-    class A:
-        def double(self, x):
-            return 2 * x
-
-    pool = ray.util.ActorPool([A.remote(), A.remote()])
-    print(
-        list(pool.map(lambda a, x: a.double.remote(x), range(4))),
-        sorted(pool.map_unordered(lambda a, x: a.double.remote(x), range(4))),
-    )
-
-
-def actor_pool_step_by_step():
-    """submit, has_next, get_next, get_next_unordered, has_free, pop_idle, push."""
-
-    @ray.remote
-    class A:
-        def f(self, x):
-            return x
-
-    a = A.remote()
-    pool = ray.util.ActorPool([a])
-    pool.submit(lambda a, x: a.f.remote(x), 1)
-    pool.submit(lambda a, x: a.f.remote(x), 2)
-    print(
-        pool.has_next(), pool.has_free(), pool.get_next(), pool.get_next_unordered(), pool.has_next(), pool.has_free()
-    )
-    print(raised(pool.get_next, "StopIteration"), pool.pop_idle() == a, pool.pop_idle())
-    pool.push(a)
-    print(pool.has_free(), raised(lambda: pool.push(a), "ValueError"))
-
-
-def a_queue_between_processes():
-    """`Queue` has the interface of the standard library's."""
-    from ray.util.queue import Empty, Full, Queue
-
-    queue = Queue(maxsize=2)
-    queue.put(1)
-    queue.put_nowait(2)
-    print(queue.full(), queue.qsize(), queue.size(), queue.empty())
-    try:
-        queue.put(3, timeout=0.05)
-    except Full:
-        print("full")
-    ray.get(ray.remote(lambda q: q.get()).remote(queue))
-    print(queue.get(), queue.empty())
-    for get in (queue.get_nowait, lambda: queue.get(timeout=0.05)):
-        try:
-            get()
-        except Empty:
-            print("empty")
-    queue.put_nowait_batch([4, 5])
-    print(queue.get_nowait_batch(2))
-    queue.shutdown()
-
-
-def queue_refuses_what_makes_no_sense():
-    """Negative timeouts and batches that are no lists."""
-    from ray.util.queue import Full, Queue
-
-    queue = Queue(maxsize=1)
-    print(raised(lambda: queue.get(timeout=-1), "ValueError"), raised(lambda: queue.put(1, timeout=-1), "ValueError"))
-    print(raised(lambda: queue.put_nowait_batch(3), "TypeError"))
-    try:
-        queue.put_nowait_batch([1, 2])
-    except Full:
-        print("full", queue.qsize())
-    queue.shutdown(force=True)
-    print(queue.actor)

@@ -261,10 +261,7 @@ def get_in_threads():
 
 
 def object_store_memory_is_a_resource():
-    """The store's room stands among the resources of the cluster.
-
-    Differs: not yet: it is not told how much of it is free.
-    """
+    """The store's room stands among the resources of the cluster."""
     print("object_store_memory" in ray.cluster_resources(), "object_store_memory" in ray.available_resources())
 
 
