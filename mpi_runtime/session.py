@@ -96,6 +96,8 @@ class HeadHandle:
                 "at_start = set(sys.modules); from mpi_runtime.executor import forkserver_handle; "
                 f"forkserver = {fork}; from mpi_runtime.rank.head import main; main({theirs.fileno()}, forkserver)"
             )
+            if launch.size != 1:
+                launchers.take_ranks()
             environment = configuration.environment()
             try:
                 self._process = start_python(code, [theirs.fileno()], environment, library_path(), keep_all=True)
@@ -400,8 +402,8 @@ def work(at_start: Container[str]) -> NoReturn:
 
 
 def release_workers() -> None:
-    """At the end of a program that runs on rank 0 alone: if it has never called `init()`, the others still wait."""
-    if not _jobs and not _failure:
+    """At the end of a program that runs on rank 0 alone: if nothing has called `init()`, the others wait."""
+    if not _jobs and not _failure and not launchers.are_ranks_taken():
         HeadHandle(launching.detect(configuration.environment())).end(RELEASE_LIMIT_S)
 
 

@@ -45,7 +45,11 @@ def call(
     """
     words = [*_WITHOUT_TERM, *command] if ends_us else command
     try:
-        done = subprocess.run(words, cwd=cwd, input=stdin, capture_output=True, text=True, timeout=limit_s)
+        done = subprocess.run(
+            # Names of files need not be UTF-8: as Python reads them they are written.
+            words, cwd=cwd, input=stdin, capture_output=True, encoding="utf-8", errors="surrogateescape",
+            timeout=limit_s,
+        )  # fmt: skip
     except FileNotFoundError:
         raise SlurmError(
             f"there is no {command[0]} here. Slurm's commands are on the login nodes of a cluster and on its compute "

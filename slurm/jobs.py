@@ -36,6 +36,7 @@ _HINTS = {
     "launch_failed_requeued_held": "it could not be started, and is held: scontrol release JOB",
     "DependencyNeverSatisfied": "the job that it waits for has not ended as it must",
 }
+_NOT_STARTED = "Slurm could not start it: the node cannot use its directory, or not write the file of its output there"
 _AVAILABLE = ("idle", "allocated", "mixed", "completing", "planned", "reserved")
 """States of nodes that can run jobs, now or later."""
 _NEVER = "requested node configuration is not available"
@@ -86,6 +87,8 @@ class Status:
             own = self.program_exit_code
             told = "the program has not come to its end" if own is None else f"the program has ended with {own}"
             parts.append(f"exit code {self.exit_code}; {told}")
+            if self.reason == "JobLaunchFailure":
+                parts.append(_NOT_STARTED)
         elif self.state == "RUNNING":
             parts.append(f"{self.time_used} of {self.time_limit}, until {self.end}")
         elif self.reason in _HINTS:
@@ -203,7 +206,7 @@ def statuses(job: str | int) -> list[Status]:
 
 
 def _task_number(status: Status) -> int:
-    return int(found[1]) if (found := re.search(r"_\[?(\d+)", status.job)) else 0
+    return next(iter(_task_numbers(status)), 0)
 
 
 def _status(facts: dict[str, str]) -> Status:
@@ -295,13 +298,17 @@ def _follow_array(job: str | int, progress: Progress, found: list[Status]) -> in
     tasks: dict[str, Status] = {}
     known = ""
     pauses = _pauses()
+    seen: set[int] = set()
     while True:
         # Slurm may forget a task that has ended before the last has.
         tasks = {name: one for name, one in tasks.items() if one.has_ended}
         tasks |= {one.job: one for one in found}
+        seen.update(*(_task_numbers(one) for one in found))
+        for number in seen.difference(*(_task_numbers(one) for one in tasks.values())):
+            tasks[f"{job}_{number}"] = _never_begun(f"{job}_{number}", found[0].name)
         counts: dict[str, int] = {}
         for one in tasks.values():
-            counts[one.state] = counts.get(one.state, 0) + _task_count(one)
+            counts[one.state] = counts.get(one.state, 0) + len(_task_numbers(one))
         news = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
         has_ended = all(one.has_ended for one in tasks.values())
         name = next(iter(tasks.values())).name
@@ -330,9 +337,15 @@ def table(tasks: Sequence[Status]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _task_count(status: Status) -> int:
-    found = re.search(r"_\[([\d,-]+)", status.job)
-    return len(_numbers(found[1].rstrip(","))) if found else 1
+def _task_numbers(status: Status) -> tuple[int, ...]:
+    """Of how many tasks it tells, and of which."""
+    found = re.search(r"_(?:(\d+)|\[([\d,-]+))", status.job)
+    return _numbers((found[1] or found[2]).rstrip(",")) if found else ()
+
+
+def _never_begun(job: str, name: str) -> Status:
+    """A task that was cancelled while it waited: of it Slurm says nothing any more."""
+    return Status(job, "CANCELLED", "", None, "", name, "", "", "", "", None, None)
 
 
 def _code(status: Status) -> int:

@@ -11,6 +11,7 @@ Not as on a real cluster: nothing confines a task to its CPUs, memory or devices
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -170,6 +171,12 @@ class Cluster:
     daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
     is_confined: bool = False
     """Whether jobs are confined to their CPUs and their memory, by control groups."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this is Slurm 24.11 or later; all else is known of 22.05. Who has changed what between is not."""
+        year, month = re.findall(r"\d+", self.run("sinfo", "--version").stdout)[:2]
+        return (int(year), int(month)) >= (24, 11)
 
     def environment(self, mpi: str = "openmpi") -> dict[str, str]:
         """Return what a user has in a shell on the login host, with the environment of this MPI activated."""

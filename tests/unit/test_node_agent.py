@@ -265,7 +265,7 @@ class Forkserver:
         self.ours = ours.fileno()
         desk.agent._forked = Handle(ours, lambda: code)
         desk.agent.gpus = Gpus(None, 0.0, None, "")
-        desk.agent.start_forkserver()
+        desk.agent.expect_calls()
 
     def read(self) -> list[int]:
         """Hear a request; the descriptors that come with it."""
@@ -340,7 +340,7 @@ def test_memory_that_a_dead_executor_waited_for_is_not_taken(desk: Desk) -> None
     offset = desk.arena.allocate(4 * MIB)
     assert offset == 0
     assert desk.write(packed(codec.encode([Allocate(1, MIB)]), LOCAL)) == []
-    desk.agent._on_exited(desk.executor, 9)
+    desk.agent._on_exited(desk.executor, Exited(1, 9))
     desk.agent.obey(Free([offset]))
     assert desk.arena.statistics().used == 0
 
