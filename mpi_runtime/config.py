@@ -73,11 +73,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds without a message after which a rank on another host counts as lost, and the job ends; 0: never. Default:
     the variable `MPI_RUNTIME_HEARTBEAT_TIMEOUT_S`."""
     memory_usage_threshold: float = 0.95
-    """From which share of a host's memory on, or of its control group's, nothing is started there, and then calls are
-    ended; 0: never."""
+    """The share of a host's memory, or of its control group's, from which on nothing more is started there, and then
+    calls are ended; 0: never."""
     memory_limit: int | None = None
-    """Bytes of memory that the executors of one rank may have for themselves, together: a limit of the job's own, where
-    nobody else sets one. None: no such limit."""
+    """The most bytes of memory that the executors of one rank have for themselves, together: a limit of the job's own
+    if no other limit is set. None: no such limit."""
 
     def __post_init__(self) -> None:
         _check(self)
