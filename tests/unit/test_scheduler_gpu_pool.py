@@ -34,7 +34,7 @@ def cluster_of(*ranks: RankJoined) -> Cluster:
 
 def free(cluster: Cluster) -> dict[str, float]:
     found: dict[str, float] = cluster.ask("available_resources")
-    return {name: amount for name, amount in found.items() if name != "CPU"}
+    return {name: amount for name, amount in found.items() if name not in ("CPU", "object_store_memory")}
 
 
 # Who has what
