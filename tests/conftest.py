@@ -9,6 +9,7 @@ import faulthandler
 import gc
 import os
 import shutil
+import signal
 import tempfile
 import threading
 import time
@@ -48,6 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[helpers.MARK] = f"{os.getpid()}-{time.time_ns():x}"
     os.environ["MPI_RUNTIME_FIND_GPUS"] = "never"  # but where a test says so: the same tests wherever they run
     os.environ["MPI_RUNTIME_QUIET"] = "1"  # but where a test says so: standard error has what programs write
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a script's background job: what we start inherits it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Standard error before pytest replaces it, for the stacks of a run that is ended.
     config.stash[_stderr] = os.dup(2)
 

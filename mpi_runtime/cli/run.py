@@ -163,6 +163,8 @@ def launch_command(
             flags += ["--map-by", ":OVERSUBSCRIBE"]
             if "OMPI_MCA_osc" not in (env or {}):
                 flags += ["--mca", "osc", "^ucx"]
+            if "OMPI_MCA_btl" not in (env or {}) and not fault_tolerant:
+                flags += ["--mca", "btl", "^tcp"]  # it would listen on all networks, and ranks of one host share memory
         if fault_tolerant:
             flags += ["--with-ft", "ulfm"]
         if places:

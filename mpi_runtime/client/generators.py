@@ -101,7 +101,11 @@ class ObjectRefGenerator(Generic[T_co]):
             self._client.items.forget(self._ref.binary(), cancel=True)
 
     def __del__(self) -> None:
-        self._client.items.forget(self._ref.binary())
+        try:
+            client, ref = self._client, self._ref
+        except AttributeError:
+            return  # Ctrl-C came while it was made
+        client.items.forget(ref.binary())
 
     def __repr__(self) -> str:
         return f"ObjectRefGenerator({self._ref.hex()})"

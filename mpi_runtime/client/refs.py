@@ -88,7 +88,10 @@ class ObjectRef(Generic[T_co]):
         return isinstance(other, ObjectRef) and self._id == other._id
 
     def __del__(self) -> None:
-        client, self._client = self._client, _GONE  # type: ignore[assignment]
+        try:
+            client, self._client = self._client, _GONE  # type: ignore[assignment]
+        except AttributeError:
+            return  # Ctrl-C came while it was made
         client.outbox.drop(self._id)
 
     def __copy__(self) -> ObjectRef[T_co]:
@@ -139,7 +142,10 @@ class ActorRef(ObjectRef[Any]):
             raise ActorDiedError(_ENDED.format(f"Actor {self.hex()}"))
 
     def __del__(self) -> None:
-        client, self._client = self._client, _GONE  # type: ignore[assignment]
+        try:
+            client, self._client = self._client, _GONE  # type: ignore[assignment]
+        except AttributeError:
+            return
         client.outbox.drop(self._id, urgent=True)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -109,6 +109,9 @@ class Forkserver:
         if self._scratch_lock >= 0:
             assert self._setup is not None
             scratch.leave(self._setup.scratch, self._scratch_lock)
+        signal.set_wakeup_fd(-1)
+        for one in (self._end, self._wake, self._wake_end):
+            one.close()
 
     def _serve(self) -> bool:
         """Read one request; whether there may be more."""

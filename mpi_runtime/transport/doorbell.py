@@ -20,11 +20,13 @@ A lost ring is a hiccup, never a hang.
 random, abstract names, told by an MPI collective. An abstract name lives in the network namespace, not in a
 directory, and is gone when its process is, however that ended. Any user of the machine can read it in /proc/net/unix,
 so descriptors are taken only while one is waited for, and only from a process of the same user, as the kernel
-certifies (SCM_CREDENTIALS). Nothing else that comes through these sockets is looked at.
+certifies (SCM_CREDENTIALS). Nothing else that comes through these sockets is looked at, and they are closed when the
+ranks have met: from then on there is nothing to which another user could send.
 
 1. Every rank binds a socket; MPI tells all names to all.
-2. Every rank sends its eventfd to the lowest rank of the host.
-3. The lowest sends all of them, and the memory file of the flags, to every rank.
+2. Every rank sends the lowest rank of the host its eventfd, and one end of a pair of sockets without names.
+3. Through these the lowest sends all eventfds, and the memory file of the flags, to every rank; and what else is to be
+   shared later.
 
 Rejected: the datagram sockets themselves as doorbells (a ring costs 12 µs more at either end together, where a round
 trip has four, and strangers could ring); named pipes, semaphores and POSIX shared memory (left behind by a process
@@ -68,7 +70,8 @@ class Doorbell:
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._rank = -1
         self._lowest = -1
-        self._names: Mapping[int, bytes] = {}
+        self._lines: dict[int, socket.socket] = {}
+        """To the lowest rank of the host; there, to all others."""
         self._bells: dict[int, int] = {}
         self._flags: mmap.mmap | None = None
         self._asleep = False
@@ -85,22 +88,30 @@ class Doorbell:
         Raises:
             TransportError: a rank of this host cannot be reached, or does not answer within `START_LIMIT_S`.
         """
-        self._rank, self._lowest, self._names = rank, min(names), names
+        self._rank, self._lowest = rank, min(names)
         # A flag for every rank of the job, so that a sender needs no table: those on other hosts are never set, and
         # pages that nobody touches take no memory.
         flag_bytes = size << _SPACING_SHIFT
         if rank == self._lowest:
             bells = {rank: self._bell}
             while len(bells) < len(names):
-                sender, (bell,) = self._receive_descriptors(1)
-                bells[sender] = bell
+                sender, (bell, end) = self._receive_descriptors(self._socket, 2)
+                bells[sender], self._lines[sender] = bell, socket.socket(fileno=end)
+                self._lines[sender].settimeout(START_LIMIT_S)
+            self._socket.close()
             flags = os.memfd_create("mpi_runtime-flags", os.MFD_CLOEXEC)
             os.ftruncate(flags, flag_bytes)
             self._hand_round([flags, *(bells[member] for member in sorted(names))])
             self._bells = bells
         else:
-            self._send_descriptors(self._lowest, [self._bell])
-            _, (flags, *copies) = self._receive_descriptors(1 + len(names))
+            self._lines[self._lowest], theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+            line = self._lines[self._lowest]
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            line.settimeout(START_LIMIT_S)
+            with theirs:
+                self._send_descriptors(self._lowest, [self._bell, theirs.fileno()], self._socket, names[self._lowest])
+            self._socket.close()
+            _, (flags, *copies) = self._receive_descriptors(line, 1 + len(names))
             self._bells = dict(zip(sorted(names), copies, strict=True))
         self._flags = mmap.mmap(flags, flag_bytes)
         os.close(flags)
@@ -142,26 +153,25 @@ class Doorbell:
     def share_descriptor(self, descriptor: int | None) -> int:
         """See `Transport.share_descriptor`."""
         if self._rank != self._lowest:
-            return self._receive_descriptors(1)[1][0]
+            return self._receive_descriptors(self._lines[self._lowest], 1)[1][0]
         if descriptor is None:
             raise TransportError("the lowest rank of a host must give the descriptor that is to be shared")
         self._hand_round([descriptor])
         return descriptor
 
     def _hand_round(self, descriptors: Sequence[int]) -> None:
-        for rank in self._names:
-            if rank != self._rank:
-                self._send_descriptors(rank, descriptors)
+        for rank, line in self._lines.items():
+            self._send_descriptors(rank, descriptors, line)
 
-    def _send_descriptors(self, rank: int, descriptors: Sequence[int]) -> None:
+    def _send_descriptors(self, rank: int, descriptors: Sequence[int], line: socket.socket, name: bytes = b"") -> None:
         deadline = time.monotonic() + START_LIMIT_S
-        address, me = _address(self._names[rank]), _SENDER.pack(self._rank)
+        address, me = [_address(name)] if name else [], _SENDER.pack(self._rank)
         at = 0
         while at < len(descriptors):
             part = descriptors[at : at + _DESCRIPTORS_MAX]
             rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(part)}i", *part))
             try:
-                self._socket.sendmsg([me], [rights], 0, address)
+                line.sendmsg([me], [rights], 0, *address)
                 at += len(part)
             except OSError as error:
                 # The kernel limits what is on its way: the receivers are slow to take theirs.
@@ -174,14 +184,14 @@ class Doorbell:
                     "namespaces; start all ranks of a host in one network namespace"
                 ) from error
 
-    def _receive_descriptors(self, count: int) -> tuple[int, list[int]]:
+    def _receive_descriptors(self, line: socket.socket, count: int) -> tuple[int, list[int]]:
         """The next so many descriptors, and the rank that sent the last of them."""
         received: list[int] = []
         sender = -1
         space = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4 * _DESCRIPTORS_MAX)
         while len(received) < count:
             try:
-                data, ancillary, _, _ = self._socket.recvmsg(_SENDER.size, space, socket.MSG_CMSG_CLOEXEC)
+                data, ancillary, _, _ = line.recvmsg(_SENDER.size, space, socket.MSG_CMSG_CLOEXEC)
             except TimeoutError as error:
                 raise TransportError(
                     f"rank {self._rank} has waited {START_LIMIT_S:.0f} s for descriptors from other ranks of its host: "
@@ -198,7 +208,8 @@ class Doorbell:
 
     def close(self) -> None:
         """Give everything back to the kernel."""
-        self._socket.close()
+        for one in (self._socket, *self._lines.values()):
+            one.close()
         for descriptor in {self._bell, *self._bells.values()}:
             os.close(descriptor)
         if self._flags is not None:

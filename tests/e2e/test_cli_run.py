@@ -76,9 +76,10 @@ def test_command_for_open_mpi_on_one_host(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     command = shlex.join(launch_command(OPENMPI, ["python", "app.py"], 8))
     assert command == (
-        "/opt/mpi/bin/mpiexec --bind-to none --map-by :OVERSUBSCRIBE --mca osc '^ucx' -n 8 python app.py"
+        "/opt/mpi/bin/mpiexec --bind-to none --map-by :OVERSUBSCRIBE --mca osc '^ucx' --mca btl '^tcp' "
+        "-n 8 python app.py"
     )
-    assert "--mca" not in launch_command(OPENMPI, ["p"], 8, env={"OMPI_MCA_osc": "ucx"})
+    assert "--mca" not in launch_command(OPENMPI, ["p"], 8, env={"OMPI_MCA_osc": "ucx", "OMPI_MCA_btl": "self,sm"})
     assert "--with-ft ulfm" in shlex.join(launch_command(OPENMPI, ["p"], 8, fault_tolerant=True))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert "--allow-run-as-root" in launch_command(OPENMPI, ["p"], 8)
@@ -99,7 +100,7 @@ def test_across_hosts_ranks_are_not_crowded_on_the_first(
     (tmp_path / "nodes").write_text("a\na\nb\nb\n")
     command = shlex.join(launch_command(OPENMPI, ["p"], 8, env=env))
     assert "--map-by :OVERSUBSCRIBE" not in command
-    assert "osc" not in command
+    assert "--mca" not in command
     assert "--bind-to none" in command
     single = env | {"SLURM_JOB_NODELIST": "n1", "LSB_MCPU_HOSTS": "a 4", "PBS_NODEFILE": "absent"}
     assert "OVERSUBSCRIBE" in shlex.join(launch_command(OPENMPI, ["p"], 8, env=single))
@@ -396,3 +397,37 @@ def test_in_a_batch_job_ranks_are_spread_over_its_nodes(tasks: str, ranks: int, 
     openmpi = shlex.join(launch_command(OPENMPI, ["p"], ranks, env=job))
     assert ("--map-by node:OVERSUBSCRIBE --rank-by slot" in openmpi) == bool(spread)
     assert "OVERSUBSCRIBE" not in shlex.join(launch_command(OPENMPI, ["p"], ranks, "n1:9,n2:9", env=job))
+
+
+@pytest.mark.mpi
+def test_no_rank_of_one_host_listens() -> None:
+    """Open MPI's own transport over TCP would, on all networks."""
+    program = """
+import glob, os
+import mpi_runtime as ray
+
+ray.init()
+
+def listening(pid):
+    inodes = set()
+    for path in glob.glob(f"/proc/{pid}/fd/*"):
+        try:
+            inodes.add(os.readlink(path).removeprefix("socket:[").removesuffix("]"))
+        except OSError:
+            pass
+    lines = [line.split() for kind in ("tcp", "tcp6") for line in open(f"/proc/{pid}/net/{kind}")]
+    return [fields[1] for fields in lines if fields[3] == "0A" and fields[9] in inodes]
+
+@ray.remote(scheduling_strategy="SPREAD")
+def look():
+    return os.getppid()
+
+forkservers = set(ray.get([look.remote() for _ in range(8)]))
+ranks = {int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1]) for pid in forkservers}
+print(len(ranks), [listening(pid) for pid in ranks | forkservers | {os.getpid()}])
+"""
+    completed = helpers.run_program(program, options=["-m", "mpi_runtime", "run", "-n", "3"])
+    completed.expect()
+    count, _, found = completed.stdout.partition(" ")
+    assert int(count) >= 1
+    assert set(found.strip()) <= set("[], "), found

@@ -202,3 +202,20 @@ print(ray.get(ray.remote(lambda: (sys.flags.optimize, sys.flags.utf8_mode)).remo
 """)
     with start_command([sys.executable, "-O", "-X", "utf8", app]) as program:
         assert program.finish().expect().stdout == "(1, 1)\n"
+
+
+def test_no_warnings_in_pythons_development_mode() -> None:
+    program = """
+import mpi_runtime as ray
+
+@ray.remote
+def f(): return 1
+
+for _ in range(2):
+    ray.init(num_cpus=1)
+    print(ray.get(f.remote()))
+    ray.shutdown()
+"""
+    completed = run_program(program, options=["-X", "dev"]).expect()
+    assert completed.stdout == "1\n1\n"
+    assert "Warning" not in completed.stderr, completed.stderr

@@ -1,10 +1,12 @@
 """Doorbells, without MPI: several in this process, as if each were a rank of its own."""
 
+import errno
 import os
 import select
 import socket
 import struct
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -16,13 +18,18 @@ from mpi_runtime.transport.doorbell import Doorbell
 def joined(ranks: list[int], size: int) -> dict[int, Doorbell]:
     """The doorbells of the ranks of one host; close them."""
     bells = {rank: Doorbell() for rank in ranks}
+    meet(bells, size)
+    return bells
+
+
+def meet(bells: dict[int, Doorbell], size: int) -> None:
+    """Have them join, each in a thread."""
     names = {rank: bell.name for rank, bell in bells.items()}
     threads = [threading.Thread(target=bell.join, args=(rank, size, names)) for rank, bell in bells.items()]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return bells
 
 
 def rings(bell: Doorbell) -> bool:
@@ -80,25 +87,46 @@ def test_share_descriptor() -> None:
         bell.close()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
-def test_descriptors_of_strangers_are_not_taken() -> None:
-    bells = joined([0, 1], size=2)
-    before = set(os.listdir("/proc/self/fd"))
+def send_as_a_stranger(name: bytes) -> int:
+    """Another user sends a descriptor to the socket of a doorbell; the number of the error, if there is one."""
     child = os.fork()
     if child == 0:
-        os.setuid(65534)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
-            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", 2))
-            stranger.sendmsg([struct.pack("<i", 0)], [rights], 0, b"\0mpi_runtime-" + bells[1].name)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
+        code = 255
+        try:
+            os.setuid(65534)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
+                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", 2))
+                stranger.sendmsg([struct.pack("<i", 1)], [rights], 0, b"\0mpi_runtime-" + name)
+            code = 0
+        except OSError as error:
+            code = error.errno or 255
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_descriptors_of_strangers_are_not_taken() -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    bells = {rank: Doorbell() for rank in (0, 1)}
+    assert send_as_a_stranger(bells[0].name) == 0
+    meet(bells, size=2)
     inner, outer = os.pipe()
     bells[0].share_descriptor(outer)
     copy = bells[1].share_descriptor(None)
     assert os.fstat(copy) == os.fstat(outer)
     for descriptor in (inner, outer, copy):
         os.close(descriptor)
+    for bell in bells.values():
+        bell.close()
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_nobody_can_send_when_the_ranks_have_met() -> None:
+    bells = joined([0, 1, 2], size=3)
+    assert [send_as_a_stranger(bell.name) for bell in bells.values()] == [errno.ECONNREFUSED] * 3
+    assert "mpi_runtime-" + bells[0].name.decode() not in Path("/proc/net/unix").read_text()
     for bell in bells.values():
         bell.close()
 

@@ -3,6 +3,7 @@
 import gc
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from mpi_runtime import errors
 from mpi_runtime.client import current, submitting
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.generators import ObjectRefGenerator
-from mpi_runtime.client.refs import ObjectRef, adopt
+from mpi_runtime.client.refs import ActorRef, ObjectRef, adopt
 from mpi_runtime.client.scope import Scope
 from mpi_runtime.objects import arena, serialize
 from mpi_runtime.objects.arena import ClientArena
@@ -270,6 +271,17 @@ def test_references_dropped_by_the_collector(both: tuple[Client, Peer]) -> None:
 
 
 # Waiting
+
+
+@pytest.mark.parametrize("kind", [ObjectRef, ActorRef, ObjectRefGenerator])
+def test_what_was_interrupted_while_it_was_made_goes_without_a_word(
+    kind: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    unfinished = kind.__new__(kind)
+    del unfinished
+    assert not said
 
 
 def test_get_waits_for_what_is_missing(both: tuple[Client, Peer]) -> None:

@@ -291,7 +291,7 @@ def batches_of_tiny_tasks():
         return [item + 1 for item in items]
 
     parts = ray.get([batch.remote(list(range(first, first + 10))) for first in range(0, 50, 10)])
-    print([one for part in parts for one in part] == list(range(1, 51)))
+    print([item for part in parts for item in part] == list(range(1, 51)))
 
 
 def cancelling_what_is_not_needed():
