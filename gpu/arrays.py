@@ -115,6 +115,8 @@ class _TorchWay:
             self._torch.from_numpy(buffer).copy_(self._bytes[at : at + buffer.nbytes], non_blocking=True)
 
     def up(self, buffer: Bytes, at: int) -> None:
+        if not buffer.flags.writeable:  # a small array in the object store; torch would warn the user of it
+            buffer = buffer.copy()
         with self._torch.cuda.stream(self._stream):
             self._bytes[at : at + buffer.nbytes].copy_(self._torch.from_numpy(buffer), non_blocking=True)
 

@@ -213,7 +213,7 @@ class HeadDiedError(MpiRuntimeError):
     """The head, the process with the scheduler, died or cannot be reached. The job ends.
 
     It is raised once in the main thread too, even while that computes or sleeps, so that `except` and `finally` can
-    run.
+    run. If it died because the launcher was killed, the program has 5 seconds.
     """
 
 

@@ -240,17 +240,17 @@ def held_by_actors(source: Source) -> list[tuple[int, int, int]]:
 
 
 def homes(node: Node) -> list[int]:
-    """For each device of a node the rank that runs what uses it, if nothing speaks against it; -1: there is none.
+    """For each device of a node that runs calls the rank that runs those with it, if it can; -1: none can.
 
     That is the rank which may run on most of the processors near to the device, as far as that makes equal parts; where
     nothing is known of that, the ranks have blocks of the devices in their order.
     """
     inventory = node.total.inventory
     assert inventory is not None
-    ranks = sorted((rank for rank in node.ranks if rank.hosts_executors), key=lambda rank: rank.number)
     count = len(inventory.devices)
-    if len(inventory.homes) == count or not ranks:
+    if len(inventory.homes) == count:
         return inventory.homes
+    ranks = sorted((rank for rank in node.ranks if rank.hosts_executors), key=lambda rank: rank.number)
     found = inventory.homes = [-1] * count
     near = [[len({*rank.cpus}.intersection(device.cpus)) for rank in ranks] for device in inventory.devices]
     least, rest = divmod(count, len(ranks))

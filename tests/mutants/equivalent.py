@@ -67,6 +67,20 @@ EQUIVALENT = [
         "saves the search that finds the same",
     ),
     Equivalent(
+        "scheduler/gpu_pool.py",
+        "homes",
+        "return inventory.homes",
+        "pass",
+        "saves making the same again",
+    ),
+    Equivalent(
+        "scheduler/tasks.py",
+        "submit",
+        "if call.attempt and retries > 0:",
+        "if call.attempt and retries >= 0:",
+        "of 0 retries 0 are left",
+    ),
+    Equivalent(
         "scheduler/endings.py",
         "fail",
         "if found.references > 1:",

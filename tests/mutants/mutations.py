@@ -54,6 +54,11 @@ def mutations(file: str, source: bytes) -> list[Mutation]:
     return sorted(finder.found, key=lambda one: (one.start, one.end, one.replacement))
 
 
+def _is_of_no_use(last: ast.stmt) -> bool:
+    """Whether it is `return None`, where a function ends anyway."""
+    return isinstance(last, ast.Return) and isinstance(last.value, ast.Constant) and last.value.value is None
+
+
 class _Finder(ast.NodeVisitor):
     def __init__(self, file: str, source: bytes) -> None:
         self.file = file
@@ -113,7 +118,8 @@ class _Finder(ast.NodeVisitor):
             for default in (*node.args.defaults, *node.args.kw_defaults):
                 if default is not None:
                     self.visit(default)
-        for statement in node.body:
+        body = node.body[:-1] if _is_of_no_use(node.body[-1]) else node.body
+        for statement in body:
             self.visit(statement)
         self._functions -= is_function
         self._inside.pop()

@@ -489,6 +489,7 @@ class Checker:
                 for known in [one for one in self.last_order if one[0] == actor]:
                     del self.last_order[known]
                     self.last_free.pop(known, None)
+        self.tight.gone[executor.number] = set(lost)
         self.lost_runs.update(lost.keys())
 
     # The end

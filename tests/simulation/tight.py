@@ -26,6 +26,8 @@ class Tight:
         """Ranks that have said so last. Only for membership."""
         self.ended: dict[int, bytes] = {}
         """Executors that are to be killed for their memory, with the call that they ran."""
+        self.gone: dict[int, set[bytes]] = {}
+        """What was lost with each executor that died by itself. The head may not have heard of it yet."""
         self.interrupted: set[tuple[bytes, int]] = set()
         """Attempts that were told to end before: what is killed of these is killed for that. Only for membership."""
         self.lost: Counter[bytes] = Counter()
@@ -70,6 +72,10 @@ class Tight:
         alive = [one for one in others if cancels.hands.get(self.ended[one], (0, 0))[0] == one]
         require(not alive, f"executor {effect.executor} is ended for its memory, and {alive} have not gone yet")
         self.ended[effect.executor] = effect.id
+        if effect.id in self.gone.get(effect.executor, ()) and self.checker.function_of(effect.id).max_retries:
+            self.checker.lost_runs[effect.id] -= 1  # the head takes one cause for the other
+            self.checker.unsaid[effect.id] += 1
+            self.lost[effect.id] += 1
         self.world.counters["calls ended for their memory"] += 1
 
     def died(self, executor: int, call: bytes) -> bool:

@@ -27,8 +27,22 @@ def clamp(value: int, low: int = 0, *, strict: bool = False) -> int:
 '''
 
 
+NOTHING = b"""
+def found(value: int) -> int | None:
+    count: int
+    if value:
+        return None
+    return None
+"""
+
+
 def changed(before: str) -> set[str]:
     return {one.after for one in mutations("m.py", SOURCE) if one.before == before}
+
+
+def test_what_does_nothing_is_left_alone() -> None:
+    """A declaration, and `return None` where a function ends anyway."""
+    assert [(one.line, one.after) for one in mutations("m.py", NOTHING)] == [(4, "if not (value):"), (5, "pass")]
 
 
 def test_every_kind_of_change_is_made() -> None:

@@ -404,6 +404,21 @@ def test_an_argument_elsewhere_is_fetched_before_the_call_is_sent() -> None:
         assert cluster.placed(id) == executor
 
 
+def test_calls_in_hand_are_in_the_order_in_which_they_were_sent() -> None:
+    with Cluster().head().node() as cluster:
+        first = cluster.submit()
+        cluster.done(cluster.placed(first), first)
+        cluster.told(first)
+        values = [cluster.put(size=100_000, rank=0, offset=place) for place in (0, 1 << 20)]
+        spec, ids = cluster.spec(), [cluster.id(), cluster.id()]
+        cluster.client_says(0, *(Call(id, spec.id, b"", [value]) for id, value in zip(ids, values, strict=True)))
+        cluster.take(Fetch, 2)
+        for place, number in enumerate((1, 0)):
+            cluster.rank_says(Fetched(1, values[number], place << 20))
+            executor = cluster.placed(ids[number])
+        assert list(cluster.state.executors[executor].in_hand) == ids[::-1]
+
+
 def test_the_values_of_arguments_come_before_the_call_in_one_frame() -> None:
     with Cluster().node() as cluster:
         value = cluster.put()

@@ -170,6 +170,8 @@ def tensor(content: Any, dtype: DType | None = None, device: str = "cpu") -> Ten
 
 
 def from_numpy(content: Any) -> Tensor:
+    if not content.flags.writeable:  # torch says it at the first time, with more words
+        warnings.warn("The given NumPy array is not writable, and PyTorch does not support it", stacklevel=2)
     made = Tensor()
     made._there, made._allocation, made.dtype, made.requires_grad = content, None, _OF_NUMPY[str(content.dtype)], False
     return made
