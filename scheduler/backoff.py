@@ -7,6 +7,7 @@ the row: a process that lived for a while, or for an actor a call that has ended
 
 from __future__ import annotations
 
+from mpi_runtime.scheduler.dependencies import wait_again
 from mpi_runtime.scheduler.lifecycle import LOST, RETRY, advance
 from mpi_runtime.scheduler.limits import AT_ONCE_US, BACKOFF_US, BACKOFF_US_MAX
 from mpi_runtime.scheduler.queues import enqueue
@@ -39,7 +40,8 @@ def queue(state: State, task: Task) -> None:
     """It has waited long enough, if it still is to be run."""
     if task.state == LOST:
         advance(state.stories, task, RETRY)
-        enqueue(state, task)
+        if not wait_again(state, task):
+            enqueue(state, task)
 
 
 def why(state: State, task: Task, now: int) -> str:

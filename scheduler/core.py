@@ -21,6 +21,7 @@ from mpi_runtime.scheduler import (
     groups,
     health,
     items,
+    losses,
     names,
     notes,
     objects,
@@ -68,11 +69,12 @@ from mpi_runtime.scheduler.rank_events import (
     JobBegan,
     RankEvent,
     RankJoined,
+    RankLost,
     TakenBack,
 )
 from mpi_runtime.scheduler.records import Bundle, Function, Node, Queue, Task
 from mpi_runtime.scheduler.reservations import look_after_node, look_after_reservation
-from mpi_runtime.scheduler.state import Client, State
+from mpi_runtime.scheduler.state import Client, Fetching, State
 from mpi_runtime.scheduler.stealing import look_for_stuck
 
 
@@ -176,6 +178,8 @@ class Scheduler:
             RefusedError: it cannot be, and nothing has come of it.
         """
         state = self.state
+        if isinstance(event, Fetched | RankLost) and event.rank in state.lost:
+            return  # it was on its way when the rank was given up
         refusals.check_rank(state, event)
         state.stories.now = now
         if isinstance(event, RankJoined):
@@ -192,6 +196,8 @@ class Scheduler:
                 advance(state.stories, executor, STARTED)
         elif isinstance(event, Fetched):
             arrivals.fetched(state, event, now)
+        elif isinstance(event, RankLost):
+            losses.rank_lost(state, event, now)
         elif isinstance(event, JobBegan):
             begin(state, event)
         elif isinstance(event, FrameRefused):
@@ -216,6 +222,8 @@ class Scheduler:
                 backoff.queue(state, subject)
             elif isinstance(subject, Function):
                 deadline.look_at_actors(state)
+            elif isinstance(subject, Fetching):
+                arrivals.unreached(state, subject, now)
         while True:
             if state.withdrawn:
                 purge(state)

@@ -87,7 +87,7 @@ def redo(state: State, executor: Executor, in_hand: list[Task], event: ExecutorD
     """Steps 2 and 3."""
     sent = [task for task in in_hand if task.state != STAGING]
     has_run = [index for index, task in enumerate(sent) if task.id == event.running or task.state == BLOCKED]
-    started = 1 + max(has_run, default=-1)
+    started = len(sent) if event.is_unwatched else 1 + max(has_run, default=-1)
     unstarted = sent[started:] + [task for task in in_hand if task.state == STAGING]
     cause = f"{executor} {event.cause}"
     give_elsewhere(state, unstarted, cause)

@@ -77,7 +77,7 @@ class Demand(Struct, array_like=True, tag=67, gc=False):
 
 
 CRASH, RESTARTED, REFUSED, UNHANDLED = "crash", "restart", "refused", "unhandled"
-GPU, QUARANTINE, LATE = "gpu", "quarantine", "late"
+GPU, QUARANTINE, LATE, RANK_LOST = "gpu", "quarantine", "late", "rank_lost"
 """What notes are about."""
 
 

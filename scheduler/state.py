@@ -21,6 +21,37 @@ Waiter: TypeAlias = "int | tuple[Task, Executor]"
 """Who waits for a copy: a client, or a call that is to run on an executor there."""
 
 
+class Fetching(Struct, eq=False, gc=False):
+    """A copy of an object is on its way to a node. It holds the object."""
+
+    id: bytes
+    node: int
+    rank: int
+    """Of that node: which fetches it."""
+    source: Stored
+    """From where."""
+    waiting: list[Waiter]
+    reason: str = ""
+    """Why it could not be had from there: nobody is told before it is clear whether that rank is dead."""
+
+
+class Lineage(Struct, eq=False, gc=False):
+    """How values are made again that lay in an arena: see `lineage.py`."""
+
+    task: Task
+    """The call that has made them. It holds its small arguments still."""
+    inputs: dict[bytes, Lineage]
+    """How its large arguments are made again, by their ids: these it does not hold."""
+    held: list[bytes]
+    """What it holds."""
+    size: int
+    """What it counts, in bytes."""
+    uses: int = 0
+    """How many objects and other lineages need it."""
+    is_dropped: bool = False
+    """There was too much."""
+
+
 class Failure(Struct, eq=False, gc=False):
     """The error of a call, as long as somebody may read it."""
 
@@ -61,6 +92,8 @@ class Object(Struct, eq=False, gc=False):
     """The actor whose handle count this is."""
     failure: Failure | None = None
     """If it is an error that the user is told of in case nobody reads it."""
+    lineage: Lineage | None = None
+    """How it can be made again, if it can."""
 
     def __str__(self) -> str:
         return f"object {self.id.hex()}"
@@ -90,14 +123,23 @@ class Group(Claimant, kw_only=True, eq=False, gc=False):
     name: tuple[str, str] | None
     """Namespace and name, if it has them."""
     specs: list[BundleSpec]
-    bundles: list[Bundle] = field(default_factory=list)
-    """Empty until it is placed."""
+    bundles: dict[int, Bundle] = field(default_factory=dict)
+    """By index. Empty until it is placed; those on a node that is lost are missing until they are placed again."""
     is_feasible: bool = True
     """Whether an arrangement was found for the case that nothing else ran at all. If not it is not tried."""
 
     def position(self) -> int:
         """When it was created, while it waits."""
-        return NOTHING if self.bundles else self.order
+        return NOTHING if self.is_placed else self.order
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether all its bundles are reserved."""
+        return len(self.bundles) == len(self.requests)
+
+    def missing(self) -> list[int]:
+        """The indices of bundles that are not reserved."""
+        return [index for index in range(len(self.requests)) if index not in self.bundles]
 
 
 class Run(Struct, eq=False, gc=False):
@@ -170,6 +212,8 @@ class State:
         self.hosts: dict[int, Node] = {}
         """The same, by what their ranks call them: the lowest rank of each."""
         self.ranks: dict[int, Rank] = {}
+        self.lost: dict[int, str] = {}
+        """Ranks that are gone, and how that is known: what they have said comes too late."""
         self.executors: dict[int, Executor] = {}
         self.index = Index()
         self.device_nodes: dict[str, int] = {}
@@ -201,8 +245,12 @@ class State:
         self.next_executor = 1
         self.last_spread = -1
         """The node that was last given a call that is to be spread."""
-        self.fetching: dict[tuple[bytes, int], list[Waiter]] = {}
-        """Copies under way, by object and node, with those that wait for them."""
+        self.fetching: dict[tuple[bytes, int], Fetching] = {}
+        """Copies under way, by object and node."""
+        self.lineages: dict[bytes, Lineage] = {}
+        """By the ids of their calls; what was kept first comes first."""
+        self.lineage_bytes = 0
+        """What they count together."""
         self.history: deque[Run] = deque(maxlen=HISTORY_CALLS_MAX)
         """What has run last."""
         self.ran = 0
@@ -235,8 +283,9 @@ class State:
             messages.append(message)
 
     def to_rank(self, rank: int, effect: RankEffect) -> None:
-        """Add an effect for a rank."""
-        self.effects.ranks.setdefault(rank, []).append(effect)
+        """Add an effect for a rank, unless it is gone."""
+        if rank not in self.lost:
+            self.effects.ranks.setdefault(rank, []).append(effect)
 
     def send_frees(self, rank: int) -> None:
         """Add the effect that frees what a rank may free."""

@@ -105,6 +105,11 @@ class Doorbell:
         self._flags = mmap.mmap(flags, flag_bytes)
         os.close(flags)
 
+    def forget(self, rank: int) -> None:
+        """A rank has died: no descriptors are shared with it any more."""
+        self._names = {one: name for one, name in self._names.items() if one != rank}
+        self._lowest = min(self._names)
+
     def fileno(self) -> int:
         """The descriptor that becomes readable when somebody rings."""
         return self._bell

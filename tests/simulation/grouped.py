@@ -52,7 +52,8 @@ class GroupAuthor(CancelAuthor):
         """
         self.groups_left -= 1
         groups = [self.group(scope)]
-        if self.rng.random() < 0.4:
+        may_be_lost = self.options.rank_losses or self.options.host_losses  # then the first may want more room later
+        if self.rng.random() < 0.4 and not may_be_lost:
             if groups[0].feasible:
                 scope.steps.append(Get((groups[0].slot,)))
             groups.append(self.group(scope))

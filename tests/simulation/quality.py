@@ -166,6 +166,22 @@ class Quality:
                 self.copies[message.id][self.host_of[rank]] = size
                 self.extents[rank, message.offset] = message.id
 
+    def rank_lost(self, rank: int) -> list[bytes]:
+        """A rank is gone. Returns the objects of which there is no copy any more."""
+        host = self.host_of[rank]
+        self.workers = {number: worker for number, worker in self.workers.items() if worker.rank != rank}
+        self.fetching = {one for one in self.fetching if one[1] != rank}
+        self.joined.pop(rank)
+        self.fetched_us.update(dict.fromkeys(self.host_of.values(), self.world.now))  # calls may have gone elsewhere
+        lost = []
+        for place, id in list(self.extents.items()):
+            if place[0] == rank:
+                del self.extents[place]
+                self.copies[id].pop(host, None)
+                if not self.copies[id]:
+                    lost.append(id)
+        return lost
+
     def _ended(self, event: Done | Returned) -> None:
         """A call has made its values; what has raised may be run again, and is left out."""
         values = event.values if isinstance(event, Returned) else []

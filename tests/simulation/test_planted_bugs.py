@@ -134,10 +134,10 @@ def an_actors_calls_overtake(patch: pytest.MonkeyPatch) -> None:
 def memory_freed_early(patch: pytest.MonkeyPatch) -> None:
     on_fetched = objects.on_fetched
 
-    def planted(state: State, event: Fetched) -> tuple[list[tuple[Task, Executor]], ReadyFailed | None]:
+    def planted(state: State, event: Fetched, now: int) -> tuple[list[tuple[Task, Executor]], ReadyFailed | None]:
         found = state.objects[event.id]
         assert found.copies is not None
-        waiting = on_fetched(state, event)
+        waiting = on_fetched(state, event, now)
         state.frees.setdefault(event.rank, []).append(event.offset)
         return waiting
 
