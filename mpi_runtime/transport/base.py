@@ -1,6 +1,6 @@
 """What the rank processes need of a transport between ranks, whatever carries it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import NoReturn, Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -22,8 +22,10 @@ class Transport(Protocol):
     """For each rank the lowest rank on the same host: ranks with equal entries share memory."""
     hostnames: Sequence[str]
     """For each rank the name of its host."""
-    lost: Mapping[int, object]
-    """Ranks that have died: nothing is sent to them any more. Empty where MPI does not survive that."""
+
+    @property
+    def lost(self) -> Collection[int]:
+        """Ranks that have died: nothing is sent to them any more. Empty where MPI does not survive that."""
 
     def take_lost(self) -> list[int]:
         """Ranks that have died since the last call. What they had sent before may still come."""

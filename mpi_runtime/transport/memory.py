@@ -10,7 +10,7 @@ import os
 import queue
 import socket
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NoReturn
 
 from mpi_runtime.transport.base import Buffer, Transfer, TransportError
@@ -75,7 +75,7 @@ class MemoryTransport:
         self._inboxes = inboxes
         self._inbox = inboxes[rank]
         self._transfers: list[_Send | _Receive] = []
-        self.lost: Mapping[int, object] = {}
+        self.lost: tuple[int, ...] = ()
 
     def take_lost(self) -> list[int]:
         """See `Transport.take_lost`: threads do not die."""
