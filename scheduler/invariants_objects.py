@@ -13,6 +13,7 @@ from mpi_runtime.scheduler.lifecycle import (
     RUNTIME_ERROR,
     SENT,
     STAGING,
+    STOPPING,
     STORED,
     UNSEALED,
     WAITING,
@@ -75,7 +76,8 @@ def check_task(state: State, task: Task) -> None:
                 fetching = state.fetching.get((id, number))
                 waiting = [] if fetching is None else fetching.waiting
                 known = any(not isinstance(one, int) and one[0] is task for one in waiting)
-                holds(known, f"{name} waits for a copy that nobody fetches")
+                ends = task.executor.state == STOPPING  # an argument of its actor is lost: it gets another executor
+                holds(known or ends, f"{name} waits for a copy that nobody fetches")
 
 
 def check_references(state: State, live: dict[bytes, Task]) -> None:

@@ -46,7 +46,7 @@ def start(source: str, ranks: int = 4, launcher: str = "ulfm") -> Program:
     path = place / "app.py"
     path.write_text(BEGIN + source)
     options = ["--fault-tolerant"] if launcher else []
-    command = [python.with_name("mpi-runtime"), "run", "-n", str(ranks), *options, path]
+    command: list[str | Path] = [python.with_name("mpi-runtime"), "run", "-n", str(ranks), *options, path]
     return start_command(command, place=place, env={"PRTE_MCA_rmaps_default_mapping_policy": None})
 
 
@@ -224,7 +224,7 @@ worker.Worker._begin = die
     place = make_place()
     path = place / "app.py"
     path.write_text(prelude + BEGIN + source)
-    command = [python.with_name("mpi-runtime"), "run", "-n", "4", "--fault-tolerant", path]
+    command: list[str | Path] = [python.with_name("mpi-runtime"), "run", "-n", "4", "--fault-tolerant", path]
     with start_command(command, place=place, env={"PRTE_MCA_rmaps_default_mapping_policy": None}) as program:
         assert program.wait_for_line("begun").endswith("[0, 1, 3]")
         completed = program.finish().expect(0)

@@ -7,6 +7,8 @@ call of that counts as run, the first at the cost of a retry, the others at none
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.simulation.steps import TASK
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 DIE_US = 2000
 """By then the executors of a dead rank have been killed by their forkserver."""
+LOOK_US, NO_GROUP_US = 500, 500_000
 NOTICE_US = (DIE_US, 50_000)
 """When the head hears of it."""
 
@@ -35,9 +38,21 @@ def plan(world: World, head: Head, agents: dict[int, Agent]) -> None:
     spare = [rank for ranks in hosts.values() for rank in ranks[1:] if rank and rank not in doomed]
     chosen = rng.sample(spare, min(len(spare), options.rank_losses)) + doomed
     at_us = rng.choice((0, 100, 3000, 30_000, 200_000, 1_000_000))
+    if doomed and rng.random() < 0.4:
+        for rank in doomed:
+            chosen.remove(rank)
+            _at_a_group(world, partial(kill, world, head, agents[rank]), rng.choice((0, 100, 3000)))
     for rank in chosen:
         at_us += rng.choice((0, 0, 50, 5000, 40_000, 300_000))
-        world.at(at_us, lambda agent=agents[rank]: kill(world, head, agent))  # type: ignore[misc]
+        world.at(at_us, partial(kill, world, head, agents[rank]))
+
+
+def _at_a_group(world: World, action: Callable[[], None], delay_us: int) -> None:
+    """Do this a while after there is a placement group; if none comes, at some time."""
+    if world.checker.places.alive or world.now > NO_GROUP_US:
+        world.at(delay_us, action)
+    else:
+        world.at(LOOK_US, lambda: _at_a_group(world, action, delay_us))
 
 
 def kill(world: World, head: Head, agent: Agent) -> None:

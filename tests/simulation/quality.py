@@ -24,6 +24,7 @@ from mpi_runtime.scheduler.events import (
     Unblocked,
     Yielded,
 )
+from mpi_runtime.scheduler.limits import UNREACHED_US
 from mpi_runtime.scheduler.rank_events import ExecutorDied, Fetched, RankJoined, TakenBack
 from tests.simulation.options import MIB, UNIT
 from tests.simulation.require import require
@@ -37,6 +38,8 @@ IDLE_US = 10_000_000
 """Executors beyond the number of CPUs of their host are ended when they have idled for so long."""
 WAIT_US = 15_000
 """A call waits no longer than this where there is room: some times as long as busy executors are thought to need."""
+DECIDE_US = 1000
+"""By then the head has decided about what it has heard."""
 NEAR_BYTES = MIB
 """Of arguments of this size it matters where they are."""
 
@@ -160,7 +163,8 @@ class Quality:
         elif isinstance(message, Fetched):
             self.fetching.discard((message.id, rank))
             self.missed.update([self.host_of[rank]] if message.offset < 0 else [])
-            self.fetched_us[self.host_of[rank]] = self.world.now
+            # Where the rank that has it cannot be reached, those who wait are kept waiting a while.
+            self.fetched_us[self.host_of[rank]] = self.world.now + UNREACHED_US * message.is_lost
             if message.offset >= 0 and message.id in self.copies:
                 size = max(self.copies[message.id].values(), default=0)
                 self.copies[message.id][self.host_of[rank]] = size
@@ -359,7 +363,8 @@ class Quality:
         there = [one for one in (*left, *ended) if one.host == host]
         cpus = len(self.checker.hosts[host].cpus)
         idled_us = now - worker.idle_since_us
-        if idled_us < IDLE_US and (self._expecting(host) or host in self.missed):
+        is_late = 0 <= now - self.fetched_us.get(host, -DECIDE_US) < DECIDE_US
+        if idled_us < IDLE_US and (self._expecting(host) or host in self.missed or is_late):
             return  # it may have been meant for an actor that waited for a copy, and will not be made
         require(idled_us >= IDLE_US, f"{name} is ended after it has idled for {idled_us} us")
         require(len(there) > max(1, cpus), f"{name} is ended, and only {len(there)} idle on {cpus} CPUs")

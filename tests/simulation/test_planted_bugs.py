@@ -24,7 +24,7 @@ from mpi_runtime.scheduler.records import Bundle, Executor, Task
 from mpi_runtime.scheduler.resources import Grant, Pool, Request, copy_of, give_back, take
 from mpi_runtime.scheduler.sources import Source
 from mpi_runtime.scheduler.state import Client, Object, State
-from tests.simulation import planted, planted_clients, planted_custody
+from tests.simulation import planted, planted_clients, planted_custody, planted_losses
 from tests.simulation.options import random_options
 from tests.simulation.run import FailedError, simulate
 
@@ -211,6 +211,7 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     *planted.BUGS,
     *planted_clients.BUGS,
     *planted_custody.BUGS,
+    *planted_losses.BUGS,
 ]
 
 

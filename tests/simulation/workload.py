@@ -326,6 +326,12 @@ class Author:
         if rng.random() < 0.7:
             scope.steps += [Wait((line[-1],), 1), Compute(rng.choice((0, 20_000, 200_000)))]
         scope.usable += [slot for slot in line if slot != small]
+        last = node_id(self.options, len(self.options.hosts) - 1)
+        pinned = self.function(node=last, cpu=UNIT, duration_us=duration_us, max_retries=3)
+        for _ in range(rng.choice((0, 0, 3))):
+            slot = scope.take()
+            scope.steps.append(Submit(self.job(pinned, self.busy(pinned)), slot))
+            scope.usable.append(slot)
 
     def sweep(self, scope: Scope) -> None:
         """Large values on all hosts, and rounds of calls of one function that each go on with one of them."""
