@@ -98,7 +98,7 @@ def check_references(state: State, live: dict[bytes, Task]) -> None:
         counts[id] += 1
     for executor in state.executors.values():
         counts.update(executor.kept)
-    for kept in state.lineages.values():
+    for kept in state.lineages.by_call.values():
         counts.update(kept.held)
     for actor in state.actors.values():
         counts.update(actor.kept)
@@ -145,11 +145,11 @@ def check_lineages(state: State) -> None:
     for found in state.objects.values():
         if found.lineage is not None and not found.lineage.is_dropped:
             uses[found.lineage.task.id] += 1
-    for kept in state.lineages.values():
+    for kept in state.lineages.by_call.values():
         uses.update(one.task.id for one in kept.inputs.values() if not one.is_dropped)
-    for id, kept in state.lineages.items():
+    for id, kept in state.lineages.by_call.items():
         holds(kept.uses == uses[id] > 0, f"lineage of {id.hex()} counts {kept.uses} uses of {uses[id]}")
         holds(kept.task.executor is None or kept.task.state not in ENDED, f"lineage of {id.hex()} keeps an executor")
-    holds(uses.keys() <= state.lineages.keys(), "a lineage is needed and not kept")
-    total = sum(kept.size for kept in state.lineages.values())
-    holds(state.lineage_bytes == total <= LINEAGE_BYTES_MAX, f"{total} bytes of lineage, not {state.lineage_bytes}")
+    holds(uses.keys() <= state.lineages.by_call.keys(), "a lineage is needed and not kept")
+    total = sum(kept.size for kept in state.lineages.by_call.values())
+    holds(state.lineages.size == total <= LINEAGE_BYTES_MAX, f"{total} bytes of lineage, not {state.lineages.size}")

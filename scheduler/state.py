@@ -52,6 +52,15 @@ class Lineage(Struct, eq=False, gc=False):
     """There was too much."""
 
 
+class Lineages(Struct, eq=False, gc=False):
+    """All of them."""
+
+    by_call: dict[bytes, Lineage] = {}
+    """By the ids of their calls; what was kept first comes first."""
+    size: int = 0
+    """What they count together."""
+
+
 class Failure(Struct, eq=False, gc=False):
     """The error of a call, as long as somebody may read it."""
 
@@ -247,10 +256,7 @@ class State:
         """The node that was last given a call that is to be spread."""
         self.fetching: dict[tuple[bytes, int], Fetching] = {}
         """Copies under way, by object and node."""
-        self.lineages: dict[bytes, Lineage] = {}
-        """By the ids of their calls; what was kept first comes first."""
-        self.lineage_bytes = 0
-        """What they count together."""
+        self.lineages = Lineages()
         self.history: deque[Run] = deque(maxlen=HISTORY_CALLS_MAX)
         """What has run last."""
         self.ran = 0
@@ -261,10 +267,7 @@ class State:
         """When the job's time ends, by the head's clock; None: nobody says."""
         self.told: set[str] = set()
         """Names of functions of which calls were not started since the time was too short. Only for membership."""
-        self.finished = 0
-        self.failed = 0
-        self.retried = 0
-        self.restarted = 0
+        self.finished = self.failed = self.retried = self.restarted = 0
         self.refused = Refused()
         self.totals = Totals()
         self.times_told: dict[tuple[str, str], int] = {}

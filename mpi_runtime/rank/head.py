@@ -82,7 +82,8 @@ GONE_LIMIT_S = 1.0
 """How long the head may live after its driver was killed: the launcher kills the workers then, and MPI may hang."""
 _FROM_RANKS = (RankJoined, TakenBack, ExecutorDied, Fetched, ExecutorStarted, FrameRefused, FromExecutor, Log)
 """What ranks say while there is a job. `RankLost` is not among it: that is what the transport says of them."""
-DIED = "has died"
+DIED = "died"
+"""How the loss of a rank is told."""
 
 
 class DriverFrameError(Exception):

@@ -62,10 +62,6 @@ def the_lost_rank_is_given_calls(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(losses, "leave_node", planted)
 
 
-def bundles_stay_on_the_lost_node(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(groups, "lose_node", lambda state, node: None)
-
-
 def the_lost_node_is_found_for_calls(patch: pytest.MonkeyPatch) -> None:
     def planted(state: State, node: Node, cause: str) -> None:
         groups.lose_node(state, node)
@@ -85,7 +81,7 @@ def everything_is_made_again(patch: pytest.MonkeyPatch) -> None:
     rebuild = rebuilding.rebuild
 
     def planted(state: State, lost: Sequence[Object], cause: str) -> tuple[int, int]:
-        for kept in list(state.lineages.values()):
+        for kept in list(state.lineages.by_call.values()):
             if not any(found.lineage is kept for found in lost) and not rebuilding.why_not(kept, 0):
                 rebuilding.run_again(state, kept, cause)
         return rebuild(state, lost, cause)
@@ -102,7 +98,6 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     calls_do_not_wait_again,
     calls_that_are_run_again_do_not_look_at_their_arguments,
     the_lost_rank_is_given_calls,
-    bundles_stay_on_the_lost_node,
     the_lost_node_is_found_for_calls,
     what_nobody_can_run_any_more_waits,
     lineage_outlives_its_values,

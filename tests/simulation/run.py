@@ -146,8 +146,8 @@ def left_over(head: Head, agents: dict[int, Agent]) -> list[str]:
     problems += [f"name {key} of a placement group" for key in state.group_names]
     problems += [f"extent {place}" for place in state.extents]
     problems += [f"fetch {key}" for key in state.fetching]
-    problems += [f"lineage of {id.hex()}" for id in state.lineages]
-    problems += [f"{state.lineage_bytes} bytes of lineage"] * bool(state.lineage_bytes)
+    problems += [f"lineage of {id.hex()}" for id in state.lineages.by_call]
+    problems += [f"{state.lineages.size} bytes of lineage"] * bool(state.lineages.size)
     for node in state.nodes.values():
         if msgspec.to_builtins(node.free) != msgspec.to_builtins(node.total):
             problems.append(f"node {node.number}: free {node.free} of {node.total}")
