@@ -75,6 +75,13 @@ class Inventory(Struct, eq=False, gc=False):
         self.sets.clear()
         self.homes.clear()
 
+    def forget_rank(self, rank: int) -> list[int]:
+        """A rank is gone. Returns the devices that no other one can use, of those in use."""
+        self.seen_by = [None if ranks is None else ranks - {rank} for ranks in self.seen_by]
+        self.sets.clear()
+        self.homes.clear()
+        return [id for id, ranks in enumerate(self.seen_by) if ranks is not None and not ranks and id not in self.out]
+
     def is_seen_by(self, device: int, rank: int) -> bool:
         """Whether a rank can use a device."""
         ranks = self.seen_by[device]

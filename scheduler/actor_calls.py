@@ -10,7 +10,7 @@ from collections import deque
 from itertools import takewhile
 
 from mpi_runtime.scheduler import deadline, endings, objects
-from mpi_runtime.scheduler.dependencies import send_call, stage
+from mpi_runtime.scheduler.dependencies import send_call, stage, wait_again
 from mpi_runtime.scheduler.lifecycle import (
     ALIVE,
     DEAD,
@@ -224,3 +224,5 @@ def give_again(
     else:
         advance(state.stories, task, TAKE_BACK, cause)
     task.executor = None
+    if wait_again(state, task) and out_of_order(actor):
+        leave_queue(actor, task)  # it lines up when it has its arguments

@@ -191,6 +191,8 @@ def executor_died(
     creation = actor.creation
     sent = [task.id for task in in_hand if task.state != STAGING]
     started = set(sent[: sent.index(event.running) + 1]) if event.running in sent else set()
+    if event.is_unwatched:
+        started.update(sent)
     is_free = creation in in_hand and endings.is_of_node(executor.fault)
     if creation.function.spec.concurrency and creation not in in_hand:
         started.update(sent)  # calls start in any order

@@ -11,6 +11,7 @@ wait as above. When the last few have died so, and no other is there that has ev
 
 from __future__ import annotations
 
+from mpi_runtime.scheduler.dependencies import wait_again
 from mpi_runtime.scheduler.lifecycle import LOST, READY, RETRY, advance
 from mpi_runtime.scheduler.limits import AT_ONCE_US, BACKOFF_US, BACKOFF_US_MAX, STILLBORN_MAX
 from mpi_runtime.scheduler.queues import enqueue, mark_dirty, queue_for
@@ -43,7 +44,8 @@ def queue(state: State, task: Task) -> None:
     """It has waited long enough, if it still is to be run."""
     if task.state == LOST:
         advance(state.stories, task, RETRY)
-        enqueue(state, task)
+        if not wait_again(state, task):
+            enqueue(state, task)
 
 
 def note_begun(state: State, executor: Executor) -> None:

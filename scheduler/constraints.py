@@ -11,7 +11,9 @@ from collections.abc import Iterable
 
 from mpi_runtime.scheduler import gpu_pool
 from mpi_runtime.scheduler.events import EXISTS, IN, NOT_IN, Label, Where
+from mpi_runtime.scheduler.lifecycle import UNSEALED
 from mpi_runtime.scheduler.limits import EXPLAINED_MAX
+from mpi_runtime.scheduler.objects import await_value
 from mpi_runtime.scheduler.records import Bundle, Function, Node, Queue, Task
 from mpi_runtime.scheduler.resources import Pool, Request, copy_of, fits, pool_for
 from mpi_runtime.scheduler.sources import Source
@@ -88,7 +90,7 @@ def sources(state: State, where: Where | None) -> Iterable[Source]:
     """All nodes or bundles of which calls may take resources."""
     if where is not None and where.group:
         bundles = state.groups[where.group].bundles
-        return bundles if where.bundle < 0 else bundles[where.bundle : where.bundle + 1]
+        return [bundle for index, bundle in bundles.items() if where.bundle in (-1, index)]
     return able(state, () if where is None else where.labels)
 
 
@@ -153,14 +155,11 @@ def next_in_turn(state: State, queue: Queue, labels: tuple[Label, ...]) -> Node 
 def await_group(state: State, task: Task) -> None:
     """Make a call wait for its placement group, if that exists and has not been placed."""
     where = task.function.where
-    if where is None or where.group not in state.groups or state.groups[where.group].bundles:
+    if where is None or where.group not in state.groups:
         return
     found = state.objects[where.group]
-    task.missing += 1
-    if found.waiters is None:
-        found.waiters = [task]
-    else:
-        found.waiters.append(task)
+    if found.state in UNSEALED:
+        await_value(found, task)
 
 
 def why_removed(state: State, function: Function) -> str:
@@ -203,14 +202,15 @@ def _why_no_bundle(state: State, name: str, request: Request, where: Where) -> s
     here = f"placement group {where.group.hex()}"
     if where.bundle >= len(group.requests):
         return f"{name} is to run in bundle {where.bundle} of {here}, which has {len(group.requests)} bundle(s)."
-    chosen = slice(None) if where.bundle < 0 else slice(where.bundle, where.bundle + 1)
-    asked = group.requests[chosen]
-    pools = [bundle.total for bundle in group.bundles[chosen]] or [pool_for(bundle) for bundle in asked]
+    chosen = [index for index in range(len(group.requests)) if where.bundle in (-1, index)]
+    asked = [group.requests[index] for index in chosen]
+    placed = {index: group.bundles[index] for index in chosen if index in group.bundles}
+    pools = [placed[index].total if index in placed else pool_for(group.requests[index]) for index in chosen]
     if any(fits(request, pool) for pool in pools):
         return ""
     which = f"any bundle of {here}" if where.bundle < 0 else f"bundle {where.bundle} of {here}"
     have = "; ".join(str(bundle) for bundle in asked[:EXPLAINED_MAX])
-    out = sum(gpu_pool.is_out(bundle, bundle.device_ids()) for bundle in group.bundles[chosen])
+    out = sum(gpu_pool.is_out(bundle, bundle.device_ids()) for bundle in placed.values())
     lost = f" {out} of them have lost a GPU that is quarantined." if out else ""
     never = f"{name} asks for {request} in {which}, and that never fits: {have}.{lost}"
     return f"{never} Ask for less, or make larger bundles."

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from mpi_runtime.scheduler import actor_calls, deadline, objects, tasks
-from mpi_runtime.scheduler.dependencies import staged
+from mpi_runtime.scheduler.dependencies import are_lost, staged
 from mpi_runtime.scheduler.dispatch import settle
+from mpi_runtime.scheduler.effects import ReadyFailed
 from mpi_runtime.scheduler.lifecycle import STAGING
 from mpi_runtime.scheduler.rank_events import Fetched
-from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler.records import Executor, Task
+from mpi_runtime.scheduler.state import Fetching, State
 
 
 def fetched(state: State, event: Fetched, now: int) -> None:
-    """Handle a fetched copy, or a failed fetch: send calls whose arguments are all on their host."""
-    waiting, error = objects.on_fetched(state, event)
+    """Handle a fetched copy, or a failed fetch."""
+    tell(state, *objects.on_fetched(state, event, now), now)
+
+
+def unreached(state: State, fetching: Fetching, now: int) -> None:
+    """An alarm: a fetch has failed, and the rank that has the copy lives."""
+    tell(state, *objects.unreached(state, fetching), now)
+
+
+def tell(state: State, waiting: list[tuple[Task, Executor]], error: ReadyFailed | None, now: int) -> None:
+    """Send calls whose arguments are all on their host. Calls that cannot have an argument get the error."""
     for task, executor in waiting:
-        if task.executor is not executor or task.state != STAGING:
-            continue  # it was given up or goes elsewhere
+        if task.executor is not executor or task.state != STAGING or are_lost(state, task):
+            continue  # it was given up, goes elsewhere, or waits for another executor
         if error is not None:
             executor.drop(task.id)
             tasks.fail(state, task, error.code, error.message)

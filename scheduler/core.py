@@ -22,6 +22,7 @@ from mpi_runtime.scheduler import (
     groups,
     health,
     items,
+    losses,
     memory_pressure,
     notes,
     objects,
@@ -72,11 +73,12 @@ from mpi_runtime.scheduler.rank_events import (
     MemoryReported,
     RankEvent,
     RankJoined,
+    RankLost,
     TakenBack,
 )
 from mpi_runtime.scheduler.records import Bundle, Executor, Function, Node, Queue, Task
 from mpi_runtime.scheduler.reservations import look_after_node, look_after_reservation
-from mpi_runtime.scheduler.state import Client, State
+from mpi_runtime.scheduler.state import Client, Fetching, State
 from mpi_runtime.scheduler.stealing import look_for_stuck
 
 
@@ -185,6 +187,8 @@ class Scheduler:
             RefusedError: it cannot be, and nothing has come of it.
         """
         state = self.state
+        if isinstance(event, Fetched | RankLost) and event.rank in state.lost:
+            return  # it was on its way when the rank was given up
         refusals.check_rank(state, event)
         state.stories.now = now
         if isinstance(event, RankJoined):
@@ -201,6 +205,8 @@ class Scheduler:
                 advance(state.stories, executor, STARTED)
         elif isinstance(event, Fetched):
             copies.fetched(state, event, now)
+        elif isinstance(event, RankLost):
+            losses.rank_lost(state, event, now)
         elif isinstance(event, JobBegan):
             begin(state, event)
         elif isinstance(event, MemoryReported):
@@ -229,6 +235,8 @@ class Scheduler:
                 overdue.look(state, subject, now)
             elif isinstance(subject, Function):
                 deadline.look_at_actors(state)
+            elif isinstance(subject, Fetching):
+                copies.unreached(state, subject, now)
         while True:
             if state.woken:
                 woken, state.woken = state.woken, []

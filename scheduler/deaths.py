@@ -101,7 +101,7 @@ def redo(
     """Steps 2 and 3. `spares_retry`: the call that it ran is not to blame."""
     sent = [task for task in in_hand if task.state != STAGING]
     has_run = [index for index, task in enumerate(sent) if task.id == event.running or task.state == BLOCKED]
-    started = 1 + max(has_run, default=-1)
+    started = len(sent) if event.is_unwatched else 1 + max(has_run, default=-1)
     unstarted = sent[started:] + [task for task in in_hand if task.state == STAGING]
     cause = f"{executor} {event.cause}"
     give_elsewhere(state, unstarted, cause)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mpi_runtime.scheduler import objects
-from mpi_runtime.scheduler.lifecycle import SEND, STAGE, advance
+from mpi_runtime.scheduler.lifecycle import RUNTIME_ERROR, SEND, STAGE, UNSEALED, WAIT_AGAIN, advance
 from mpi_runtime.scheduler.records import Executor, Task
 from mpi_runtime.scheduler.state import State
 
@@ -23,6 +25,31 @@ def stage(state: State, executor: Executor, task: Task) -> bool:
         return False
     send_values(state, executor, task)
     return True
+
+
+def are_lost(state: State, task: Task) -> bool:
+    """Whether arguments of a call have had values and are lost."""
+    return any(state.objects[id].state in (*UNSEALED, RUNTIME_ERROR) for id in task.call.arguments)
+
+
+def wait_again(state: State, task: Task) -> bool:
+    """If arguments of a call that had them all are lost it waits until they are made again, or fails with them."""
+    if not task.call.arguments or not are_lost(state, task):
+        return False
+    advance(state.stories, task, WAIT_AGAIN, "an argument is lost")
+    task.missing = 0
+    await_lost(state, task, task.call.arguments)
+    if not task.missing:
+        state.woken.append(task)
+    return True
+
+
+def await_lost(state: State, task: Task, ids: Iterable[bytes]) -> None:
+    """A call waits for those of these that are made again."""
+    for id in ids:
+        found = state.objects[id]
+        if found.state in UNSEALED:
+            objects.await_value(found, task)
 
 
 def elsewhere(state: State, task: Task, number: int) -> list[bytes]:

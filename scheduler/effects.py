@@ -77,7 +77,7 @@ class Demand(Struct, array_like=True, tag=67, gc=False):
 
 
 CRASH, RESTARTED, REFUSED, UNHANDLED = "crash", "restart", "refused", "unhandled"
-GPU, QUARANTINE, LATE, IGNORED, MEMORY = "gpu", "quarantine", "late", "cancel", "memory"
+GPU, QUARANTINE, LATE, IGNORED, MEMORY, RANK_LOST = "gpu", "quarantine", "late", "cancel", "memory", "rank_lost"
 """What notes are about."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpi_runtime.gpu.device import NODE
-from mpi_runtime.scheduler import notes, objects
+from mpi_runtime.scheduler import lineage, notes, objects
 from mpi_runtime.scheduler.events import CANCELLED_TEXT, Faulted, Value
 from mpi_runtime.scheduler.lifecycle import CANCEL, FAIL, FINISHED, Move, advance
 from mpi_runtime.scheduler.records import Task
@@ -26,13 +26,16 @@ def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -
         failure = Failure(task.function.spec.name, f"{code}: {notes.first_line(message)}", rank)
         objects.mark(state, task.return_ids(), failure)
     for id in task.return_ids():
-        found = state.objects[id]
+        found = state.objects.get(id)
+        if found is None or found.task is not task:
+            continue  # it was run again for another of its values
         found.task = None
         if found.references > 1:
             objects.fail(state, found, code, data)
         objects.release(state, id)
     release_arguments(state, task)
     forget_child(state, task)
+    task.executor = None
     state.failed += 1
 
 
@@ -89,15 +92,23 @@ def conclude(state: State, task: Task, values: list[Value], move: Move, failure:
     if failure is not None:
         objects.mark(state, ids, failure)
     for id, value in zip(ids, values, strict=True):
-        found = state.objects[id]
+        found = state.objects.get(id)
+        if found is None or found.task is not task:  # it was run again for another of its values
+            if value.stored is not None:
+                objects.free_extent(state, value.stored)
+            continue
         found.task = None
         if found.references > 1 or found.actor is not None:
             objects.set_value(state, found, value)
         elif value.stored is not None:
             objects.free_extent(state, value.stored)
         objects.release(state, id)
-    release_arguments(state, task)
+    for id in lineage.keep(state, task):
+        objects.release(state, id)
+    if task.call.actor:
+        objects.release(state, task.call.actor)
     forget_child(state, task)
+    task.executor = None  # its record may be kept
     if task.state == FINISHED:
         state.finished += 1
     else:

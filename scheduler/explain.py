@@ -125,18 +125,18 @@ def _group_entry(state: State, group: Group) -> dict[str, Any]:
         "placement_group_id": group.id.hex(),
         "name": group.name[1] if group.name is not None else "",
         "bundles": [listing.required(request) for request in group.requests],
-        "nodes": [bundle.node.id for bundle in group.bundles],
+        "nodes": [bundle.node.id for bundle in group.bundles.values()],
         "strategy": group.strategy,
-        "state": "CREATED" if group.bundles else "PENDING",
-        "scheduling": "FINISHED" if group.bundles else waiting,
+        "state": "CREATED" if group.is_placed else "RESCHEDULING" if group.bundles else "PENDING",
+        "scheduling": "FINISHED" if group.is_placed else waiting,
         "why": _why_group(state, group),
     }
 
 
 def _why_group(state: State, group: Group) -> str:
     bundles = "; ".join(str(request) for request in group.requests[:EXPLAINED_MAX])
-    if group.bundles:
-        hosts = [bundle.node.hostname for bundle in group.bundles]
+    if group.is_placed:
+        hosts = [bundle.node.hostname for bundle in group.bundles.values()]
         return f"Its bundles are reserved on {', '.join(hosts[:EXPLAINED_MAX])}."
     asks = f"It asks for {len(group.requests)} bundle(s) ({bundles}) with strategy {group.strategy}."
     if group.is_feasible:

@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import msgspec
 
-from mpi_runtime.scheduler import actor_lives, endings, objects, packing, tasks
+from mpi_runtime.scheduler import actor_lives, endings, notes, objects, packing, tasks
 from mpi_runtime.scheduler.constraints import able, reachable, why_removed
-from mpi_runtime.scheduler.effects import Answer, StopExecutor
-from mpi_runtime.scheduler.events import GroupRequested, Value
+from mpi_runtime.scheduler.effects import RANK_LOST, Answer, StopExecutor
+from mpi_runtime.scheduler.events import STRICT_SPREAD, GroupRequested, Value
 from mpi_runtime.scheduler.lifecycle import ENDED, STOP, UNSEALED, advance
 from mpi_runtime.scheduler.queues import clear
-from mpi_runtime.scheduler.records import Bundle, Executor
+from mpi_runtime.scheduler.records import Bundle, Executor, Node
 from mpi_runtime.scheduler.reservations import claim, end_reservation
-from mpi_runtime.scheduler.resources import copy_of, give_back, pool_of, request_of, take
+from mpi_runtime.scheduler.resources import Pool, copy_of, give_back, pool_of, request_of, take
 from mpi_runtime.scheduler.state import Client, Group, Object, State
 
 REMOVED = "PlacementGroupRemovedError"
@@ -72,16 +72,25 @@ def place_waiting(state: State, now: int) -> None:
 
 def find_spots(state: State, group: Group) -> packing.Spots | None:
     """Where the bundles of a group can be reserved now."""
-    if not group.is_feasible or any(state.index.find(request, group) is None for request in group.requests):
+    missing = [group.requests[index] for index in group.missing()]
+    if not group.is_feasible or any(state.index.find(request, group) is None for request in missing):
         return None  # most often so, and cheap to see
-    free = {node.number: node.free for node in able(state) if node.reserved_for in (None, group)}
-    return packing.arrange(group.requests, group.strategy, free)
+    return arrange(group, {node.number: node.free for node in able(state) if node.reserved_for in (None, group)})
+
+
+def arrange(group: Group, pools: dict[int, Pool]) -> packing.Spots | None:
+    """Where the bundles could lie that are not reserved: all, or those of a node that is lost."""
+    missing = group.missing()
+    if group.strategy == STRICT_SPREAD:
+        taken = {bundle.node.number for bundle in group.bundles.values()}
+        pools = {number: pool for number, pool in pools.items() if number not in taken}
+    spots = packing.arrange([group.requests[index] for index in missing], group.strategy, pools)
+    return None if spots is None else [(missing[position], number) for position, number in spots]
 
 
 def look_at_nodes(state: State, group: Group) -> None:
     """Learn whether the nodes that there are could ever hold the group."""
-    owned = {node.number: node.total for node in able(state)}
-    group.is_feasible = packing.arrange(group.requests, group.strategy, owned) is not None
+    group.is_feasible = arrange(group, {node.number: node.total for node in able(state)}) is not None
 
 
 def reserve(state: State, group: Group, now: int) -> None:
@@ -89,7 +98,7 @@ def reserve(state: State, group: Group, now: int) -> None:
     if group.reserved or now < group.no_reservation_until_us:
         return
     pools = {node.number: reachable(node) for node in able(state) if node.reserved_for is None}
-    spots = packing.arrange(group.requests, group.strategy, pools)
+    spots = arrange(group, pools)
     if spots is not None:
         claim(state, group, [state.nodes[number] for number in dict.fromkeys(number for _, number in spots)], now)
 
@@ -98,24 +107,45 @@ def place(state: State, group: Group, spots: packing.Spots) -> None:
     """Reserve all bundles, and tell those who wait."""
     del state.waiting_groups[group.id]
     end_reservation(state, group)
-    placed: dict[int, Bundle] = {}
     for index, number in spots:
         node = state.nodes[number]
         grant = take(group.requests[index], node.free)
         total = pool_of(grant, node.total)
         bundle = Bundle(total=total, free=copy_of(total), group=group.id, index=index, node=node, grant=grant)
-        placed[index] = bundle
+        group.bundles[index] = bundle
         node.bundles.append(bundle)
         state.index.update(node)
-    group.bundles = [placed[index] for index in range(len(placed))]
-    objects.set_value(state, state.objects[group.id], Value(group.data))
+    found = state.objects[group.id]
+    if found.state in UNSEALED:
+        objects.set_value(state, found, Value(group.data))
+
+
+def lose_node(state: State, node: Node) -> None:
+    """A node runs nothing any more, and no process uses it: its bundles are to lie elsewhere. Others stay."""
+    for bundle in node.bundles:
+        give_back(bundle.grant, node.free)
+        group = state.groups[bundle.group]
+        del group.bundles[bundle.index]
+        state.waiting_groups[group.id] = group
+    node.bundles.clear()
+
+
+def look_again(state: State, cause: str) -> None:
+    """Nodes are gone: groups that cannot be placed any more are removed, or their calls would wait for ever."""
+    for group in list(state.waiting_groups.values()):
+        was_feasible = group.is_feasible or bool(group.bundles)
+        look_at_nodes(state, group)
+        if was_feasible and not group.is_feasible:
+            why = f"{cause}, and what remains has no room for it"
+            notes.tell(state, notes.WARNING, RANK_LOST, f"placement group {group.id.hex()} is removed: {why}.")
+            remove(state, group.id, why)
 
 
 # Removing
 
 
-def remove(state: State, id: bytes) -> None:
-    """End a group and all that runs in it. The steps are at the head of this file."""
+def remove(state: State, id: bytes, cause: str = "") -> None:
+    """End a group and all that runs in it, as somebody wants or for a cause. The steps are at the head of this file."""
     group = state.groups.pop(id, None)
     if group is None:
         return
@@ -125,11 +155,13 @@ def remove(state: State, id: bytes) -> None:
         del state.group_names[group.name]
     found = state.objects[id]
     if found.state in UNSEALED:
-        objects.fail(state, found, REMOVED, f"Placement group {id.hex()} was removed before it was placed.".encode())
+        why = f": {cause}" if cause else ""
+        why = f"Placement group {id.hex()} was removed before it was placed{why}."
+        objects.fail(state, found, REMOVED, why.encode())
     objects.release(state, id)
     fail_all(state, id)
     end_actors(state, id)
-    for bundle in group.bundles:
+    for bundle in group.bundles.values():
         bundle.removed = True
         if bundle.reserved_for is not None:
             end_reservation(state, bundle.reserved_for)

@@ -17,14 +17,14 @@ its GPUs to nobody any more: each call would fail there at once, and so draw the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mpi_runtime.gpu.device import BUSY, NOBODY, NODE, PROGRAM
 from mpi_runtime.scheduler import gpu_pool, groups, notes, tasks
 from mpi_runtime.scheduler.effects import QUARANTINE
 from mpi_runtime.scheduler.events import Faulted
 from mpi_runtime.scheduler.queues import clear, mark_dirty
-from mpi_runtime.scheduler.records import Executor, Node, Queue
+from mpi_runtime.scheduler.records import Executor, Function, Node, Queue
 from mpi_runtime.scheduler.reservations import stop_idle
 from mpi_runtime.scheduler.state import State
 
@@ -96,13 +96,13 @@ def quarantine(state: State, node: Node, ids: Sequence[int], why: str, text: str
             stop_idle(state, executor)
     for group in state.waiting_groups.values():
         groups.look_at_nodes(state, group)
-    find_hopeless(state)
+    find_hopeless(state, lambda function: function.request.needs_device)
 
 
-def find_hopeless(state: State) -> None:
-    """Learn which functions need more GPUs than there are now: their calls fail as they come to be served."""
+def find_hopeless(state: State, may_be: Callable[[Function], bool]) -> None:
+    """Learn which of these functions need more than there is now: their calls fail as they come to be served."""
     for function in state.functions.values():
-        if function.request.needs_device and not function.infeasible and not function.is_method:
+        if not function.infeasible and not function.is_method and may_be(function):
             function.infeasible = tasks.why_infeasible(state, function)
     for queue in state.queues.values():
         if queue.ready and queue.ready[0].function.infeasible:

@@ -28,6 +28,11 @@ class Index:
         for name, units in free.custom.items():
             self._move(node, name, units, places)
 
+    def remove(self, node: Node) -> None:
+        """The node runs no calls any more."""
+        for name, level in self._places.pop(node.number, {}).items():
+            self._leave(node, name, level)
+
     def _move(self, node: Node, name: str, level: int, places: dict[str, int]) -> None:
         old = places.get(name)
         if old == level:

@@ -16,6 +16,7 @@ from mpi_runtime.scheduler.invariant_error import holds
 from mpi_runtime.scheduler.invariants_objects import (
     check_extents,
     check_fetches,
+    check_lineages,
     check_object,
     check_references,
     check_task,
@@ -75,6 +76,24 @@ def check(state: State) -> None:
     check_groups(state)
     check_actors(state, live)
     check_fetches(state)
+    check_lineages(state)
+    check_ranks(state)
+
+
+def check_ranks(state: State) -> None:
+    """Ranks, their nodes and their executors know each other; of those that are gone nothing is left."""
+    known = [rank for node in state.nodes.values() for rank in node.ranks]
+    holds(sorted(rank.number for rank in known) == sorted(state.ranks), "ranks and those of nodes differ")
+    holds(not state.lost.keys() & state.ranks.keys(), "a rank is gone and there")
+    for node in state.nodes.values():
+        holds(node.ranks, f"node {node.number} has no ranks")
+        in_index = node.number in state.index._places
+        holds(in_index == node.hosts_executors, f"node {node.number} is found for calls, or is not, and should not")
+    for executor in state.executors.values():
+        is_known = state.ranks.get(executor.rank.number) is executor.rank
+        holds(is_known, f"executor {executor.id} is of a rank that is gone")
+    for number, _ in state.extents:
+        holds(number in state.ranks, f"an object lies with rank {number}, which is gone")
 
 
 def check_names(state: State) -> None:
@@ -122,7 +141,7 @@ def check_bundle(state: State, bundle: Bundle) -> None:
     if group is None:
         holds(grants, f"{name} was removed, nobody uses it, and the node has not got it back")
     else:
-        holds(group.bundles[bundle.index] is bundle, f"{name} is another for its group")
+        holds(group.bundles.get(bundle.index) is bundle, f"{name} is another for its group")
         holds(
             request_of(group.specs[bundle.index]) == group.requests[bundle.index], f"{name} is not what was asked for"
         )
@@ -174,15 +193,18 @@ def check_groups(state: State) -> None:
         holds(found is not None and found.task is None, f"{name} has no object")
         assert found is not None
         is_placed = found.state != PENDING
-        holds(is_placed == (id not in state.waiting_groups), f"{name}: placed {is_placed}, but waits or the reverse")
-        holds(len(group.bundles) == (len(group.requests) if is_placed else 0), f"{name}: some bundles are placed")
-        for bundle in group.bundles:
+        holds(group.is_placed == (id not in state.waiting_groups), f"{name} is placed, but waits or the reverse")
+        was_placed = is_placed and bool(state.lost)
+        holds(group.is_placed or was_placed or not group.bundles, f"{name}: some bundles are placed")
+        holds(is_placed or not group.bundles, f"{name} is placed, and nobody was told")
+        for bundle in group.bundles.values():
             holds(any(one is bundle for one in bundle.node.bundles), f"{name}: a bundle lies on no node")
-        numbers = {bundle.node.number for bundle in group.bundles}
+        numbers = {bundle.node.number for bundle in group.bundles.values()}
         holds(group.strategy != STRICT_PACK or len(numbers) <= 1, f"{name} lies on nodes {numbers}")
         holds(group.strategy != STRICT_SPREAD or len(numbers) == len(group.bundles), f"{name} lies on nodes {numbers}")
         holds(all(one.reserved_for is group for one in group.reserved), f"{name} has a reservation that no node knows")
-        holds(is_placed or find_spots(state, group) is None, f"{name} waits although there is room")
+        waits = not group.is_placed and find_spots(state, group) is not None
+        holds(not waits, f"{name} waits although there is room")
         holds(group.name is None or state.group_names.get(group.name) == id, f"{name} has a name of another")
     holds(state.waiting_groups.keys() <= state.groups.keys(), "a group waits that was removed")
     named = {group.id for group in state.groups.values() if group.name is not None}

@@ -7,16 +7,19 @@ from collections import Counter
 from mpi_runtime.scheduler.invariant_error import holds
 from mpi_runtime.scheduler.lifecycle import (
     BLOCKED,
+    ENDED,
     ERROR,
     GONE,
     INLINE,
     RUNTIME_ERROR,
     SENT,
     STAGING,
+    STOPPING,
     STORED,
     UNSEALED,
     WAITING,
 )
+from mpi_runtime.scheduler.limits import LINEAGE_BYTES_MAX
 from mpi_runtime.scheduler.records import Task
 from mpi_runtime.scheduler.state import Object, State
 
@@ -43,6 +46,7 @@ def check_object(state: State, found: Object) -> None:
     holds(not found.subscribers and not found.waiters, f"{name} has a value, and somebody waits for it")
     has_copies = found.copies is not None
     holds(has_copies == (found.state in (STORED, GONE)), f"{name} is stored nowhere, or somewhere for nothing")
+    holds(not has_copies or found.copies, f"{name} has lost every copy, and nobody has noticed")
     if found.state == RUNTIME_ERROR:
         holds(found.code, f"{name} failed without a code")
     elif found.state in (INLINE, ERROR):
@@ -69,9 +73,11 @@ def check_task(state: State, task: Task) -> None:
         for id in task.call.arguments:
             copies = state.objects[id].copies
             if copies is not None and number not in copies:
-                waiting = state.fetching.get((id, number), [])
+                fetching = state.fetching.get((id, number))
+                waiting = [] if fetching is None else fetching.waiting
                 known = any(not isinstance(one, int) and one[0] is task for one in waiting)
-                holds(known, f"{name} waits for a copy that nobody fetches")
+                ends = task.executor.state == STOPPING  # an argument of its actor is lost: it gets another executor
+                holds(known or ends, f"{name} waits for a copy that nobody fetches")
 
 
 def check_references(state: State, live: dict[bytes, Task]) -> None:
@@ -92,6 +98,8 @@ def check_references(state: State, live: dict[bytes, Task]) -> None:
         counts[id] += 1
     for executor in state.executors.values():
         counts.update(executor.kept)
+    for kept in state.lineages.by_call.values():
+        counts.update(kept.held)
     for actor in state.actors.values():
         counts.update(actor.kept)
         if actor.name and state.names[actor.name].detached:
@@ -117,10 +125,31 @@ def check_extents(state: State) -> None:
 
 def check_fetches(state: State) -> None:
     """What is fetched exists, is stored, and is not there yet."""
-    for (id, number), waiting in state.fetching.items():
+    for (id, number), fetching in state.fetching.items():
         found = state.objects.get(id)
         holds(found is not None and found.copies, f"object {id.hex()} is fetched and stored nowhere")
         assert found is not None
         assert found.copies is not None
         holds(number not in found.copies, f"object {id.hex()} is fetched to node {number}, where it is")
-        holds(waiting, f"object {id.hex()} is fetched for nobody")
+        holds(fetching.waiting, f"object {id.hex()} is fetched for nobody")
+        places = [(place.rank, place.offset) for place in found.copies.values()]
+        is_there = (fetching.source.rank, fetching.source.offset) in places
+        holds(is_there, f"object {id.hex()} is fetched from where it is not")
+        holds(state.ranks[fetching.rank].node.number == number, f"object {id.hex()} is fetched by another node's rank")
+        holds(not fetching.reason or fetching in state.alarms, f"object {id.hex()} cannot be had, and nobody is told")
+
+
+def check_lineages(state: State) -> None:
+    """What is kept of calls is needed, counted, and held."""
+    uses: Counter[bytes] = Counter()
+    for found in state.objects.values():
+        if found.lineage is not None and not found.lineage.is_dropped:
+            uses[found.lineage.task.id] += 1
+    for kept in state.lineages.by_call.values():
+        uses.update(one.task.id for one in kept.inputs.values() if not one.is_dropped)
+    for id, kept in state.lineages.by_call.items():
+        holds(kept.uses == uses[id] > 0, f"lineage of {id.hex()} counts {kept.uses} uses of {uses[id]}")
+        holds(kept.task.executor is None or kept.task.state not in ENDED, f"lineage of {id.hex()} keeps an executor")
+    holds(uses.keys() <= state.lineages.by_call.keys(), "a lineage is needed and not kept")
+    total = sum(kept.size for kept in state.lineages.by_call.values())
+    holds(state.lineages.size == total <= LINEAGE_BYTES_MAX, f"{total} bytes of lineage, not {state.lineages.size}")

@@ -44,6 +44,10 @@ LOSE = {SENT: LOST, BLOCKED: LOST}
 RETRY = {LOST: READY}
 CREATE_AGAIN = {FINISHED: LOST}
 """The creation of an actor whose process died."""
+MAKE_AGAIN = {FINISHED: WAITING}
+"""Every copy of a value that it has made is lost."""
+WAIT_AGAIN = {READY: WAITING, STAGING: WAITING}
+"""An argument that was there is lost."""
 FAIL = dict.fromkeys((WAITING, READY, STAGING, SENT, BLOCKED, LOST), FAILED)
 """The runtime gives it an error."""
 CANCEL = dict.fromkeys((WAITING, READY, STAGING, SENT, BLOCKED, LOST), CANCELLED)
@@ -84,8 +88,10 @@ LOSE_VALUE = {STORED: GONE, GONE: GONE}
 FIND = {GONE: STORED}
 """A copy of it was fetched after all."""
 REBUILD = dict.fromkeys((PENDING, REBUILDING, INLINE, STORED, GONE), REBUILDING)
-"""The call that makes it runs once more, like that which creates an actor whose process has died. If no client wanted
-the value, it never existed."""
+"""The call that makes it runs once more: since every copy is lost, or to create an actor whose process has died. If no
+client wanted the value, it never existed."""
+GIVE_UP = {STORED: RUNTIME_ERROR, GONE: RUNTIME_ERROR}
+"""Every copy is lost, and nothing can make it again."""
 
 # Executors
 
@@ -112,7 +118,8 @@ class Named(NamedTuple):
 _CALL_MOVES = {
     "arguments ready": ARGUMENTS_READY, "staged": STAGE, "sent": SEND, "taken back": TAKE_BACK, "blocked": BLOCK,
     "unblocked": UNBLOCK, "finished": FINISH, "lost": LOSE, "run again": RETRY, "created again": CREATE_AGAIN,
-    "given an error": FAIL, "cancelled": CANCEL,
+    "given an error": FAIL, "cancelled": CANCEL, "to be run again for a lost value": MAKE_AGAIN,
+    "to wait for a lost argument": WAIT_AGAIN,
 }  # fmt: skip
 _ACTOR_MOVES = {
     "created": CREATED, "to start again": RESTART, "queued to be created": CREATE, "told to end": END, "ended": DIE,
@@ -120,6 +127,7 @@ _ACTOR_MOVES = {
 _OBJECT_MOVES = {
     "made": VALUE, "stored": STORE, "given an error of user code": RAISE, "given an error": REFUSE,
     "lost": LOSE_VALUE, "found again": FIND, "to be made again": REBUILD,
+    "lost for good": GIVE_UP,
 }  # fmt: skip
 _EXECUTOR_MOVES = {"started": STARTED, "told to stop": STOP, "gone": LEAVE}
 MOVES = tuple(

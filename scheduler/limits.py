@@ -85,6 +85,19 @@ STORY_CAUSE_CHARS_MAX: Final = 300
 LARGEST_OBJECTS: Final = 3
 """Values that are named when memory runs out."""
 
+UNREACHED_US: Final = 2_000_000
+"""How long nobody is told that a copy cannot be had: by then the head has noticed if the rank that has it is dead."""
+
+LINEAGE_BYTES_MAX: Final = 64 << 20
+"""What is kept in the head to make lost values again, as `lineage.py` counts it: some 100 000 calls with small
+arguments. What was kept first goes first."""
+
+LINEAGE_CALL_BYTES: Final = 1000
+"""What one kept call counts besides its arguments: `benchmarks/lineage.py` measures it."""
+
+LINEAGE_DEPTH_MAX: Final = 1000
+"""How long a chain of calls may be that are run again for one lost value."""
+
 EXPLAINED_MAX: Final = 20
 """Entries of a list in an explanation."""
 

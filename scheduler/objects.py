@@ -7,7 +7,7 @@ and by an object whose value contains it. At zero the object is freed, and the r
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import notes
+from mpi_runtime.scheduler import lineage, notes
 from mpi_runtime.scheduler.effects import (
     ClientEffect,
     Fetch,
@@ -34,10 +34,10 @@ from mpi_runtime.scheduler.lifecycle import (
     advance,
     so_far,
 )
-from mpi_runtime.scheduler.limits import PUSH_BYTES_MAX
+from mpi_runtime.scheduler.limits import PUSH_BYTES_MAX, UNREACHED_US
 from mpi_runtime.scheduler.rank_events import Fetched
 from mpi_runtime.scheduler.records import Executor, Task
-from mpi_runtime.scheduler.state import Client, Failure, Object, State, Waiter
+from mpi_runtime.scheduler.state import Client, Failure, Fetching, Object, State, Waiter
 
 
 def hold(state: State, id: bytes) -> bool:
@@ -67,6 +67,8 @@ def release(state: State, id: bytes) -> None:
         del state.objects[found.id]
         if found.failure is not None:
             forget_failure(state, found)
+        if found.lineage is not None:
+            pending.extend(lineage.forget(state, found))
         if found.copies is not None:
             for copy in found.copies.values():
                 if state.extents[copy.rank, copy.offset] == found.id:
@@ -156,6 +158,15 @@ def announce(state: State, found: Object) -> None:
         found.waiters = None
 
 
+def await_value(found: Object, task: Task) -> None:
+    """A call has the object as an argument, or waits for it as for one: it is told of the value."""
+    task.missing += 1
+    if found.waiters is None:
+        found.waiters = [task]
+    else:
+        found.waiters.append(task)
+
+
 def push(state: State, found: Object, client: Client) -> None:
     """Tell a client without a subscription; with the value if it is small or on its host."""
     if found.state == INLINE:  # the frequent case, without the steps of deliver()
@@ -195,26 +206,52 @@ def value_message(found: Object, number: int) -> ClientEffect | None:
 def start_fetch(state: State, found: Object, number: int, waiter: Waiter) -> None:
     """Start a copy to a node, or join one under way. The fetch holds the object."""
     key = (found.id, number)
-    waiting = state.fetching.get(key)
-    if waiting is not None:
-        waiting.append(waiter)
+    fetching = state.fetching.get(key)
+    if fetching is not None:
+        fetching.waiting.append(waiter)
         return
-    state.fetching[key] = [waiter]
     found.references += 1
+    fetch(state, found, number, [waiter])
+
+
+def fetch(state: State, found: Object, number: int, waiting: list[Waiter]) -> None:
+    """Have a copy brought to a node for those who wait. The fetch holds the object already."""
     assert found.copies
     place = next(iter(found.copies.values()))
     rank = state.nodes[number].ranks[0].number
+    state.fetching[found.id, number] = Fetching(found.id, number, rank, place, waiting)
     state.to_rank(rank, Fetch(found.id, place.rank, place.offset, place.size))
 
 
-def on_fetched(state: State, event: Fetched) -> tuple[list[tuple[Task, Executor]], ReadyFailed | None]:
-    """Handle a copy or a failed fetch: tell the clients that waited. Returns the calls that waited, and the error."""
-    number = state.ranks[event.rank].node.number
-    waiting = state.fetching.pop((event.id, number), [])
-    found = state.objects.get(event.id)
+def on_fetched(state: State, event: Fetched, now: int) -> tuple[list[tuple[Task, Executor]], ReadyFailed | None]:
+    """A copy arrived or could not be had: tell the clients that waited. Returns the calls that did, and the error."""
+    fetching = state.fetching.get((event.id, state.ranks[event.rank].node.number))
+    if fetching is None or event.rank != fetching.rank or event.source not in (-1, fetching.source.rank):
+        if event.offset >= 0:  # it is brought from elsewhere by now, or made again
+            free_extent(state, Stored(event.rank, event.offset, 1))
+        return [], None
+    if event.is_lost:
+        fetching.reason = event.reason
+        state.alarms.set(fetching, now + UNREACHED_US)
+        return [], None
+    return end_fetch(state, fetching, event)
+
+
+def unreached(state: State, fetching: Fetching) -> tuple[list[tuple[Task, Executor]], ReadyFailed | None]:
+    """A copy could not be had a while ago, and the rank that has it lives. As `on_fetched`."""
+    if state.fetching.get((fetching.id, fetching.node)) is not fetching:
+        return [], None
+    return end_fetch(state, fetching, Fetched(fetching.rank, fetching.id, -1, fetching.reason, is_lost=True))
+
+
+def end_fetch(
+    state: State, fetching: Fetching, event: Fetched
+) -> tuple[list[tuple[Task, Executor]], ReadyFailed | None]:
+    """A fetch has ended so. As `on_fetched`."""
+    number = fetching.node
+    del state.fetching[event.id, number]
+    found = state.objects[event.id]
     tasks: list[tuple[Task, Executor]] = []
-    if found is None:
-        return tasks, None
     error = None
     if event.offset >= 0:
         assert found.copies is not None
@@ -229,7 +266,7 @@ def on_fetched(state: State, event: Fetched) -> tuple[list[tuple[Task, Executor]
         error = ReadyFailed(found.id, "ObjectLostError", f"{found} cannot be had: {event.reason}.{before}")
     else:
         error = ReadyFailed(found.id, "ObjectStoreFullError", event.reason)
-    for waiter in waiting:
+    for waiter in fetching.waiting:
         if not isinstance(waiter, int):
             tasks.append(waiter)
         elif waiter in state.clients:
@@ -291,6 +328,7 @@ def on_released(state: State, client: Client, ids: list[bytes]) -> None:
             and not found.holds
             and found.actor is None
             and found.failure is None
+            and found.lineage is None
         ):
             del objects[id]  # the frequent case, without the loop of release()
         else:

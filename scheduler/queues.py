@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from mpi_runtime.scheduler.dependencies import wait_again
 from mpi_runtime.scheduler.events import ACTOR
 from mpi_runtime.scheduler.lifecycle import READY
 from mpi_runtime.scheduler.limits import DEPTH_MAX, UNIT
@@ -86,6 +87,8 @@ def enqueue(state: State, task: Task) -> None:
 def requeue(state: State, tasks: list[Task]) -> None:
     """Put calls back at the front, in the order they had."""
     for task in reversed(tasks):
+        if wait_again(state, task):
+            continue
         queue = task.queue = queue_for(state, task)
         queue.ready.appendleft(task)
         mark_dirty(state, queue)

@@ -61,6 +61,9 @@ class ExecutorDied(Struct, array_like=True, tag=42, gc=False):
     out_of_memory: bool = False
     extents: list[Number] = []
     """Arena offsets that were given to it and not yet freed: those that no object has are freed."""
+    is_unwatched: bool = False
+    """Its agent is gone too, who would know what it has started: `running` is the first of its calls, and each other
+    one may have run."""
 
 
 class Fetched(Struct, array_like=True, tag=43, gc=False):
@@ -72,6 +75,8 @@ class Fetched(Struct, array_like=True, tag=43, gc=False):
     reason: str = ""
     is_lost: bool = False
     """With offset -1: the rank that has the object cannot be reached. Else there is no room for a copy."""
+    source: Limit = -1
+    """The rank that was asked for it; -1: the one that was asked last."""
 
 
 class ExecutorStarted(Struct, array_like=True, tag=44, gc=False):
@@ -95,6 +100,8 @@ class RankLost(Struct, array_like=True, tag=45, gc=False):
     """A rank is known to be gone, and all that ran on it."""
 
     rank: int
+    cause: str = "is gone"
+    """How that is known, in words that follow its name."""
 
 
 class MemoryReported(Struct, array_like=True, tag=48, gc=False):

@@ -58,16 +58,19 @@ def check_rank(state: State, event: Any) -> None:
     """
     if isinstance(event, RankJoined):
         require(event.rank not in state.ranks, f"rank {event.rank} joins twice")
+        require(event.rank not in state.lost, f"rank {event.rank} joins, and is gone")
     elif isinstance(event, Fetched):
         rank = state.ranks.get(event.rank)
         require(rank is not None, f"a copy came to rank {event.rank}, which does not exist")
         assert rank is not None
-        require((event.id, rank.node.number) in state.fetching, "a copy came that nobody wanted")
+        is_late = event.source in state.lost
+        require(is_late or (event.id, rank.node.number) in state.fetching, "a copy came that nobody wanted")
         require((event.rank, event.offset) not in state.extents, "a copy lies where another object does")
     elif isinstance(event, MemoryReported):
         require(event.rank in state.ranks, f"there is no rank {event.rank}")
     elif isinstance(event, RankLost):
-        raise RefusedError(f"{event}: the loss of a rank ends the job")
+        require(event.rank, "rank 0 is said to be gone, and without it there is no job")
+        require(event.rank in state.ranks, f"rank {event.rank} is gone, and never was there")
 
 
 def require(holds: object, problem: str) -> None:

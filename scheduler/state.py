@@ -21,6 +21,46 @@ Waiter: TypeAlias = "int | tuple[Task, Executor]"
 """A client, or a call that is to run on an executor there, that waits for a copy."""
 
 
+class Fetching(Struct, eq=False, gc=False):
+    """A copy of an object is on its way to a node. It holds the object."""
+
+    id: bytes
+    node: int
+    rank: int
+    """Of that node: which fetches it."""
+    source: Stored
+    """From where."""
+    waiting: list[Waiter]
+    reason: str = ""
+    """Why it could not be had from there: nobody is told before it is clear whether that rank is dead."""
+
+
+class Lineage(Struct, eq=False, gc=False):
+    """How values are made again that lay in an arena: see `lineage.py`."""
+
+    task: Task
+    """The call that has made them. It holds its small arguments still."""
+    inputs: dict[bytes, Lineage]
+    """How its large arguments are made again, by their ids: these it does not hold."""
+    held: list[bytes]
+    """What it holds."""
+    size: int
+    """What it counts, in bytes."""
+    uses: int = 0
+    """How many objects and other lineages need it."""
+    is_dropped: bool = False
+    """There was too much."""
+
+
+class Lineages(Struct, eq=False, gc=False):
+    """All of them."""
+
+    by_call: dict[bytes, Lineage] = {}
+    """By the ids of their calls; what was kept first comes first."""
+    size: int = 0
+    """What they count together."""
+
+
 class Failure(Struct, eq=False, gc=False):
     """The error of a call, as long as a client may read it."""
 
@@ -61,6 +101,8 @@ class Object(Struct, eq=False, gc=False):
     """The actor whose handles are counted here."""
     failure: Failure | None = None
     """The error to report if no client reads it."""
+    lineage: Lineage | None = None
+    """How it can be made again, if it can."""
 
     def __str__(self) -> str:
         return f"object {self.id.hex()}"
@@ -90,14 +132,23 @@ class Group(Claimant, kw_only=True, eq=False, gc=False):
     name: tuple[str, str] | None
     """Namespace and name, or None."""
     specs: list[BundleSpec]
-    bundles: list[Bundle] = field(default_factory=list)
-    """Its bundles; empty until it is placed."""
+    bundles: dict[int, Bundle] = field(default_factory=dict)
+    """Its bundles by index; empty until it is placed. Those on a lost node are missing until they are placed again."""
     is_feasible: bool = True
     """Whether an arrangement was found for an empty job. If not, the group is not tried."""
 
     def position(self) -> int:
         """The position of its creation among calls, while it waits."""
-        return NOTHING if self.bundles else self.order
+        return NOTHING if self.is_placed else self.order
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether all its bundles are reserved."""
+        return len(self.bundles) == len(self.requests)
+
+    def missing(self) -> list[int]:
+        """The indices of bundles that are not reserved."""
+        return [index for index in range(len(self.requests)) if index not in self.bundles]
 
 
 class Run(Struct, eq=False, gc=False):
@@ -170,6 +221,8 @@ class State:
         self.hosts: dict[int, Node] = {}
         """Nodes, by the lowest rank of each host."""
         self.ranks: dict[int, Rank] = {}
+        self.lost: dict[int, str] = {}
+        """Ranks that are gone, and how that is known: what they have said comes too late."""
         self.executors: dict[int, Executor] = {}
         self.index = Index()
         self.device_nodes: dict[str, int] = {}
@@ -200,8 +253,9 @@ class State:
         self.next_executor = 1
         self.last_spread = -1
         """The node that got the last spread call."""
-        self.fetching: dict[tuple[bytes, int], list[Waiter]] = {}
-        """Copies under way, by object and node, with their waiters."""
+        self.fetching: dict[tuple[bytes, int], Fetching] = {}
+        """Copies under way, by object and node."""
+        self.lineages = Lineages()
         self.history: deque[Run] = deque(maxlen=HISTORY_CALLS_MAX)
         """Calls that have ended, the last ones."""
         self.ran = 0
@@ -212,10 +266,7 @@ class State:
         """The end of the job's time, by the head's clock; None: not known."""
         self.told: set[str] = set()
         """Names of functions that were reported as late. Only for membership."""
-        self.finished = 0
-        self.failed = 0
-        self.retried = 0
-        self.restarted = 0
+        self.finished = self.failed = self.retried = self.restarted = 0
         self.refused = Refused()
         self.totals = Totals()
         self.times_told: dict[tuple[str, str], int] = {}
@@ -234,8 +285,9 @@ class State:
             messages.append(message)
 
     def to_rank(self, rank: int, effect: RankEffect) -> None:
-        """Add an effect for a rank."""
-        self.effects.ranks.setdefault(rank, []).append(effect)
+        """Add an effect for a rank, unless it is gone."""
+        if rank not in self.lost:
+            self.effects.ranks.setdefault(rank, []).append(effect)
 
     def send_frees(self, rank: int) -> None:
         """Add the effect that frees the extents of a rank."""

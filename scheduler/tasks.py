@@ -102,6 +102,15 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
     if function.spec.kind != TASK:
         actor_lives.submit(state, task)
     lost = hold_arguments(state, task) if call.arguments or call.holds or call.actor else None
+    if begins == READY and lost is None and not function.infeasible:  # the frequent case
+        ready(state, task)
+    else:
+        begin(state, task, lost)
+
+
+def begin(state: State, task: Task, lost: bytes | None) -> None:
+    """A call that holds what it needs waits for what is missing, or fails. `lost`: what it needs and is gone."""
+    function = task.function
     if lost is not None:
         fail(state, task, "ObjectLostError", gone(state, function, lost))
     elif function.infeasible:
@@ -111,9 +120,7 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
     else:
         if function.where is not None:
             constraints.await_group(state, task)
-        if begins == READY:
-            ready(state, task)
-        elif not task.missing:
+        if not task.missing:
             arguments_ready(state, task)
 
 
@@ -136,11 +143,7 @@ def hold_arguments(state: State, task: Task) -> bytes | None:
             continue
         found.references += 1
         if found.state in UNSEALED:
-            task.missing += 1
-            if found.waiters is None:
-                found.waiters = [task]
-            else:
-                found.waiters.append(task)
+            objects.await_value(found, task)
     # What is gone is not held, and must not be released if the same id should come to be used.
     held = [id for id in call.holds if objects.hold(state, id)]
     if len(held) < len(call.holds):
@@ -169,8 +172,8 @@ def not_run(state: State, task: Task, error: Value | None, cause: str) -> None:
 
 def arguments_ready(state: State, task: Task) -> None:
     """Handle a call with all arguments: queue it, unless an argument is an error, which becomes the call's result."""
-    if task.state != WAITING:
-        return  # failed meanwhile
+    if task.state != WAITING or task.missing:
+        return  # it has failed meanwhile, or an argument was lost
     for id in task.call.arguments:
         found = state.objects[id]
         if found.is_error:
@@ -228,6 +231,7 @@ def done(state: State, executor: Executor | None, event: Done) -> None:
         actor_lives.ended(state, task)
     if task.depth:
         endings.forget_child(state, task)
+    task.executor = None  # its record may be kept
     state.finished += 1
 
 

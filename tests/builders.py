@@ -207,7 +207,7 @@ class Cluster:
 
     def nodes_of(self, id: bytes) -> list[int]:
         """The node of each bundle of a group that has been placed."""
-        return [bundle.node.number for bundle in self.state.groups[id].bundles]
+        return [bundle.node.number for bundle in self.state.groups[id].bundles.values()]
 
     def put(
         self, client: int = DRIVER, size: int = 0, rank: int = 0, offset: int = 0, holds: Sequence[bytes] = ()
@@ -347,7 +347,7 @@ class Cluster:
         state = self.state
         free = all(node.free == node.total for node in state.nodes.values())
         tables = (state.objects, state.actors, state.names, state.groups, state.group_names)
-        return free and not any((*tables, state.extents, state.waiting, state.fetching))
+        return free and not any((*tables, state.extents, state.waiting, state.fetching, state.lineages.by_call))
 
     def __enter__(self) -> Cluster:
         self.nothing()

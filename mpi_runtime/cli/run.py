@@ -260,8 +260,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hosts", metavar="A[:RANKS],B...", help="start the ranks on these hosts (by ssh)")
     parser.add_argument(
         "--fault-tolerant", action="store_true",
-        help="with Open MPI: start it with ULFM. The job still ends when a rank dies; rules out UCX, so no fast "
-        "networks and no messages from device memory",
+        help="with Open MPI 5: start it with ULFM, so that the job survives the loss of worker ranks; rules out UCX, "
+        "so no fast networks and no messages from device memory",
     )  # fmt: skip
     parser.add_argument(
         "--as-ray",

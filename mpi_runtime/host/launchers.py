@@ -56,6 +56,11 @@ def child_environment(base: Mapping[str, str]) -> dict[str, str]:
     return env
 
 
+def is_fault_tolerant() -> bool:
+    """Whether Open MPI's launcher has started this rank with ULFM (`mpirun --with-ft ulfm`)."""
+    return environment().get("OMPI_MCA_mpi_ft_enable", "").lower() in ("1", "true", "yes", "enabled")
+
+
 def take_own_gpus(launcher: str) -> None:
     """Undo in this process what MPICH's mpirun does to GPUs in a job of Slurm. `launcher`: its kind.
 

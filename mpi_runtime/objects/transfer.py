@@ -58,11 +58,11 @@ class Transfers:
             size: its length in bytes.
         """
         if len(self._receives) == TAGS:
-            self._fail(id, f"rank {self._transport.rank} has {TAGS} transfers under way already")
+            self._fail(id, rank, f"rank {self._transport.rank} has {TAGS} transfers under way already")
             return
         target = self._arena.allocate(size)
         if target is None:
-            self._fail(id, self._arena.refusal(size))
+            self._fail(id, rank, self._arena.refusal(size))
             return
         tag = self._free_tag()
         try:
@@ -70,7 +70,7 @@ class Transfers:
             self._transport.send(rank, codec.encode([Pull(tag, offset, size)]))
         except TransportError as error:
             self._arena.free(target)
-            self._fail(id, f"rank {rank}, which has it, cannot be reached: {error}", is_lost=True)
+            self._fail(id, rank, f"rank {rank}, which has it, cannot be reached: {error}", is_lost=True)
             return
         self._receives[tag] = _Receive(transfer, id, target, rank)
 
@@ -98,11 +98,11 @@ class Transfers:
             try:
                 if not receive.transfer.done():
                     continue
-                ended.append(Fetched(self._transport.rank, receive.id, receive.offset))
+                ended.append(Fetched(self._transport.rank, receive.id, receive.offset, source=receive.source))
             except TransportError as error:
                 self._arena.free(receive.offset)
                 reason = f"rank {receive.source} was lost while it sent the object: {error}"
-                ended.append(Fetched(self._transport.rank, receive.id, -1, reason, is_lost=True))
+                ended.append(Fetched(self._transport.rank, receive.id, -1, reason, is_lost=True, source=receive.source))
             del self._receives[tag]
         return ended
 
@@ -121,8 +121,8 @@ class Transfers:
         self._next_tag = (tag + 1) % TAGS
         return tag
 
-    def _fail(self, id: bytes, reason: str, is_lost: bool = False) -> None:
-        self._failed.append(Fetched(self._transport.rank, id, -1, reason, is_lost))
+    def _fail(self, id: bytes, source: int, reason: str, is_lost: bool = False) -> None:
+        self._failed.append(Fetched(self._transport.rank, id, -1, reason, is_lost, source))
 
 
 def _send_ended(send: Transfer) -> bool:

@@ -42,7 +42,7 @@ from mpi_runtime.rank.recorder import Recorder
 from mpi_runtime.rank.unused import unused
 from mpi_runtime.rank.worker import new_agent, shorter
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.effects import UNHANDLED, Answer, Effects, Note, RankEffect
+from mpi_runtime.scheduler.effects import RANK_LOST, UNHANDLED, Answer, Effects, Note, RankEffect
 from mpi_runtime.scheduler.events import DRIVER, Call, RefusedError
 from mpi_runtime.scheduler.rank_events import (
     ExecutorDied,
@@ -52,6 +52,7 @@ from mpi_runtime.scheduler.rank_events import (
     JobBegan,
     MemoryReported,
     RankJoined,
+    RankLost,
     TakenBack,
 )
 from mpi_runtime.transport import codec
@@ -83,7 +84,9 @@ GONE_LIMIT_S = 1.0
 _FROM_RANKS = (
     RankJoined, TakenBack, ExecutorDied, Fetched, ExecutorStarted, FrameRefused, MemoryReported, FromExecutor, Log,
 )  # fmt: skip
-"""What ranks say while there is a job. `RankLost` is not among it: the loss of a rank ends the job."""
+"""What ranks say while there is a job. `RankLost` is not among it: the transport says that of them."""
+DIED = "died"
+"""How the loss of a rank is told."""
 
 
 class DriverFrameError(Exception):
@@ -107,6 +110,10 @@ class Head:
         """What each rank has said of itself."""
         self._working: set[int] = set()
         """Workers that have not said that they are idle."""
+        self._has_begun = False
+        """Whether all ranks have joined."""
+        self._lost = set(transport.lost)
+        """Ranks that have died, as far as the scheduler knows. Only for membership."""
         self._bad_frames = BadFrames(transport.rank)
         self._ending = False
         self.driver_is_gone = False
@@ -138,8 +145,7 @@ class Head:
         elif isinstance(message, RankJoined):
             self._joined[message.rank] = message
             self._working.add(message.rank)
-            if len(self._joined) == self._transport.size:
-                self._begin_job(now)
+            self._begin_job_if_all_are_there(now)
         else:
             try:
                 self._scheduler.handle_rank(message, now)  # type: ignore[arg-type]
@@ -163,6 +169,24 @@ class Head:
         self._states_cpus = config.num_cpus is not None
         self._heartbeat_timeout_s = 0.0 if self._is_thread else config.heartbeat_timeout_s
         self.report(Rank(self._transport, host, agent, job, finder, launcher).joined)
+
+    def _begin_job_if_all_are_there(self, now: int) -> None:
+        if not self._has_begun and len(self._joined) + len(self._lost) == self._transport.size:
+            self._has_begun = True
+            self._begin_job(now)
+
+    def _lose(self, rank: int) -> None:
+        """A rank has died. Before the job has begun it begins without it."""
+        now = now_us()
+        self._lost.add(rank)
+        self._working.discard(rank)
+        if self._has_begun:
+            self._scheduler.handle_rank(RankLost(rank, DIED), now)
+        else:
+            self._joined.pop(rank, None)
+            name = f"rank {rank} on {self._transport.hostnames[rank]}"
+            self._say(log.WARNING, RANK_LOST, f"{name} {DIED} before the job began, which goes on without it", rank)
+            self._begin_job_if_all_are_there(now)
 
     def _begin_job(self, now: int) -> None:
         """All ranks have joined. They become known in their order: so nodes are numbered alike in every run."""
@@ -222,6 +246,10 @@ class Head:
                 active = True
                 heartbeat.seen.add(source)
                 self._take(source, frame)
+            for rank in transport.take_lost():
+                active = True
+                heartbeat.forget(rank)
+                self._lose(rank)
             soon = shorter(shorter(agent.turn(), self._printer.turn()), heartbeat.turn())
             effects = scheduler.decide(now_us())
             self._tell(effects.notes)
@@ -238,6 +266,8 @@ class Head:
             limit = shorter(soon, transport.prepare_sleep(time.monotonic() - busy_s))
 
     def _take(self, source: int, frame: Buffer) -> None:
+        if source in self._lost:
+            return  # it comes too late
         try:
             messages = codec.between_ranks.decode(frame)
         except codec.BadFrameError as error:
@@ -351,6 +381,7 @@ class Head:
             for source, frame in self._transport.receive():
                 self._take_at_end(source, frame)
             self._agent.turn()
+            self._working.difference_update(self._transport.take_lost())
             if time.monotonic() > deadline:
                 raise TransportError(f"ranks {sorted(self._working)} have not ended their part of the job")
         for rank in range(1, self._transport.size):

@@ -47,6 +47,10 @@ class Heartbeat:
         self._heard_s.update({rank: now for rank in ranks if hosts[rank] != mine and rank not in self._heard_s})
         self._turn_s = now
 
+    def forget(self, rank: int) -> None:
+        """A rank is known to have died."""
+        self._heard_s.pop(rank, None)
+
     def stop(self) -> None:
         """Expect nobody any more."""
         self._heard_s.clear()

@@ -41,7 +41,10 @@ def join(launch: Launch, beside_user_mpi: bool = False) -> Transport:
     if is_of_other_family(launch, mpi.library_version()):
         raise TransportError(singleton_message(launch, None) if launch.kind == "slurm-pmix" else cure)
     with contextlib.nullcontext() if beside_user_mpi else launchers.quick_mpi():
-        return mpi.MpiTransport(expected_size=launch.size or None, cure=cure, beside_user_mpi=beside_user_mpi)
+        return mpi.MpiTransport(
+            expected_size=launch.size or None, cure=cure, beside_user_mpi=beside_user_mpi,
+            fault_tolerant=launchers.is_fault_tolerant(),
+        )  # fmt: skip
 
 
 def library(launch: Launch) -> str:
@@ -51,7 +54,10 @@ def library(launch: Launch) -> str:
     from mpi_runtime.transport import mpi
 
     first_line = mpi.library_version().splitlines()[0].split(",")[0]
-    return " ".join(first_line.replace("Version:", "").split())
+    name = " ".join(first_line.replace("Version:", "").split())
+    if launchers.is_fault_tolerant():
+        return f"{name} with ULFM, so the job survives the loss of worker ranks, and MPI does not use UCX"
+    return name
 
 
 class Host:
@@ -63,7 +69,7 @@ class Host:
     def __init__(self, transport: Transport, config: Config) -> None:
         """Meet the other ranks of the host."""
         mine = transport.hosts[transport.rank]
-        self.ranks = [rank for rank, host in enumerate(transport.hosts) if host == mine]
+        self.ranks = [rank for rank, host in enumerate(transport.hosts) if host == mine and rank not in transport.lost]
         self.working = [rank for rank in self.ranks if rank] or self.ranks
         """Those that run calls: rank 0, which schedules, only where there is no other."""
         self.regions = {rank: index for index, rank in enumerate(self.ranks)}

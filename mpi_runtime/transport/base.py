@@ -1,6 +1,6 @@
 """What the rank processes need of a transport between ranks, whatever carries it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NoReturn, Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -23,8 +23,15 @@ class Transport(Protocol):
     hostnames: Sequence[str]
     """For each rank the name of its host."""
 
+    @property
+    def lost(self) -> Collection[int]:
+        """Ranks that have died: nothing is sent to them any more. Empty where MPI does not survive that."""
+
+    def take_lost(self) -> list[int]:
+        """Ranks that have died since the last call. What they had sent before may still come."""
+
     def send(self, rank: int, frame: Buffer) -> None:
-        """Start sending a control frame; never blocks. Frames to one rank arrive in order."""
+        """Start sending a control frame; never blocks. Frames to one rank arrive in order. Of the dead none does."""
 
     def receive(self) -> list[tuple[int, Buffer]]:
         """All control frames that have arrived, as (sender, frame); also drives pending sends."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from mpi_runtime.transport.base import TransportError
@@ -84,6 +85,9 @@ class Bulk:
                 if self._at < len(self._buffer):
                     self._post()
         except self._owner.mpi_error as error:
+            for request in requests:  # none may write into the buffer any more
+                with suppress(self._owner.mpi_error):
+                    request.Test()
             raise self._failed(error) from error
         if requests:
             return False

@@ -116,6 +116,12 @@ class Doorbell:
         self._flags = mmap.mmap(flags, flag_bytes)
         os.close(flags)
 
+    def forget(self, rank: int) -> None:
+        """A rank of this host has died: share no descriptors with it any more."""
+        line = self._lines.pop(rank, None)
+        if line is not None:
+            line.close()
+
     def fileno(self) -> int:
         """The descriptor that becomes readable when somebody rings."""
         return self._bell
@@ -153,7 +159,13 @@ class Doorbell:
     def share_descriptor(self, descriptor: int | None) -> int:
         """See `Transport.share_descriptor`."""
         if self._rank != self._lowest:
-            return self._receive_descriptors(self._lines[self._lowest], 1)[1][0]
+            line = self._lines.get(self._lowest)
+            if line is None:
+                raise TransportError(
+                    f"rank {self._lowest}, which shares out the memory of this host, has died: no further job can start "
+                    "in this program; start the program again"
+                )
+            return self._receive_descriptors(line, 1)[1][0]
         if descriptor is None:
             raise TransportError("the lowest rank of a host must give the descriptor that is to be shared")
         self._hand_round([descriptor])

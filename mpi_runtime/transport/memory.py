@@ -75,6 +75,11 @@ class MemoryTransport:
         self._inboxes = inboxes
         self._inbox = inboxes[rank]
         self._transfers: list[_Send | _Receive] = []
+        self.lost: tuple[int, ...] = ()
+
+    def take_lost(self) -> list[int]:
+        """See `Transport.take_lost`: threads do not die."""
+        return []
 
     def send(self, rank: int, frame: Buffer) -> None:
         """See `Transport.send`."""

@@ -16,6 +16,11 @@ has been idle, from 50 µs to 1 ms; after a second of idleness a thousandth of i
 ends takes time from user code, and a rank is idle for as long as its executors compute. It spins only while a
 transfer flows, or, where cores abound, while the last traffic is fresh.
 
+**Ranks that die.** With ULFM (`mpirun --with-ft ulfm`) MPI says so wherever it is asked for anything: once for each
+failure to who looks for messages from anybody, and each time to who sends to the dead or waits for them. All that have
+died are then acknowledged, and told to the caller (`take_lost`). Nobody shrinks the communicator: messages between the
+living need no help. The death of rank 0 is the end.
+
 **Closing** (`close(clean=True)`), when all ranks close at about the same time:
 
 1. Wait until all own sends are done. Take and drop what arrives meanwhile: nobody here wants it any more, but a large
@@ -25,6 +30,7 @@ transfer flows, or, where cores abound, while the last traffic is fresh.
 3. If that takes longer than `CLOSE_LIMIT_S`, raise: a peer has vanished, and MPI_Finalize would hang. The caller ends
    with os._exit, as after any other failure.
 4. Only now MPI_Finalize, which finds nothing under way.
+5. Where a rank has died there is no barrier, and MPI_Finalize would hang: own frames are sent, and that is all.
 """
 
 from __future__ import annotations
@@ -60,6 +66,8 @@ SPIN_S = 50e-6
 """About what waking a sleeper takes; beyond that, spinning does not pay."""
 BACKSTOP_S, BACKSTOP_S_MAX = 0.2, 1.0
 """A tenth of the time that a rank has been idle, within these bounds."""
+NOTICE_S = 0.2
+"""How soon a rank that sleeps notices, where MPI survives it, that another one has died: nobody rings for the dead."""
 CLOSE_LIMIT_S = 10.0
 
 _ME = struct.Struct(f"<i256s{NAME_BYTES}s")
@@ -155,6 +163,7 @@ class MpiTransport:
         expected_size: int | None = None,
         cure: str = "",
         beside_user_mpi: bool = False,
+        fault_tolerant: bool = False,
         spin_s: float | None = None,
         pause_s_min: float = 50e-6,
         pause_s_max: float = 1e-3,
@@ -165,6 +174,7 @@ class MpiTransport:
             expected_size: how many ranks the launcher has announced, if it has.
             cure: what to say when MPI finds another number of ranks than that.
             beside_user_mpi: whether this is a thread of a program that goes on using MPI itself.
+            fault_tolerant: whether MPI was started so that it survives the death of ranks: it is asked often enough.
             spin_s: how long after the last event to look again at once instead of sleeping, in seconds; by default
                 `SPIN_S`, or not at all where the ranks of this host and their executors have fewer cores than they are.
             pause_s_min: shortest pause while something can come that does not ring, in seconds.
@@ -186,6 +196,9 @@ class MpiTransport:
         self._any = mpi.ANY_SOURCE
         self._status = mpi.Status()
         self._finalise = not beside_user_mpi
+        self._backstop_s_max = NOTICE_S if fault_tolerant else BACKSTOP_S_MAX
+        self.lost: dict[int, None] = {}
+        self._new_lost: list[int] = []
         self._pause_s_min, self._pause_s_max = pause_s_min, pause_s_max
         self._sending: dict[int, deque[tuple[MPI.Request, Buffer]]] = {}
         self._arriving: dict[int, deque[tuple[MPI.Request, bytearray]]] = {}
@@ -233,6 +246,8 @@ class MpiTransport:
         Raises:
             TransportError: the peer is gone, or the frame is larger than `FRAME_BYTES_MAX`.
         """
+        if rank in self.lost:
+            return
         if len(frame) > FRAME_BYTES_MAX:
             raise TransportError(f"a control frame of {len(frame)} bytes; above {FRAME_BYTES_MAX}, use bulk transfers")
         try:
@@ -240,7 +255,8 @@ class MpiTransport:
             if not request.Test():
                 self._sending.setdefault(rank, deque()).append((request, frame))
         except self.mpi_error as error:
-            raise self.translate(error, "send", rank) from error
+            self._survive(error, "send", rank)
+            return
         if self._bell is not None:
             self._bell.ring(rank)
 
@@ -270,10 +286,37 @@ class MpiTransport:
                 else:
                     arriving.setdefault(source, deque()).append((message.Irecv(buffer), buffer))
         except self.mpi_error as error:
-            raise self.translate(error, "receive") from error
+            self._survive(error, "receive")
         if arriving:
             self._finish_arrivals(frames)
         return frames
+
+    def _survive(self, error: Any, doing: str, peer: int | None = None) -> None:
+        """Ranks have died, and MPI goes on.
+
+        Raises:
+            TransportError: it does not, or rank 0 is among them.
+        """
+        if error.Get_error_class() not in (self._mpi.ERR_PROC_FAILED, self._mpi.ERR_PROC_FAILED_PENDING):
+            raise self.translate(error, doing, peer) from error
+        failed = self._comm.Get_failed()
+        self._comm.Ack_failed(failed.size)
+        ranks = self._mpi.Group.Translate_ranks(failed, list(range(failed.size)), self._comm.group)
+        for rank in ranks if peer is None else [*ranks, peer]:
+            if rank not in self.lost:
+                self.lost[rank] = None
+                self._new_lost.append(rank)
+                if self._bell is not None and self.hosts[rank] == self.hosts[self.rank]:
+                    self._bell.forget(rank)
+            self._sending.pop(rank, None)
+            self._arriving.pop(rank, None)
+        if 0 in self.lost:
+            raise TransportError(f"rank 0 on {self.hostnames[0]} has died, and with it the head: the job cannot go on")
+
+    def take_lost(self) -> list[int]:
+        """See `Transport.take_lost`."""
+        lost, self._new_lost = self._new_lost, []
+        return lost
 
     def _finish_sends(self) -> None:
         for rank, queue in list(self._sending.items()):
@@ -281,9 +324,9 @@ class MpiTransport:
                 while queue and queue[0][0].Test():
                     queue.popleft()
             except self.mpi_error as error:
-                raise self.translate(error, "send", rank) from error
+                self._survive(error, "send", rank)
             if not queue:
-                del self._sending[rank]
+                self._sending.pop(rank, None)
 
     def _finish_arrivals(self, frames: list[tuple[int, Buffer]]) -> None:
         for rank, queue in list(self._arriving.items()):
@@ -291,9 +334,9 @@ class MpiTransport:
                 while queue and queue[0][0].Test():
                     frames.append((rank, queue.popleft()[1]))
             except self.mpi_error as error:
-                raise self.translate(error, "receive", rank) from error
+                self._survive(error, "receive", rank)
             if not queue:
-                del self._arriving[rank]
+                self._arriving.pop(rank, None)
 
     def send_bulk(self, rank: int, tag: int, buffer: Buffer) -> Transfer:
         """See `Transport.send_bulk`."""
@@ -329,8 +372,9 @@ class MpiTransport:
             if self._comm.Iprobe(self._any, 0) or self._comm.Iprobe(self._any, 0):
                 return 0.0
         except self.mpi_error as error:
-            raise self.translate(error, "receive") from error
-        return None if self._bell is None else max(BACKSTOP_S, min(BACKSTOP_S_MAX, idle_s / 10))
+            self._survive(error, "receive")
+            return 0.0
+        return None if self._bell is None else max(BACKSTOP_S, min(self._backstop_s_max, idle_s / 10))
 
     def wake(self, rung: bool = False) -> None:
         """See `Transport.wake`."""
@@ -367,16 +411,19 @@ class MpiTransport:
         deadline = time.monotonic() + CLOSE_LIMIT_S
         try:
             self._drop_frames_until(lambda: not self._sending, deadline, "take the last frames")
-            barrier = self._comm.Ibarrier()
-            self._drop_frames_until(barrier.Test, deadline, "close")
-            while self.receive():
-                pass
+            if not self.lost:
+                barrier = self._comm.Ibarrier()
+                self._drop_frames_until(lambda: bool(self.lost) or barrier.Test(), deadline, "close")
+                while self.receive():
+                    pass
+            if self.lost:
+                return
             if self._finalise:
                 self._mpi.Finalize()
             else:
                 self._comm.Free()
         except self.mpi_error as error:
-            raise self.translate(error, "close") from error
+            self._survive(error, "close")
         if self._bell is not None:
             self._bell.close()
 

@@ -75,6 +75,7 @@ class Agent:
         self.rank = rank
         self.host = host
         self.agents = agents
+        self.alive = True
         self.arena = Arena(world, rank)
         self.executors: dict[int, LocalExecutor] = {}
         self.tight_looks = 0
@@ -103,9 +104,12 @@ class Agent:
 
     def report(self, *messages: object) -> None:
         """Tell the head."""
-        self._to_head.send(codec.encode(messages))
+        if self.alive:
+            self._to_head.send(codec.encode(messages))
 
     def _receive(self, frame: object) -> None:
+        if not self.alive:
+            return
         for message in codec.between_ranks.decode(frame):  # type: ignore[arg-type]
             if isinstance(message, ToExecutor):
                 self._to_executor(message.executor, message.ids, message.frame)
@@ -137,10 +141,10 @@ class Agent:
         is_cursed = tuple(effect.environment.items()) == CURSED
 
         def forked() -> None:
-            if executor.alive and (is_cursed or world.chance(world.options.stillborn)):
+            if executor.alive and self.alive and (is_cursed or world.chance(world.options.stillborn)):
                 world.counters["stillborn"] += 1
                 executor.die("exited with code 1")
-            elif executor.alive:
+            elif executor.alive and self.alive:
                 for _ in range(1 + world.chance(world.options.duplicates)):
                     self.report(ExecutorStarted(effect.executor, 1000 + effect.executor))
                 executor.start()
@@ -196,6 +200,8 @@ class Agent:
 
     def hear(self, number: int, message: object) -> None:
         """An executor said something: a frame with the number of calls that end in it, or something for its agent."""
+        if not self.alive:
+            return
         local = self.executors[number]
         if isinstance(message, str):
             self._on_exited(local, message)
@@ -268,16 +274,25 @@ class Agent:
         assert self.agents[effect.rank].host != self.host, f"{effect} is from the host itself"
 
         def arrived() -> None:
+            if not self.alive:
+                return
             if offset < 0:
-                self.report(Fetched(self.rank, effect.id, -1, "the arena is full"))
+                self.report(Fetched(self.rank, effect.id, -1, "the arena is full", source=effect.rank))
+                return
+            if not self.agents[effect.rank].alive and world.rng.random() < 0.8:  # else it had all been sent
+                world.counters["transfers from the dead"] += 1
+                self.arena.free(offset)
+                reason = f"rank {effect.rank} was lost"
+                self.report(Fetched(self.rank, effect.id, -1, reason, is_lost=True, source=effect.rank))
                 return
             assert effect.offset in source.contents, f"{effect} was under way when its source was freed"
             if world.chance(world.options.losses):
                 world.counters["lost transfers"] += 1
                 self.arena.free(offset)
-                self.report(Fetched(self.rank, effect.id, -1, f"rank {effect.rank} was lost", is_lost=True))
+                reason = f"rank {effect.rank} cannot be reached"
+                self.report(Fetched(self.rank, effect.id, -1, reason, is_lost=True, source=effect.rank))
                 return
             self.arena.contents[offset] = source.contents[effect.offset]
-            self.report(Fetched(self.rank, effect.id, offset))
+            self.report(Fetched(self.rank, effect.id, offset, source=effect.rank))
 
         world.at(world.between(world.options.transfer_us), arrived)

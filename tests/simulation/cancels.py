@@ -121,6 +121,14 @@ class Cancels:
         for call in calls:
             self.hands.pop(call, None)
 
+    def in_hand(self, executor: int) -> dict[bytes, int]:
+        """The calls that an executor has, as the head knows, and their attempts: first to last."""
+        return {call: attempt for call, (number, attempt) in self._hands.items() if number == executor}
+
+    def forget(self, call: bytes) -> None:
+        """A call had ended before it was cancelled, and may be run again: that was not meant."""
+        self._heard_us.pop(call, None)
+
     def executor_died(self, executor: int) -> None:
         """The head hears that an executor is gone."""
         for call in [call for call, (number, _) in self.hands.items() if number == executor]:

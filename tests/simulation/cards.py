@@ -112,6 +112,11 @@ class Cards:
         self.usable[event.rank] = {device.uuid: device for device in event.devices}
         self.devices = sorted({*self.devices, *event.devices}, key=lambda device: device.bus)
 
+    def lose(self, rank: int) -> None:
+        """A rank is gone: what only it could use nobody is given."""
+        lost = self.usable.pop(rank, {})
+        self.out.update(uuid for uuid in lost if not any(uuid in others for others in self.usable.values()))
+
     def heard(self, uuid: str, event: Faulted) -> None:
         """The head hears that a process can use a GPU no more."""
         self.failures[uuid] += event.is_fresh and event.blame == DEVICE

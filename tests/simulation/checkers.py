@@ -30,6 +30,7 @@ from tests.simulation import oracle
 from tests.simulation.cancels import Cancels
 from tests.simulation.cards import Cards, Taken
 from tests.simulation.items import Items
+from tests.simulation.losses import Losses
 from tests.simulation.options import UNIT
 from tests.simulation.oracle import Oracle
 from tests.simulation.places import NOWHERE, Place, Places
@@ -58,8 +59,11 @@ ENDS_ACTORS = (
     "removals",
     "kills of overdue calls",
     "hosts that are tight",
+    "rank losses",
 )
 """What may end an actor, or keep it from being created."""
+ENDS_PROCESSES = ("deaths", "stillborn", "kills of cancelled calls", "rank losses")
+"""What may end the process of a task."""
 HEARD_US = 200_000
 """By then the head has heard from an executor, even over a line that stalls."""
 
@@ -118,6 +122,7 @@ class Checker:
         """The host of each executor."""
         self.rank_hosts = {event.rank: event.host for event in joined}
         self.unread = Unread(self)
+        self.losses = Losses(self)
         self.quality = Quality(self, joined)
         self.hosts: dict[int, Host] = {}
         for event in joined:
@@ -149,6 +154,10 @@ class Checker:
         """The executor of each call that runs."""
         self.alive: dict[bytes, int] = {}
         """The executor of each actor that lives."""
+        self.created: set[bytes] = set()
+        """Actors whose constructor has been run. Only for membership."""
+        self.gone_hosts: set[int] = set()
+        """Hosts without ranks that run calls. Only for membership."""
         self.gpus: dict[int, list[str]] = {}
         """The UUIDs of the GPUs of each executor."""
         self.first_us: dict[bytes, int] = {}
@@ -230,6 +239,8 @@ class Checker:
         """Whether an object is what it must be. If not, a fault must be the reason."""
         # A copy that cannot be had on one host may be had on another: alone of all errors it is not the object's own.
         of_one_host = name in (b"ObjectStoreFullError", b"ObjectLostError")
+        # What is made again after its loss may end otherwise.
+        of_one_host = of_one_host or (id in self.losses.values and kind == oracle.FAILED)
         known = (kind, name) if of_one_host else self.found.setdefault(id, (kind, name))
         require(known == (kind, name), f"object {id.hex()} was {known} and is {(kind, name)}")
         if id in self.puts:
@@ -253,17 +264,17 @@ class Checker:
             code = code[len(TAINT) :]
         happened = self.world.counters
         reasons = {
-            b"WorkerCrashedError": happened["deaths"] + happened["stillborn"] + happened["kills of cancelled calls"],
+            b"WorkerCrashedError": sum(happened[name] for name in ENDS_PROCESSES),
             CANCELLED: name != CANCELLED and (happened["cancels"] or self.times.any_is_over()),
             b"OutOfMemoryError": happened["deaths"] + happened["calls ended for their memory"],
             b"TaskTimeoutError": self.times.any_is_over(),
             b"GpuExecutorDiedError": happened["faults of GPUs"],
-            b"InfeasibleResourceError": happened["quarantines"],
+            b"InfeasibleResourceError": happened["quarantines"] + happened["rank losses"],
             b"ActorDiedError": sum(happened[name] for name in ENDS_ACTORS),
             b"ActorUnavailableError": sum(happened[name] for name in ENDS_ACTORS),
-            oracle.REMOVED: happened["removals"],
+            oracle.REMOVED: happened["removals"] + happened["rank losses"],
             b"ObjectStoreFullError": happened["refused"],
-            b"ObjectLostError": happened["lost transfers"],
+            b"ObjectLostError": happened["lost transfers"] + happened["rank losses"],
         }
         require(reasons.get(code), f"object {id.hex()} failed with {name!r} and nothing has happened that explains it")
         if not name.startswith(TAINT) and code in (b"WorkerCrashedError", b"OutOfMemoryError", b"GpuExecutorDiedError"):
@@ -271,6 +282,10 @@ class Checker:
             require(used_up, f"object {id.hex()} failed with {name!r}, but its retries were not used up")
         if not name.startswith(TAINT) and code == b"TaskTimeoutError":
             require(self._was(id, self.times.is_over), f"object {id.hex()} failed with {name!r}, and was in time")
+        if name == b"ObjectLostError":
+            self.world.counters["lost for good"] += 1
+            may_be = happened["lost transfers"] or self.losses.explain(id)
+            require(may_be, f"object {id.hex()} is lost, and could have been made again")
         if not name.startswith(TAINT) and code == b"InfeasibleResourceError":
             has_lost = self._was(id, lambda call: not self._can_run(call))
             require(has_lost, f"object {id.hex()} failed with {name!r}, but there are GPUs for it")
@@ -326,7 +341,10 @@ class Checker:
             and function.cpu <= len(host.cpus) * UNIT
             and function.memory <= host.memory
             and all(units <= host.custom.get(name, 0) for name, units in function.custom)
-            for host in self.hosts.values()
+            and function.zone in ("", host.labels.get("zone"))
+            and function.node in ("", self.places.node_ids[number])
+            for number, host in self.hosts.items()
+            if number not in self.gone_hosts
         )
 
     def _was(self, id: bytes, happened: Callable[[bytes], bool]) -> bool:
@@ -349,9 +367,11 @@ class Checker:
         function = self.function_of(call.id)
         name = f"call {call.id.hex()} on executor {executor.number}"
         most = function.max_retries
+        self.losses.started(executor, call)
         if function.kind == ACTOR:
             most = function.max_restarts
             self.ends[call.id] = 0
+            self.created.add(call.id)
         gone = self.lost_runs[call.id] + self.unsaid[call.id] + self.raised[call.id]
         require(gone == self.runs[call.id], f"{name} runs twice")
         require(not self.ends[call.id], f"{name} runs after it has ended")
@@ -368,6 +388,7 @@ class Checker:
         waited_us = self.world.now - self.first_us.setdefault(call.id, self.world.now)
         least_us = sum(map(wait_us, range(1, runs - unpaid)))
         is_soon = waited_us < min(least_us, AT_ONCE_US) and function.kind == TASK and not function.retry_exceptions
+        is_soon = is_soon and call.id not in self.losses.touched
         require(not is_soon, f"{name} is run {runs} times within {waited_us} us")
         require(most < 0 or call.attempt <= most + unpaid, f"{name} is attempt {call.attempt} of {most + 1}")
         self.cancels.started(executor.number, call)
@@ -476,21 +497,52 @@ class Checker:
             for id in [id for id in lost if self.function_of(id).max_retries]:
                 del lost[id]
                 self.unsaid[id] += 1
+        unsaid = []
         for id in ended:
             if executor.lanes or executor.is_garbled:
                 lost[id] = None
             elif id not in lost:
-                self.unsaid[id] += 1
+                unsaid.append(id)
                 self.world.counters["ends that were not told"] += 1
-        for actor, number in list(self.alive.items()):
-            if number == executor.number:
-                del self.alive[actor]
-                lost[actor] = None
-                for known in [one for one in self.last_order if one[0] == actor]:
-                    del self.last_order[known]
-                    self.last_free.pop(known, None)
+        actor = self._actor_died(executor.number)
+        if actor:
+            lost[actor] = None
         self.tight.gone[executor.number] = set(lost)
         self.lost_runs.update(lost.keys())
+        self.unsaid.update(unsaid)
+        self.losses.died(executor, list(lost), unsaid)
+
+    def _actor_died(self, executor: int) -> bytes:
+        """The actor that lived in a process lives no more. Returns which, or nothing."""
+        actor = next((actor for actor, number in self.alive.items() if number == executor), b"")
+        if actor:
+            del self.alive[actor]
+            for known in [one for one in self.last_order if one[0] == actor]:
+                del self.last_order[known]
+                self.last_free.pop(known, None)
+        return actor
+
+    def died_with_rank(self, executor: Executor) -> None:
+        """The process is gone, and so is its rank. What had run in it counts when the head hears of that."""
+        self.hosts[executor.agent.host].uses.pop(executor.number, None)
+        self.items.client_died(executor.number)
+        self.cancels.died(executor.number)
+        for id in executor.running:
+            del self.running[id]
+        self.losses.died_with_rank(executor, self._actor_died(executor.number))
+
+    def takes_several(self, call: bytes) -> bool:
+        """Whether a call is of an actor that takes several at a time."""
+        actor = self.calls[call].actor
+        return bool(actor) and bool(self.function_of(actor).concurrency)
+
+    def host_lost(self, rank: int) -> None:
+        """The head hears that a rank is gone; with the last one that runs calls a host is gone."""
+        number = self.quality.host_of[rank]
+        self.hosts[number].cards.lose(rank)
+        if not any(event.host == number and event.cpus for event in self.quality.joined.values()):
+            self.gone_hosts.add(number)
+            self.places.host_lost(number)
 
     # The end
 

@@ -431,6 +431,12 @@ class Executor(Process):
             self.world.counters["deaths"] += 1
             self.die("was killed by signal 9")
 
+    def die_with_rank(self) -> None:
+        """The rank is gone, and so is the process: nobody can tell how far it had come."""
+        if self.alive:
+            self.alive = False
+            self.world.checker.died_with_rank(self)
+
     def die(self, cause: str) -> None:
         """The process is gone: what it had not sent is lost, and its agent hears of it after all that it had sent."""
         if not self.alive:

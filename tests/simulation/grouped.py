@@ -52,7 +52,8 @@ class GroupAuthor(CancelAuthor):
         """
         self.groups_left -= 1
         groups = [self.group(scope)]
-        if self.rng.random() < 0.4:
+        may_be_lost = self.options.rank_losses or self.options.host_losses  # then the first may want more room later
+        if self.rng.random() < 0.4 and not may_be_lost:
             if groups[0].feasible:
                 scope.steps.append(Get((groups[0].slot,)))
             groups.append(self.group(scope))
@@ -67,7 +68,8 @@ class GroupAuthor(CancelAuthor):
         kept = self.options.actors if self.holding else 0
         rooms = [max(1, shape.cpus - kept) for shape in self.options.hosts]
         host = rng.randrange(len(rooms))
-        most = len(rooms) if strategy == "STRICT_SPREAD" else rooms[host]
+        # One that is made after the last host was lost would wait for ever.
+        most = len(rooms) - self.options.host_losses if strategy == "STRICT_SPREAD" else rooms[host]
         bundles = [Bundle(rng.choice((UNIT // 2, UNIT, UNIT))) for _ in range(rng.randint(1, min(4, most)))]
         feasible = rng.random() < 0.85
         if not feasible:

@@ -105,6 +105,10 @@ class Options:
     """Chance that an arena has no room for a value or a copy."""
     losses: float = 0.0
     """Chance for each transfer between hosts that the rank which has the object cannot be reached."""
+    rank_losses: int = 0
+    """How many ranks die that are not the last of their host."""
+    host_losses: bool = False
+    """Whether all ranks of the last host die. Another host is like it, so that there is room for all."""
     kills: bool = False
     """Whether the driver kills actors."""
     breakable: int = 0
@@ -131,8 +135,21 @@ class Options:
 
 
 def random_options(seed: int) -> Options:
-    """A small world drawn from the seed."""
-    return _random_options(seed)[1]
+    """A small world drawn from the seed. In a third of them ranks die."""
+    options, rng = _random_options(seed)[1], random.Random(seed * 6947 + 31)
+    return with_losses(options, rng) if rng.random() < 0.33 else options
+
+
+def with_losses(options: Options, rng: random.Random) -> Options:
+    """A world in which ranks die. Executors do not become useless there in ways that nobody could tell from that."""
+    hosts = tuple(replace(shape, ranks=rng.choice((1, 2, 3))) for shape in options.hosts)
+    host_losses = rng.random() < 0.6
+    if host_losses:
+        hosts = (*hosts, rng.choice(hosts))
+    return replace(
+        options, hosts=hosts, rank_losses=rng.choice((0, 1, 1, 2)), host_losses=host_losses,
+        breakable=ALL, gpu_faults=0.0, broken=0.0, busy=0.0, dead_nodes=0.0, junk=0.0,
+    )  # fmt: skip
 
 
 def calm_options(seed: int) -> Options:

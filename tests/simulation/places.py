@@ -88,6 +88,12 @@ class Places:
                 return f"its group is to have a host for each bundle, and has two on host {host}"
         return ""
 
+    def host_lost(self, host: int) -> None:
+        """A host is gone: what was there goes elsewhere."""
+        self.bundle_hosts = {place: at for place, at in self.bundle_hosts.items() if at != host}
+        for hosts in self.hosts.values():
+            hosts.pop(host, None)
+
     def oversold(self, uses: Iterable[Use]) -> str:
         """Which bundle or group is used for more than it has, by what all processes use."""
         sums: dict[Place, Amounts] = {}

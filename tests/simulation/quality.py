@@ -24,6 +24,7 @@ from mpi_runtime.scheduler.events import (
     Unblocked,
     Yielded,
 )
+from mpi_runtime.scheduler.limits import UNREACHED_US
 from mpi_runtime.scheduler.rank_events import ExecutorDied, Fetched, RankJoined, TakenBack
 from tests.simulation.options import MIB, UNIT
 from tests.simulation.require import require
@@ -37,6 +38,8 @@ IDLE_US = 10_000_000
 """Executors beyond the number of CPUs of their host are ended when they have idled for so long."""
 WAIT_US = 15_000
 """A call waits no longer than this where there is room: some times as long as busy executors are thought to need."""
+DECIDE_US = 1000
+"""By then the head has decided about what it has heard."""
 NEAR_BYTES = MIB
 """Of arguments of this size it matters where they are."""
 
@@ -160,11 +163,28 @@ class Quality:
         elif isinstance(message, Fetched):
             self.fetching.discard((message.id, rank))
             self.missed.update([self.host_of[rank]] if message.offset < 0 else [])
-            self.fetched_us[self.host_of[rank]] = self.world.now
+            # Where the rank that has it cannot be reached, those who wait are kept waiting a while.
+            self.fetched_us[self.host_of[rank]] = self.world.now + UNREACHED_US * message.is_lost
             if message.offset >= 0 and message.id in self.copies:
                 size = max(self.copies[message.id].values(), default=0)
                 self.copies[message.id][self.host_of[rank]] = size
                 self.extents[rank, message.offset] = message.id
+
+    def rank_lost(self, rank: int) -> list[bytes]:
+        """A rank is gone. Returns the objects of which there is no copy any more."""
+        host = self.host_of[rank]
+        self.workers = {number: worker for number, worker in self.workers.items() if worker.rank != rank}
+        self.fetching = {one for one in self.fetching if one[1] != rank}
+        self.joined.pop(rank)
+        self.fetched_us.update(dict.fromkeys(self.host_of.values(), self.world.now))  # calls may have gone elsewhere
+        lost = []
+        for place, id in list(self.extents.items()):
+            if place[0] == rank:
+                del self.extents[place]
+                self.copies[id].pop(host, None)
+                if not self.copies[id]:
+                    lost.append(id)
+        return lost
 
     def _ended(self, event: Done | Returned) -> None:
         """A call has made its values; what has raised may be run again, and is left out."""
@@ -343,7 +363,8 @@ class Quality:
         there = [one for one in (*left, *ended) if one.host == host]
         cpus = len(self.checker.hosts[host].cpus)
         idled_us = now - worker.idle_since_us
-        if idled_us < IDLE_US and (self._expecting(host) or host in self.missed):
+        is_late = 0 <= now - self.fetched_us.get(host, -DECIDE_US) < DECIDE_US
+        if idled_us < IDLE_US and (self._expecting(host) or host in self.missed or is_late):
             return  # it may have been meant for an actor that waited for a copy, and will not be made
         require(idled_us >= IDLE_US, f"{name} is ended after it has idled for {idled_us} us")
         require(len(there) > max(1, cpus), f"{name} is ended, and only {len(there)} idle on {cpus} CPUs")

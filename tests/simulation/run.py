@@ -21,7 +21,7 @@ import msgspec
 from mpi_runtime.scheduler import actor_calls, cancel, core, deadline, explain, overdue
 from mpi_runtime.scheduler.rank_events import JobBegan
 from mpi_runtime.transport import codec
-from tests.simulation import quality
+from tests.simulation import losses, quality
 from tests.simulation.agents import Agent
 from tests.simulation.checkers import Checker
 from tests.simulation.driver import Driver
@@ -110,6 +110,7 @@ def _play(world: World, head: Head) -> None:
             head.scheduler.handle_rank(decoded, 0)  # type: ignore[arg-type]
     head.scheduler.handle_rank(JobBegan(), 0)
     driver = Driver(world, head, agents[0])
+    losses.plan(world, head, agents)
     world.at(0, driver.start)
     if not world.run(lambda: driver.finished, LIMIT_US):
         raise WrongError(why_stuck(head, driver))
@@ -159,6 +160,8 @@ def left_over(head: Head, agents: dict[int, Agent]) -> list[str]:
     problems += [f"name {key} of a placement group" for key in state.group_names]
     problems += [f"extent {place}" for place in state.extents]
     problems += [f"fetch {key}" for key in state.fetching]
+    problems += [f"lineage of {id.hex()}" for id in state.lineages.by_call]
+    problems += [f"{state.lineages.size} bytes of lineage"] * bool(state.lineages.size)
     for node in state.nodes.values():
         if msgspec.to_builtins(node.free) != msgspec.to_builtins(node.total):
             problems.append(f"node {node.number}: free {node.free} of {node.total}")
@@ -172,6 +175,8 @@ def left_over(head: Head, agents: dict[int, Agent]) -> list[str]:
     if state.submitted != state.finished + state.failed:
         problems.append(f"{state.submitted} submitted, {state.finished} finished, {state.failed} failed")
     for agent in agents.values():
+        if not agent.alive:
+            continue  # nobody frees what lies there
         problems += [f"memory of rank {agent.rank} at {offset}" for offset in agent.arena.contents]
         problems += [f"memory of dead executor {number}" for number in agent.orphans]
         problems += [f"calls with executor {one.number}" for one in agent.executors.values() if one.custody.ids]

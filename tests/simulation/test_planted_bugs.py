@@ -24,7 +24,7 @@ from mpi_runtime.scheduler.records import Bundle, Executor, Task
 from mpi_runtime.scheduler.resources import Grant, Pool, Request, copy_of, give_back, take
 from mpi_runtime.scheduler.sources import Source
 from mpi_runtime.scheduler.state import Client, Object, State
-from tests.simulation import planted, planted_clients, planted_custody
+from tests.simulation import planted, planted_clients, planted_custody, planted_losses
 from tests.simulation.options import random_options
 from tests.simulation.run import FailedError, simulate
 
@@ -136,10 +136,10 @@ def an_actors_calls_overtake(patch: pytest.MonkeyPatch) -> None:
 def memory_freed_early(patch: pytest.MonkeyPatch) -> None:
     on_fetched = objects.on_fetched
 
-    def planted(state: State, event: Fetched) -> tuple[list[tuple[Task, Executor]], ReadyFailed | None]:
+    def planted(state: State, event: Fetched, now: int) -> tuple[list[tuple[Task, Executor]], ReadyFailed | None]:
         found = state.objects[event.id]
         assert found.copies is not None
-        waiting = on_fetched(state, event)
+        waiting = on_fetched(state, event, now)
         state.frees.setdefault(event.rank, []).append(event.offset)
         return waiting
 
@@ -213,6 +213,7 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     *planted.BUGS,
     *planted_clients.BUGS,
     *planted_custody.BUGS,
+    *planted_losses.BUGS,
 ]
 
 

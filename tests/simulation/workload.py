@@ -327,7 +327,34 @@ class Author:
 
     def always(self) -> list[Callable[[Scope], object]]:
         """Pieces that each program has."""
-        return [self.sweep, self.sweep, self.turns, self.turns] * self.options.is_calm
+        has_losses = self.options.host_losses or self.options.rank_losses > 0
+        calm: list[Callable[[Scope], object]] = [self.sweep, self.sweep, self.turns, self.turns]
+        return calm * self.options.is_calm + [self.heirs] * 3 * has_losses
+
+    def heirs(self, scope: Scope) -> None:
+        """Large values, each made of those before it; the program lets go of some, and looks at the last late."""
+        rng = self.rng
+        retries = rng.choice((1, 3, -1, -1))
+        duration_us = rng.choice((300, 4000, 20_000))
+        step = self.function(duration_us=duration_us, max_retries=retries, spread=rng.random() < 0.5)
+        small = self.leaf(scope, ())
+        line = [small]
+        for _ in range(rng.randint(2, 6)):
+            slot = scope.take()
+            needed = tuple(dict.fromkeys((line[-1], rng.choice(line))))
+            scope.steps.append(Submit(self.job(step, self.busy(step), sizes=(3 * MIB,)), slot, needed))
+            if rng.random() < 0.6 and line[-1] != small:
+                scope.steps.append(Drop((line.pop(),)))
+            line.append(slot)
+        if rng.random() < 0.7:
+            scope.steps += [Wait((line[-1],), 1), Compute(rng.choice((0, 20_000, 200_000)))]
+        scope.usable += [slot for slot in line if slot != small]
+        last = node_id(self.options, len(self.options.hosts) - 1)
+        pinned = self.function(node=last, cpu=UNIT, duration_us=duration_us, max_retries=3)
+        for _ in range(rng.choice((0, 0, 3))):
+            slot = scope.take()
+            scope.steps.append(Submit(self.job(pinned, self.busy(pinned)), slot))
+            scope.usable.append(slot)
 
     def sweep(self, scope: Scope) -> None:
         """Large values on all hosts, and rounds of calls of one function that each go on with one of them."""

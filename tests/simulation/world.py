@@ -16,11 +16,19 @@ from mpi_runtime.scheduler.effects import LATE, QUARANTINE, UNHANDLED, Cancel, S
 from mpi_runtime.scheduler.events import Call
 from mpi_runtime.scheduler.lifecycle import ALIVE, READY
 from mpi_runtime.scheduler.queues import mark_dirty
-from mpi_runtime.scheduler.rank_events import ExecutorDied, FrameRefused, MemoryReported, RankJoined, TakenBack
+from mpi_runtime.scheduler.rank_events import (
+    ExecutorDied,
+    FrameRefused,
+    MemoryReported,
+    RankJoined,
+    RankLost,
+    TakenBack,
+)
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import FromExecutor, ToExecutor
 from tests.simulation.cards import described
 from tests.simulation.options import UNIT, Options, zone
+from tests.simulation.require import require
 
 if TYPE_CHECKING:
     from tests.simulation.checkers import Checker
@@ -118,6 +126,8 @@ class Head:
         self.driver_line: Line
         self._ranks: dict[int, int] = {}
         """The rank of each executor."""
+        self._lost: set[int] = set()
+        """Ranks that are gone. Only for membership."""
         self._inbox: list[tuple[int, bytes]] = []
         """Frames, from -1 - rank or from the driver."""
         self._awake = False
@@ -132,6 +142,20 @@ class Head:
         """A frame from the driver has arrived."""
         self._inbox.append((DRIVER, frame))
         self._wake()
+
+    def rank_lost(self, rank: int) -> None:
+        """MPI says that a rank is gone."""
+        self._inbox.append((-1 - rank, b""))
+        self._wake()
+
+    def _lose(self, rank: int) -> None:
+        executors = [executor for executor, where in self._ranks.items() if where == rank]
+        self.world.checker.losses.rank_lost(rank, executors)
+        self._lost.add(rank)
+        for executor in executors:
+            del self._ranks[executor]
+        for event in codec.between_ranks.decode(codec.encode([RankLost(rank, "was killed")])):
+            self.scheduler.handle_rank(event, self.world.now)  # type: ignore[arg-type]
 
     def _wake(self) -> None:
         if not self._awake:
@@ -148,6 +172,8 @@ class Head:
                 self.world.note("driver", frame, list(messages))
                 self.world.checker.heard(DRIVER, messages)
                 self.scheduler.handle(DRIVER, messages, now)
+            elif not frame:
+                self._lose(-1 - sender)
             else:
                 self._handle_rank(-1 - sender, frame)
         self.decide()
@@ -155,19 +181,31 @@ class Head:
     def _handle_rank(self, rank: int, frame: bytes) -> None:
         now = self.world.now
         for message in codec.between_ranks.decode(frame):
-            if isinstance(message, FromExecutor):
+            if rank in self._lost:
+                self._hear_too_late(message, now)
+            elif isinstance(message, FromExecutor):
                 self._hear(message, now)
             else:
                 self.world.note(f"rank {rank}", frame, [message])
                 if isinstance(message, ExecutorDied):
                     self._ranks.pop(message.executor, None)
                     self.world.checker.cancels.executor_died(message.executor)
+                    self.world.checker.losses.heard_of_death(message.executor)
                 elif isinstance(message, TakenBack):
                     self.world.checker.cancels.taken_back(message.ids)
                 elif isinstance(message, MemoryReported):
                     self.world.checker.tight.heard(message)
                 self.world.checker.quality.rank_said(rank, message)
                 self.scheduler.handle_rank(message, now)  # type: ignore[arg-type]
+
+    def _hear_too_late(self, message: object, now: int) -> None:
+        """What a rank has said that is gone by now: nothing comes of it."""
+        self.world.counters["late messages"] += 1
+        if isinstance(message, FromExecutor):
+            events = codec.from_client.decode(message.frame)
+            self.scheduler.handle(message.executor, events, now, message.ended)
+        else:
+            self.scheduler.handle_rank(message, now)  # type: ignore[arg-type]
 
     def _hear(self, message: FromExecutor, now: int) -> None:
         number, scheduler = message.executor, self.scheduler
@@ -198,6 +236,7 @@ class Head:
         self.world.checker.times.noted(notes)
         frames: dict[int, list[object]] = {}
         for rank, rank_effects in effects.ranks.items():
+            require(rank not in self._lost, f"rank {rank} is gone, and is told {rank_effects}")
             frames[rank] = list(rank_effects)
             for effect in rank_effects:
                 if isinstance(effect, StartExecutor):

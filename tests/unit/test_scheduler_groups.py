@@ -115,7 +115,7 @@ def test_whole_devices_are_reserved_by_id_and_shares_from_one_device() -> None:
         cluster.placed(taken)
         group = cluster.group({"cpu": 1, "gpu": 1}, {"cpu": 1, "gpu": 0.5})
         cluster.told(group)
-        assert [bundle.total.devices for bundle in cluster.state.groups[group].bundles] == [
+        assert [bundle.total.devices for bundle in cluster.state.groups[group].bundles.values()] == [
             [0, UNIT, 0],
             [0, 0, UNIT // 2],
         ]

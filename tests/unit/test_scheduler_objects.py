@@ -3,7 +3,7 @@
 from mpi_runtime.scheduler.effects import Fetch, Free, Ready, ReadyElsewhere, ReadyFailed, ReadyStored
 from mpi_runtime.scheduler.events import Stored, Value, Where
 from mpi_runtime.scheduler.lifecycle import INLINE, REBUILDING
-from mpi_runtime.scheduler.limits import PUSH_BYTES_MAX
+from mpi_runtime.scheduler.limits import PUSH_BYTES_MAX, UNREACHED_US
 from mpi_runtime.scheduler.rank_events import Fetched
 from tests.builders import DRIVER, LARGE, Cluster
 
@@ -148,16 +148,18 @@ def test_a_value_whose_host_cannot_be_reached_is_lost_until_it_is_found_again() 
         cluster.subscribed(DRIVER, id)
         cluster.forget()
         cluster.rank_says(Fetched(1, id, -1, "rank 2 was lost while it sent the object", is_lost=True))
+        cluster.nothing()
+        cluster.later(UNREACHED_US)
         failed = cluster.told(waiting)
         assert failed.code == "ObjectLostError"
         assert failed.message == f"object {id.hex()} cannot be had: rank 2 was lost while it sent the object."
         assert cluster.explain(id)["state"] == "lost"
         assert "the object was lost (rank 2 was lost" in cluster.explain(id)["story"]
-        cluster.now += 1_000_000
         cluster.rank_says(Fetched(0, id, -1, "rank 2, which has it, cannot be reached", is_lost=True))
+        cluster.later(UNREACHED_US)
         told = cluster.told(id)
         assert told.code == "ObjectLostError"
-        before = "1 s ago the object was lost (rank 2 was lost while it sent the object)"
+        before = "2 s ago the object was lost (rank 2 was lost while it sent the object)"
         assert told.message.endswith(f" What had happened before: {before}.")
         again = cluster.submit(id, cpu=1, where=Where(node=f"{1:032x}"))
         cluster.one(Fetch, to=1)

@@ -1,0 +1,170 @@
+"""The loss of a rank: its process is gone, and with it its agent, its executors and its part of the arena.
+
+In steps, each closing a race:
+1. Nothing is sent to it any more, and what it has said and comes later does not count.
+2. Its executors die as others do (`deaths.py`), but nobody can say how far they had come. The first call of each counts
+   as running. The others may have run: they are run again at no cost, or, if they may run only once, fail.
+3. It leaves its node. A node has all that its ranks have told of it as long as one of them runs calls: executors may
+   use every processor of it. GPUs that only this rank could use are given to nobody. Of a node that runs no calls any
+   more the bundles of placement groups are placed elsewhere; without any rank it is no node.
+4. What lay in its part of the arena is no copy any more. Processes of its host that look at it can go on, for nobody
+   else gets that memory: nor does anybody get its place in the capacity.
+5. Copies on their way from it or to it come from elsewhere, or go to another rank of the node.
+6. Objects without a copy are made again or given up (`rebuilding.py`). Calls that have them as arguments wait again.
+7. What no node can serve any more fails.
+"""
+
+from __future__ import annotations
+
+from mpi_runtime.gpu.ledger import Inventory
+from mpi_runtime.scheduler import constraints, deaths, dispatch, groups, health, notes, objects, rebuilding
+from mpi_runtime.scheduler.actor_calls import leave_queue, out_of_order
+from mpi_runtime.scheduler.dependencies import await_lost, wait_again
+from mpi_runtime.scheduler.effects import RANK_LOST, StopExecutor
+from mpi_runtime.scheduler.lifecycle import READY, STAGING, STOP, WAITING, advance
+from mpi_runtime.scheduler.queues import mark_dirty, requeue, withdraw
+from mpi_runtime.scheduler.rank_events import ExecutorDied, RankLost
+from mpi_runtime.scheduler.records import Node, Rank, Task
+from mpi_runtime.scheduler.reservations import end_reservation
+from mpi_runtime.scheduler.resources import Pool
+from mpi_runtime.scheduler.state import Object, State
+
+
+def rank_lost(state: State, event: RankLost, now: int) -> None:
+    """A rank is gone. The steps are at the head of this file."""
+    rank = state.ranks.pop(event.rank)
+    state.lost[event.rank] = event.cause
+    state.effects.ranks.pop(event.rank, None)
+    cause = f"rank {event.rank} on {rank.node.hostname} {event.cause}"
+    executors = len(rank.executors)
+    for executor in list(rank.executors.values()):
+        first = executor.running()
+        running = b"" if first is None else first.id
+        death = ExecutorDied(executor.id, running, f"died when {cause}", is_unwatched=True)
+        deaths.executor_died(state, death, now)
+    leave_node(state, rank, cause)
+    without = lose_copies(state, event.rank)
+    move_fetches(state, event.rank)
+    for found in without:
+        holds, found.holds = found.holds or [], None
+        for id in holds:
+            objects.release(state, id)
+    lost = {found.id: found for found in without if state.objects.get(found.id) is found}
+    needing = [task for task in under_way(state) if any(id in lost for id in task.call.arguments)]
+    calls, hopeless = rebuilding.rebuild(state, list(lost.values()), cause)
+    for task in needing:
+        wait_for(state, task, lost, now)
+    state.frees.pop(event.rank, None)
+    state.freed = True
+    text = (
+        f"{cause}, and {notes.counted(executors, 'executor')} with it. {notes.counted(len(lost), 'object')} had no "
+        f"other copy: calls run again for them: {calls}, lost for good: {hopeless}."
+    )
+    notes.tell(state, notes.WARNING, RANK_LOST, text, rank)
+
+
+def leave_node(state: State, rank: Rank, cause: str) -> None:
+    """Step 3, and step 7."""
+    node = rank.node
+    ran_calls = node.hosts_executors
+    node.ranks.remove(rank)
+    if node.hosts_executors and node.total.inventory is not None:
+        unseen = node.total.inventory.forget_rank(rank.number)
+        if unseen:
+            text = f"{len(unseen)} GPU(s) are not used any more: only rank {rank.number} could use them, which is gone"
+            health.quarantine(state, node, unseen, "the rank that could use it is gone", text)
+    elif ran_calls:
+        close(state, node, cause)
+    if not node.ranks:
+        del state.nodes[node.number]
+
+
+def close(state: State, node: Node, cause: str) -> None:
+    """A node runs no calls any more."""
+    if node.reserved_for is not None:
+        end_reservation(state, node.reserved_for)
+    groups.lose_node(state, node)
+    state.index.remove(node)
+    inventory = Inventory()
+    node.total, node.free = Pool(0, 0, {}, [], [], inventory), Pool(0, 0, {}, [], [], inventory)
+    node.cpus.clear()
+    groups.look_again(state, cause)
+    for function in state.functions.values():
+        where = function.spec.where
+        if where is not None and where.node and where.soft:
+            resolved = constraints.resolve(state, where, function.request)
+            if resolved != function.where:
+                function.where = resolved
+                function.queues.clear()
+    for queue in list(state.queues.values()):
+        moved = [task for task in queue.ready if task.function.where != queue.where]
+        for task in moved:
+            queue.ready.remove(task)
+        if moved:
+            mark_dirty(state, queue)
+            requeue(state, moved)
+    health.find_hopeless(state, lambda function: True)
+
+
+def lose_copies(state: State, number: int) -> list[Object]:
+    """Step 4. Returns the objects of which there is no copy any more."""
+    without = []
+    for found in state.objects.values():
+        if found.copies is None:
+            continue
+        for node, place in list(found.copies.items()):
+            if place.rank == number:
+                del found.copies[node]
+                state.extents.pop((place.rank, place.offset), None)
+        if not found.copies:
+            without.append(found)
+    return without
+
+
+def move_fetches(state: State, number: int) -> None:
+    """Step 5."""
+    for key, fetching in list(state.fetching.items()):
+        if number not in (fetching.rank, fetching.source.rank):
+            continue
+        del state.fetching[key]
+        found = state.objects[fetching.id]
+        if found.copies and fetching.node in state.nodes:
+            objects.fetch(state, found, fetching.node, fetching.waiting)
+            continue
+        for waiter in fetching.waiting:
+            if isinstance(waiter, int) and waiter in state.clients:
+                found.subscribers = [*(found.subscribers or []), (waiter, True)]
+        objects.release(state, found.id)
+
+
+def under_way(state: State) -> list[Task]:
+    """All calls that have not ended, each once."""
+    return [task for found in state.objects.values() if (task := found.task) is not None and task.id == found.id]
+
+
+def wait_for(state: State, task: Task, lost: dict[bytes, Object], now: int) -> None:
+    """Step 6: a call has arguments that are lost."""
+    if task.state == WAITING:
+        await_lost(state, task, [id for id in task.call.arguments if id in lost])
+        return
+    executor = task.executor
+    if task.state == STAGING and executor is not None:
+        if task.function.is_actor:  # the process is for this actor: it is to have another one
+            advance(state.stories, executor, STOP, "an argument of its actor is lost")
+            state.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
+            return
+        executor.drop(task.id)
+        task.executor = None
+    elif task.state == READY:
+        executor = None
+        if not task.function.is_method:
+            withdraw(state, task)
+    else:
+        return  # it has been sent, and the value before it
+    wait_again(state, task)
+    if task.actor is not None and task.function.is_method:
+        if out_of_order(task.actor):
+            leave_queue(task.actor, task)
+        state.called[task.actor] = None
+    elif executor is not None:
+        dispatch.settle(state, executor, now)

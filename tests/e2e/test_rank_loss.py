@@ -1,0 +1,285 @@
+"""Worker ranks that are killed, under Open MPI with ULFM: the job goes on, and its answers are right."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import Program, make_place, mpi_python, start_command, wait_until
+
+pytestmark = pytest.mark.timeout(180)
+NOTICE_S = 10.0
+"""A second is promised; a machine that is busy with other things takes longer."""
+
+BEGIN = """
+import os, signal, sys, time
+import numpy as np
+import mpi_runtime as ray
+from mpi_runtime.errors import ActorUnavailableError, ObjectLostError, WorkerCrashedError
+
+ray.init(num_cpus=4)
+
+@ray.remote(max_retries=5)
+def agent():
+    "The rank on which this runs."
+    return int(ray.get_runtime_context().get_node_id(), 16), os.getppid()
+
+def ranks():
+    return sorted(rank for node in ray.nodes() for rank in node["ranks"])
+
+def wait_for_loss(count):
+    end = time.monotonic() + 20
+    while len(ranks()) > 4 - count and time.monotonic() < end:
+        time.sleep(0.02)
+    return ranks()
+"""
+
+
+def start(source: str, ranks: int = 4, launcher: str = "ulfm") -> Program:
+    """A program with this source, started as `mpi-runtime run` does it; `launcher` "": without fault tolerance."""
+    python = mpi_python("openmpi")
+    place = make_place()
+    path = place / "app.py"
+    path.write_text(BEGIN + source)
+    options = ["--fault-tolerant"] if launcher else []
+    command: list[str | Path] = [python.with_name("mpi-runtime"), "run", "-n", str(ranks), *options, path]
+    return start_command(command, place=place, env={"PRTE_MCA_rmaps_default_mapping_policy": None})
+
+
+def workers(program: Program) -> list[int]:
+    """The processes of ranks above 0, by what Open MPI has told them."""
+    found = {}
+    for pid in program.processes():
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            name = Path(f"/proc/{pid}/comm").read_text()
+        except OSError:
+            continue
+        rank = next((int(one.partition(b"=")[2]) for one in environment if one.startswith(b"OMPI_COMM_WORLD_RANK=")), 0)
+        if rank and name.strip() not in ("mpi-rt-executor", "mpi-rt-forksrv") and rank not in found:
+            found[rank] = pid
+    return [found[rank] for rank in sorted(found)]
+
+
+def kill(*pids: int) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+WORK = """
+@ray.remote(max_retries=5)
+def large(number, *before):
+    time.sleep(0.02)
+    return np.full(300_000, number + sum(int(one[0]) for one in before))
+
+@ray.remote(max_retries=5)
+def add(number, *values):
+    time.sleep(0.02)
+    return number + sum(int(value[0]) for value in values)
+
+@ray.remote(max_restarts=-1, max_task_retries=-1)
+class Echo:
+    def say(self, word):
+        time.sleep(0.01)
+        return word
+
+actors = [Echo.options(name=f"echo {number}", num_cpus=0).remote() for number in range(3)]
+assert ray.get([actor.say.remote("there") for actor in actors]) == ["there"] * 3
+line = [large.remote(0)]
+for number in range(1, 12):
+    line.append(large.remote(number, line[-1]))
+sums = [add.remote(number, line[number % 12], line[-1]) for number in range(30)]
+words = [actor.say.remote(number) for number in range(20) for actor in actors]
+ray.get(line[3])
+print("ready", flush=True)
+totals = [sum(range(number + 1)) for number in range(12)]
+assert ray.get(sums) == [number + totals[number % 12] + totals[-1] for number in range(30)]
+assert ray.get(words) == [number for number in range(20) for _ in actors]
+assert [int(value[-1]) for value in ray.get(line)] == totals
+assert ray.get(ray.get_actor("echo 1").say.remote("again")) == "again"
+print("right", ranks(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("victims", [(1,), (2,), (1, 3)], ids=lambda victims: "-".join(map(str, victims)))
+def test_tasks_actors_and_objects_survive_the_loss_of_ranks(victims: tuple[int, ...]) -> None:
+    with start(WORK) as program:
+        program.wait_for_line("ready")
+        pids = workers(program)
+        kill(*(pids[rank - 1] for rank in victims))
+        completed = program.finish(timeout=120).expect(0)
+        left = [rank for rank in range(4) if rank not in victims]
+        assert f"right {left}" in completed.stdout
+        for rank in victims:
+            assert f"rank {rank} on " in completed.stderr
+
+
+def test_a_loss_is_noticed_while_nothing_else_happens() -> None:
+    source = """
+ray.get(agent.remote())
+time.sleep(2)
+print("ready", flush=True)
+began = time.monotonic()
+wait_for_loss(1)
+print("noticed", time.monotonic() - began, ranks(), flush=True)
+"""
+    with start(source) as program:
+        program.wait_for_line("ready")
+        kill(workers(program)[1])
+        line = program.wait_for_line("noticed")
+        assert line.endswith("[0, 1, 3]")
+        assert float(line.split()[1]) < NOTICE_S
+        program.finish().expect(0)
+
+
+def test_values_that_nothing_can_make_again_are_lost_with_a_reason() -> None:
+    source = """
+@ray.remote(max_retries=0)
+def kept():
+    return np.zeros(300_000)
+
+values = [kept.remote() for _ in range(8)]
+ray.wait(values, num_returns=8)
+print("ready", flush=True)
+wait_for_loss(3)
+lost = 0
+for value in values:
+    try:
+        ray.get(value)
+    except ObjectLostError as error:
+        lost += 1
+        assert "which had its only copy" in str(error), error
+print("without a copy:", lost, flush=True)
+"""
+    with start(source) as program:
+        program.wait_for_line("ready")
+        kill(*workers(program))
+        line = program.wait_for_line("without a copy")
+        assert line.split()[-1] == "8"
+        program.finish().expect(0)
+
+
+def test_values_are_made_again_by_their_calls_when_two_ranks_are_lost_at_once() -> None:
+    source = """
+@ray.remote(max_retries=3)
+def first(number):
+    time.sleep(0.3)
+    return np.full(300_000, number)
+
+@ray.remote(max_retries=3)
+def twice(value):
+    return 2 * value
+
+values = [twice.remote(one) for one in [first.remote(number) for number in range(8)]]
+ray.wait(values, num_returns=8, fetch_local=False)
+print("ready", flush=True)
+wait_for_loss(2)
+print("values", [int(value[-1]) for value in ray.get(values)], flush=True)
+"""
+    with start(source) as program:
+        program.wait_for_line("ready")
+        kill(*workers(program)[1:])
+        assert program.wait_for_line("values").endswith(str([2 * number for number in range(8)]))
+        completed = program.finish().expect(0)
+        assert re.search(r"calls run again for them: [1-9]", completed.stderr)
+
+
+def test_a_job_without_workers_says_that_nothing_can_run() -> None:
+    source = """
+print("ready", flush=True)
+wait_for_loss(3)
+try:
+    ray.get(agent.remote())
+except Exception as error:
+    print("failed", type(error).__name__, str(error).splitlines()[0], flush=True)
+"""
+    with start(source) as program:
+        program.wait_for_line("ready")
+        kill(*workers(program))
+        line = program.wait_for_line("failed")
+        assert "Infeasible" in line
+        program.finish().expect(0)
+
+
+def test_a_rank_is_lost_before_the_job_begins() -> None:
+    """It has met the others, and is stopped before it can say what it has."""
+    source = """
+print("begun", ray.get(agent.options(num_cpus=1).remote())[0], ranks(), flush=True)
+"""
+    prelude = """
+import os, signal
+from mpi_runtime.rank import worker
+begin = worker.Worker._begin
+def die(self, job):
+    if self._transport.rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin(self, job)
+worker.Worker._begin = die
+"""
+    python = mpi_python("openmpi")
+    place = make_place()
+    path = place / "app.py"
+    path.write_text(prelude + BEGIN + source)
+    command: list[str | Path] = [python.with_name("mpi-runtime"), "run", "-n", "4", "--fault-tolerant", path]
+    with start_command(command, place=place, env={"PRTE_MCA_rmaps_default_mapping_policy": None}) as program:
+        assert program.wait_for_line("begun").endswith("[0, 1, 3]")
+        completed = program.finish().expect(0)
+        assert "died before the job began, which goes on without it" in completed.stderr
+
+
+def test_a_rank_is_lost_during_shutdown() -> None:
+    source = """
+ray.get([agent.remote() for _ in range(8)])
+print("ready", flush=True)
+sys.stdin.readline()
+sys.exit(3)
+"""
+    with start(source) as program:
+        program.wait_for_line("ready")
+        pids = workers(program)
+        program.write("\n")
+        kill(pids[2])
+        program.finish().expect(3)
+
+
+def test_a_program_that_fails_after_a_loss_has_its_own_exit_code() -> None:
+    source = """
+print("ready", flush=True)
+wait_for_loss(1)
+raise ValueError("as planned")
+"""
+    with start(source) as program:
+        program.wait_for_line("ready")
+        kill(workers(program)[0])
+        completed = program.finish()
+        assert completed.returncode == 1
+        assert "ValueError: as planned" in completed.stderr
+
+
+def test_a_second_job_of_the_program_does_without_the_lost_rank() -> None:
+    source = """
+print("ready", flush=True)
+wait_for_loss(1)
+ray.shutdown()
+ray.init(num_cpus=4)
+print("second job", ray.get(agent.remote()) is not None, ranks(), flush=True)
+"""
+    with start(source) as program:
+        program.wait_for_line("ready")
+        kill(workers(program)[0])
+        assert program.wait_for_line("second job").endswith("True [0, 2, 3]")
+        program.finish().expect(0)
+
+
+def test_without_ulfm_the_job_ends_at_once() -> None:
+    with start("print('ready', flush=True)\ntime.sleep(100)", launcher="") as program:
+        program.wait_for_line("ready")
+        kill(workers(program)[1])
+        wait_until(lambda: program.process.poll() is not None, NOTICE_S, "the end of the program")
+        completed = program.finish()
+        assert completed.returncode != 0
+        assert "rank 2" in completed.stderr

@@ -1,0 +1,105 @@
+"""Bugs to be planted: what becomes of ranks that die, and of the values that they had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from mpi_runtime.scheduler import deaths, dependencies, groups, health, lineage, losses, rebuilding
+from mpi_runtime.scheduler.rank_events import ExecutorDied
+from mpi_runtime.scheduler.records import Node, Rank, Task
+from mpi_runtime.scheduler.state import Object, State
+
+
+def lost_values_are_given_up(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rebuilding, "plan", lambda state, wanted, planned: "no")
+
+
+def values_on_the_way_are_not_made_again(patch: pytest.MonkeyPatch) -> None:
+    """What the program has let go of is taken to be there."""
+    is_missing = rebuilding.is_missing
+    patch.setattr(rebuilding, "is_missing", lambda state, id: id in state.objects and is_missing(state, id))
+
+
+def calls_that_may_run_once_are_run_again(patch: pytest.MonkeyPatch) -> None:
+    executor_died = deaths.executor_died
+
+    def planted(state: State, event: ExecutorDied, now: int) -> None:
+        event.is_unwatched = False
+        executor_died(state, event, now)
+
+    patch.setattr(deaths, "executor_died", planted)
+
+
+def copies_of_the_dead_are_thought_to_be_there(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(losses, "lose_copies", lambda state, number: [])
+
+
+def copies_on_their_way_are_waited_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(losses, "move_fetches", lambda state, number: None)
+
+
+def calls_do_not_wait_again(patch: pytest.MonkeyPatch) -> None:
+    def planted(state: State, task: Task, lost: dict[bytes, Object], now: int) -> None:
+        return None
+
+    patch.setattr(losses, "wait_for", planted)
+
+
+def calls_that_are_run_again_do_not_look_at_their_arguments(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(dependencies, "are_lost", lambda state, task: False)
+
+
+def the_lost_rank_is_given_calls(patch: pytest.MonkeyPatch) -> None:
+    leave_node = losses.leave_node
+
+    def planted(state: State, rank: Rank, cause: str) -> None:
+        leave_node(state, rank, cause)
+        if rank.node.number in state.nodes:
+            rank.node.ranks.append(rank)
+
+    patch.setattr(losses, "leave_node", planted)
+
+
+def the_lost_node_is_found_for_calls(patch: pytest.MonkeyPatch) -> None:
+    def planted(state: State, node: Node, cause: str) -> None:
+        groups.lose_node(state, node)
+
+    patch.setattr(losses, "close", planted)
+
+
+def what_nobody_can_run_any_more_waits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(health, "find_hopeless", lambda state, may_be: None)
+
+
+def lineage_outlives_its_values(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lineage, "forget", lambda state, found: [])
+
+
+def everything_is_made_again(patch: pytest.MonkeyPatch) -> None:
+    rebuild = rebuilding.rebuild
+
+    def planted(state: State, lost: Sequence[Object], cause: str) -> tuple[int, int]:
+        for kept in list(state.lineages.by_call.values()):
+            if not any(found.lineage is kept for found in lost) and not rebuilding.why_not(kept, 0):
+                rebuilding.run_again(state, kept, cause)
+        return rebuild(state, lost, cause)
+
+    patch.setattr(rebuilding, "rebuild", planted)
+
+
+BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
+    lost_values_are_given_up,
+    values_on_the_way_are_not_made_again,
+    calls_that_may_run_once_are_run_again,
+    copies_of_the_dead_are_thought_to_be_there,
+    copies_on_their_way_are_waited_for,
+    calls_do_not_wait_again,
+    calls_that_are_run_again_do_not_look_at_their_arguments,
+    the_lost_rank_is_given_calls,
+    the_lost_node_is_found_for_calls,
+    what_nobody_can_run_any_more_waits,
+    lineage_outlives_its_values,
+    everything_is_made_again,
+]
