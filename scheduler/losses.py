@@ -139,7 +139,8 @@ def move_fetches(state: State, number: int) -> None:
 
 def under_way(state: State) -> list[Task]:
     """All calls that have not ended, each once."""
-    return [task for found in state.objects.values() if (task := found.task) is not None and task.id == found.id]
+    tasks = {task.id: task for found in state.objects.values() if (task := found.task) is not None}
+    return list(tasks.values())
 
 
 def wait_for(state: State, task: Task, lost: dict[bytes, Object], now: int) -> None:
