@@ -61,8 +61,9 @@ def check_task(state: State, task: Task) -> None:
         holds(task.executor.in_hand.get(task.id) is task, f"{name} is not in the hand of its executor")
     if task.state == WAITING:
         missing = [id for id in task.call.arguments if state.objects[id].state in UNSEALED]
-        if task.function.where is not None and task.function.where.group in state.waiting_groups:
-            missing.append(task.function.where.group)
+        group = task.function.where.group if task.function.where is not None else b""
+        if group in state.groups and state.objects[group].state in UNSEALED:
+            missing.append(group)
         holds(task.missing == len(missing) > 0, f"{name} waits for {task.missing} arguments of {len(missing)} pending")
         for id in missing:
             waiters = state.objects[id].waiters or []

@@ -19,9 +19,9 @@ from __future__ import annotations
 from mpi_runtime.gpu.ledger import Inventory
 from mpi_runtime.scheduler import constraints, deaths, dispatch, groups, health, notes, objects, rebuilding
 from mpi_runtime.scheduler.actor_calls import leave_queue, out_of_order
-from mpi_runtime.scheduler.dependencies import await_lost, wait_again
+from mpi_runtime.scheduler.dependencies import await_lost, elsewhere, wait_again
 from mpi_runtime.scheduler.effects import RANK_LOST, StopExecutor
-from mpi_runtime.scheduler.lifecycle import READY, STAGING, STOP, WAITING, advance
+from mpi_runtime.scheduler.lifecycle import READY, STAGING, STOP, STOPPING, WAITING, advance
 from mpi_runtime.scheduler.queues import mark_dirty, requeue, withdraw
 from mpi_runtime.scheduler.rank_events import ExecutorDied, RankLost
 from mpi_runtime.scheduler.records import Node, Rank, Task
@@ -54,6 +54,8 @@ def rank_lost(state: State, event: RankLost, now: int) -> None:
     calls, hopeless = rebuilding.rebuild(state, list(lost.values()), cause)
     for task in needing:
         wait_for(state, task, lost, now)
+    for task in under_way(state):
+        bring_again(state, task)
     state.frees.pop(event.rank, None)
     state.freed = True
     text = (
@@ -139,7 +141,20 @@ def move_fetches(state: State, number: int) -> None:
 
 def under_way(state: State) -> list[Task]:
     """All calls that have not ended, each once."""
-    return [task for found in state.objects.values() if (task := found.task) is not None and task.id == found.id]
+    tasks = {task.id: task for found in state.objects.values() if (task := found.task) is not None}
+    return list(tasks.values())
+
+
+def bring_again(state: State, task: Task) -> None:
+    """Step 5 for a call whose argument was on its executor's host, in the part of the lost rank."""
+    executor = task.executor
+    if task.state != STAGING or executor is None or executor.state == STOPPING:
+        return
+    number = executor.rank.node.number
+    for id in elsewhere(state, task, number):
+        fetching = state.fetching.get((id, number))
+        if fetching is None or (task, executor) not in fetching.waiting:
+            objects.start_fetch(state, state.objects[id], number, (task, executor))
 
 
 def wait_for(state: State, task: Task, lost: dict[bytes, Object], now: int) -> None:

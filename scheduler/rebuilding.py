@@ -117,7 +117,7 @@ def run_again(state: State, lineage: Lineage, cause: str) -> None:
     state.retried += 1
     task.retries -= task.retries > 0
     task.call.attempt += 1
-    task.crashes = 0
+    task.crashes = task.missing = 0
     for id in task.return_ids():
         found = state.objects.get(id)
         if found is None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.simulation.executors import Executor
     from tests.simulation.world import Head, World
 
-DIE_US = 2000
+DIE_US = 200
 """By then the executors of a dead rank have been killed by their forkserver."""
 LOOK_US, NO_GROUP_US = 500, 500_000
 NOTICE_US = (DIE_US, 50_000)

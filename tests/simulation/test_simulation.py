@@ -18,7 +18,7 @@ from tests.simulation import world
 from tests.simulation.options import large_options, random_options
 from tests.simulation.run import Result, simulate
 
-SEEDS = range(120)
+SEEDS = range(140)
 FLOORS = {
     "runs": 2000, "forks": 500, "deaths": 60, "blocks": 400, "take backs": 50, "calls taken back": 100, "fetches": 60,
     "batched results": 40, "stops": 150, "kills": 3, "refused": 4, "spoilt": 15, "groups removed": 10, "removals": 10,
@@ -31,6 +31,7 @@ FLOORS = {
     "exclusive GPUs": 10, "lost transfers": 10, "errors that nobody has read": 20, "calls abandoned": 20,
     "calls held back": 30, "calls of actors held back": 2, "calls of actors that say how long": 20,
     "references that came in values": 200,
+    "rank losses": 40, "calls run again for lost values": 8, "lost for good": 10,
 }  # fmt: skip
 
 
