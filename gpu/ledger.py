@@ -12,13 +12,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from mpi_runtime.gpu.device import Device, Link
+from mpi_runtime.gpu.device import UNIT, Device, Link
 from mpi_runtime.gpu.topology import choose_set, pair_weight
 
-UNIT = 10_000
-"""One device."""
-STATED = "stated-"
-"""How the identities of devices begin that were stated and not found; a number follows."""
 Ranks = frozenset[int] | None
 """Numbers of ranks; None: whoever is there."""
 
@@ -162,8 +158,6 @@ def _whole(
         and inventory.can_use(device, types, memory)
         and (count == 1 or not inventory.devices[device].is_instance)
     )
-    if len(candidates) < count:
-        return None
     trusted = tuple(device for device in candidates if device not in inventory.suspects)
     chosen = (_best(inventory, trusted, count) if len(trusted) >= count else ()) or _best(inventory, candidates, count)
     return tuple((device, UNIT, inventory.devices[device].memory) for device in chosen) if chosen else None

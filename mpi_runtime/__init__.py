@@ -19,7 +19,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ActorClass": "calls.actor_class",
-    "ActorHandle": "calls.actor_class",
+    "ActorHandle": "calls.actor_handle",
     "DynamicObjectRefGenerator": "client.generators",
     "ObjectRef": "client.refs",
     "ObjectRefGenerator": "client.generators",
@@ -31,7 +31,7 @@ _HOMES = {
     "cluster_resources": "context",
     "explain": "api",
     "get": "api",
-    "get_actor": "calls.actor_class",
+    "get_actor": "calls.actor_handle",
     "get_gpu_ids": "context",
     "get_gpus": "context",
     "get_runtime_context": "context",
@@ -50,7 +50,7 @@ _HOMES = {
 """Where each public name lives: loaded on first use, so that `import mpi_runtime` costs next to nothing."""
 _TYPED_IDS = ("ActorID", "FunctionID", "JobID", "NodeID", "PlacementGroupID", "TaskID", "UniqueID", "WorkerID")
 """Ids with a type, for programs written for Ray: nobody needs to make one."""
-_HOMES.update(dict.fromkeys(_TYPED_IDS, "client.ids"))
+_HOMES.update(dict.fromkeys(_TYPED_IDS, "client.typed_ids"))
 _MODULES = {
     "actor": "actor",
     "cloudpickle": "cloudpickle",
@@ -106,7 +106,8 @@ if TYPE_CHECKING:
     from mpi_runtime import actor, cloudpickle, errors, exceptions, runtime_context, runtime_env, slurm, util
     from mpi_runtime.api import cancel, explain, get, init, is_initialized, kill, put, remote, shutdown, wait
     from mpi_runtime.as_ray import install_as_ray
-    from mpi_runtime.calls.actor_class import ActorClass, ActorHandle, get_actor, method
+    from mpi_runtime.calls.actor_class import ActorClass, method
+    from mpi_runtime.calls.actor_handle import ActorHandle, get_actor
     from mpi_runtime.calls.remote_function import RemoteFunction
     from mpi_runtime.client.generators import DynamicObjectRefGenerator, ObjectRefGenerator
     from mpi_runtime.client.refs import ObjectRef

@@ -17,6 +17,7 @@ from mpi_runtime.cli.main import VERBS, help_text
 from mpi_runtime.cli.main import main as run_verb
 from mpi_runtime.config import environment
 from mpi_runtime.host.launch import detect
+from mpi_runtime.host.launchers import offer_ranks
 from mpi_runtime.tracebacks import hide_start
 
 DOCTOR = ("-m", "mpi_runtime", "doctor")
@@ -59,6 +60,7 @@ def main(words: Sequence[str]) -> None:
         install_as_ray()
     with _leaving_exit_code(exit_file) if exit_file else contextlib.nullcontext():
         if launch.size != 1:
+            offer_ranks()
             atexit.register(_release_workers)
         hide_start()
         run_program(words)

@@ -1,8 +1,7 @@
-"""The functions a program calls: thin, on the client of this process."""
+"""The functions that a program calls. They are thin: the client of this process does the work."""
 
 from __future__ import annotations
 
-import html
 import inspect
 import operator
 import pickle
@@ -14,7 +13,8 @@ from mpi_runtime import config as configuration
 from mpi_runtime import log, session
 from mpi_runtime.calls import options as option_rules
 from mpi_runtime.calls import running, specs
-from mpi_runtime.calls.actor_class import ActorClass, ActorHandle
+from mpi_runtime.calls.actor_class import ActorClass
+from mpi_runtime.calls.actor_handle import ActorHandle
 from mpi_runtime.calls.remote_function import P, R, RemoteFunction
 from mpi_runtime.client import current
 from mpi_runtime.client.generators import ObjectRefGenerator
@@ -33,7 +33,7 @@ Waitable = TypeVar("Waitable", bound="ObjectRef[Any] | ObjectRefGenerator[Any]")
 _READERS: Mapping[str | None, Callable[..., Any]] = {
     None: pickle.loads, "cpu": serialize.loads_on_host, "gpu": serialize.loads_on_device,
 }  # fmt: skip
-"""How `get` makes values of pickles, by `device`."""
+"""The function by which `get` reads a pickled value, by `device`."""
 _WITHOUT_MEANING = frozenset((
     "include_dashboard", "dashboard_host", "dashboard_port", "configure_logging", "logging_format", "logging_config",
     "job_config", "local_mode", "allow_multiple", "enable_resource_isolation", "system_reserved_cpu",
@@ -41,14 +41,17 @@ _WITHOUT_MEANING = frozenset((
     "_node_name", "_plasma_directory", "_redis_password", "_redis_username", "_system_config", "_temp_dir",
     "_tracing_startup_hook",
 ))  # fmt: skip
-"""Arguments of Ray's `init()` for processes, directories and ports that there are none of here."""
+"""Arguments of Ray's `init()` for processes, directories and ports that do not exist here."""
 
 
 class Context(Mapping[str, Any]):
-    """What `init()` returns: a mapping with facts about the job, and a context manager that ends it."""
+    """The result of `init()`: a mapping with facts about the job, and a context manager that ends it.
+
+    The keys are "address" (always "local"), "ranks" (the number of MPI ranks) and "node_id".
+    """
 
     dashboard_url = ""
-    """There is no dashboard; libraries print it."""
+    """Always empty: there is no dashboard. Libraries print it."""
     python_version = platform.python_version()
 
     def __init__(self, facts: dict[str, Any]) -> None:
@@ -70,9 +73,10 @@ class Context(Mapping[str, Any]):
 
     def _repr_html_(self) -> str:
         from mpi_runtime.context import nodes
+        from mpi_runtime.tables import in_html
 
         running = current.client_or_none() is not None
-        return f"<p>{html.escape(repr(self))}</p>" + (nodes()._repr_html_() if running else "<p>It has ended.</p>")
+        return f"<p>{in_html(repr(self))}</p>" + (nodes()._repr_html_() if running else "<p>It has ended.</p>")
 
     def __enter__(self) -> Context:
         return self
@@ -94,26 +98,29 @@ def init(
 ) -> Context:
     """Start the job. On ranks above 0 it does not return: they become workers.
 
+    Functions that need a job call `init()` without arguments if there is none.
+
     Args:
-        address: must be None or "local": MPI jobs cannot be joined from outside.
+        address: None, or "local" or "auto" as in Ray. MPI jobs cannot be joined from outside.
         ignore_reinit_error: return quietly if the job is running already.
-        runtime_env: what all calls find in their environment, unless they say otherwise: variables, a copy of a
-            directory to start in, modules. See `mpi_runtime.calls.runtime_env`. The driver itself stays as it is.
-        **arguments: the fields of `Config`: `num_cpus`, `num_gpus`, `resources` (amounts of each node, believed
-            as stated), `memory`, `object_store_memory`, `log_to_driver`, `quiet`, `start_timeout_s` and others.
-            `logging_level` is that of the logger `mpi_runtime`. Ray's other arguments for its dashboard and its
-            logging are accepted and mean nothing.
+        runtime_env: environment of all calls, unless they state their own: variables, a directory to start in,
+            modules. The keys are those of `RuntimeEnv`. The driver itself is not changed.
+        **arguments: the fields of `Config`, such as `num_cpus`, `num_gpus` and `resources`. `logging_level` is the
+            level of the logger `mpi_runtime`. Ray's other arguments for its dashboard and its logging are accepted,
+            without effect.
 
     Returns:
-        A mapping with facts about the job, which as a context manager ends it.
+        A mapping with facts about the job. As a context manager it ends the job.
 
     Raises:
         RuntimeError: the job is running already.
-        LaunchError: the ranks were started in a way that cannot work; names the cure.
-        TypeError, ValueError: an argument is not allowed; says which and why.
+        LaunchError: the ranks were started in a way that cannot work. The message names the cure.
+        TypeError, ValueError: an argument is not allowed. The message says which and why.
 
     Example:
+        ```python
         ray.init(num_cpus=4, runtime_env={"working_dir": ".", "env_vars": {"MODE": "fast"}})
+        ```
     """
     if address not in (None, "local", "auto"):
         raise ValueError(
@@ -149,7 +156,10 @@ def init(
 
 
 def shutdown() -> None:
-    """End the job: all tasks and actors with it. Does nothing if none is running."""
+    """End the job, with all its tasks and actors. Without a job it does nothing.
+
+    The end of the program ends the job too. `init()` may be called again.
+    """
     session.stop()
 
 
@@ -159,7 +169,7 @@ def is_initialized() -> bool:
 
 
 class MakesRemote(Protocol):
-    """What `remote(num_cpus=2)` returns, for type checkers."""
+    """The type of `remote(num_cpus=2)`, for type checkers."""
 
     @overload
     def __call__(self, target: ClassObject[P, T], /) -> ActorClass[T, P]: ...  # type: ignore[overload-overlap]
@@ -196,12 +206,15 @@ def remote(*targets: Any, **options: Any) -> Any:
     """Make a function a remote function, or a class an actor class: `@remote` or `@remote(num_cpus=2)`.
 
     Args:
-        *targets: one function or class; none where options are given.
-        **options: what the calls need and how they are treated; docs/api lists them.
+        *targets: one function or class; none if options are given.
+        **options: what the calls need, and how they are run. The guides on tasks and on actors list them.
+
+    Returns:
+        A `RemoteFunction` for a function, an `ActorClass` for a class; with options a decorator that returns one.
 
     Raises:
-        TypeError: it is neither a function nor a class, or options were given by position.
-        ValueError: there is no such option, or its value is out of bounds.
+        TypeError: the target is neither a function nor a class, or options were given by position.
+        ValueError: an option does not exist, or its value is out of bounds.
     """
     if len(targets) == 1 and not options and callable(targets[0]):
         return _make_remote(targets[0], {})
@@ -236,22 +249,28 @@ def get(
 
 
 def get(refs: Any, *, timeout: float | None = None, device: Literal["cpu", "gpu"] | None = None) -> Any:
-    """Wait for values and return them: one for a reference, a list for a list.
+    """Wait for values and return them: one value for a reference, a list of values for a list of references.
+
+    Large arrays are read-only views of shared memory: copy one to change it. Of several references the first error that
+    is known is raised at once.
 
     Args:
         refs: an `ObjectRef` or a list of them.
-        timeout: seconds to wait at most; None for as long as it takes.
-        device: where arrays of cupy and torch that were on a GPU are to be. "gpu": on this process's current GPU, as
-            arrays of their library again. "cpu": in memory, as read-only numpy arrays; needs neither GPU nor library.
-            None: "gpu" in tasks and actors, and in a driver that uses a GPU already; "cpu" in one that does not.
+        timeout: the most seconds to wait; None waits without a limit, 0 does not wait.
+        device: where to place arrays of cupy and torch that were on a GPU. "gpu": on this process's current GPU, as
+            arrays of their library. "cpu": in host memory, as read-only numpy arrays; this needs neither a GPU nor the
+            library. None: "gpu" in tasks and actors, and in a driver that already uses a GPU; else "cpu".
+
+    Returns:
+        The value, or the list of values.
 
     Raises:
         GetTimeoutError: not all values were there in time.
-        TaskError: a task raised; also an instance of the class that it raised.
-        DeviceUnavailableError: an array that was on a GPU, and this process can use none; see `device`.
-        MpiRuntimeError: another reason why there is no value: a crash, a dead actor, no room.
-        TypeError: with `device="cpu"`, a type of elements that numpy does not have.
-        ValueError: something that is not a reference was given, or another device.
+        TaskError: a task raised. The error is also an instance of the class that the task raised.
+        DeviceUnavailableError: the value holds an array of a GPU, and this process can use no GPU; see `device`.
+        MpiRuntimeError: there is no value for another reason: a crash, a dead actor, a full object store.
+        TypeError: with `device="cpu"`, numpy does not have the element type of an array.
+        ValueError: `refs` is not a reference or a list of references, or `device` is not one of the above.
     """
     timeout = _seconds(timeout)
     if device not in _READERS:
@@ -281,10 +300,11 @@ def _get(refs: Any, timeout: float | None, read: Callable[..., Any]) -> Any:
 
 
 def _seconds(timeout: float | None) -> float | None:
-    """A timeout as it can be waited for: longer than any program runs is for ever.
+    """The timeout; None if it is longer than any program runs.
 
     Raises:
-        TypeError, ValueError: it is no number, or not a number.
+        TypeError: it is not a number.
+        ValueError: it is nan.
     """
     if timeout is None or 0 <= timeout < _FOREVER_S:
         return timeout
@@ -297,11 +317,17 @@ _FOREVER_S = 1e8
 
 
 def put(value: T) -> ObjectRef[T]:
-    """Store a value, so that many calls can use it without passing it each time.
+    """Store a value in the object store, so that many calls can use it.
+
+    Args:
+        value: any value that can be serialised.
+
+    Returns:
+        A reference to the value.
 
     Raises:
-        TypeError: it cannot be serialised, or is an `ObjectRef`.
-        ObjectStoreFullError: there is no room for it.
+        TypeError: the value cannot be serialised, or is an `ObjectRef`.
+        ObjectStoreFullError: the object store has no room for it.
     """
     if isinstance(value, ObjectRef):
         raise TypeError(
@@ -314,20 +340,20 @@ def put(value: T) -> ObjectRef[T]:
 def wait(
     refs: Sequence[Waitable], *, num_returns: int = 1, timeout: float | None = None, fetch_local: bool = True
 ) -> tuple[list[Waitable], list[Waitable]]:
-    """Wait until some objects are ready or have failed.
+    """Wait until some values are ready. A value that is an error is ready.
 
     Args:
-        refs: different references. A generator may stand among them: it is ready when `next` would not wait, because
-            an item has come or none will come any more.
+        refs: different references. They may include generators: a generator is ready if `next` would not wait.
         num_returns: how many to wait for.
-        timeout: seconds to wait at most; None for as long as it takes, 0 to look only.
-        fetch_local: accepted for Ray's sake: values are brought here by `get`.
+        timeout: the most seconds to wait; None waits without a limit, 0 does not wait.
+        fetch_local: accepted as in Ray, without effect: `get` brings values here.
 
     Returns:
-        Two lists in the order of `refs`: at most `num_returns` that are ready, and the rest.
+        Two lists in the order of `refs`: at most `num_returns` references that are ready, and the rest.
 
     Raises:
-        TypeError, ValueError: not a list of different references, or `num_returns` out of bounds.
+        TypeError: `refs` is not a list of references.
+        ValueError: a reference is in the list twice, or `num_returns` or `timeout` is out of bounds.
     """
     del fetch_local
     ids, streams = _what_to_wait_for(refs)
@@ -368,10 +394,11 @@ def _parted(refs: Sequence[Waitable], places: list[int]) -> tuple[list[Waitable]
 
 
 def _what_to_wait_for(refs: Any) -> tuple[list[bytes], list[bytes]]:
-    """The ids of references, and of the calls of generators.
+    """The ids of the references, and the ids of the generators' calls.
 
     Raises:
-        TypeError, ValueError: not a list of different ones.
+        TypeError: `refs` is not a list of references.
+        ValueError: a reference is in the list twice.
     """
     if isinstance(refs, (ObjectRef, ObjectRefGenerator)):
         raise TypeError(f"wait() expected a list of ObjectRef, got a single {type(refs).__name__}")
@@ -405,11 +432,11 @@ def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
     """Kill an actor at once. Calls that have not ended raise `ActorDiedError`.
 
     Args:
-        actor: a handle of it.
-        no_restart: end it for good; False: it is started again, if `max_restarts` allows that.
+        actor: a handle of the actor.
+        no_restart: True: the actor ends for good. False: it is restarted, if `max_restarts` allows it.
 
     Raises:
-        ValueError: not a handle of an actor.
+        ValueError: `actor` is not a handle.
     """
     if not isinstance(actor, ActorHandle):
         raise ValueError(f"kill() only supports actors. For tasks, let them end. Got: {type(actor)}.")
@@ -420,21 +447,21 @@ def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
 
 
 def cancel(ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False, recursive: bool = True) -> None:
-    """Have the call that makes a value not run, or not run on. `get` of it then raises `TaskCancelledError`.
+    """Cancel the call that makes a value. `get` of the value then raises `TaskCancelledError`.
 
-    A call that waits is dropped. A task that runs gets a `KeyboardInterrupt`, even where it waits in `get`; one that
-    is deep in C code gets it when that returns. A coroutine of an actor gets asyncio's `CancelledError`; other methods
-    run on once they have started, since the actor's state would be left half changed. Of a call that has ended
-    nothing changes. Returns at once.
+    A call that waits is dropped. A running task gets a `KeyboardInterrupt`, even while it waits in `get`; in C code it
+    gets it when the C code returns. A coroutine of an actor gets asyncio's `CancelledError`. Other methods that have
+    started run to their end, because the actor's state would be left half changed. A call that has ended is not
+    changed. The function returns at once.
 
     Args:
-        ref: what a call returned: a reference or a generator.
-        force: kill the process of a task that runs.
-        recursive: cancel too what the call has submitted.
+        ref: the result of the call: a reference or a generator.
+        force: kill the process of a running task.
+        recursive: also cancel the calls that the call has submitted.
 
     Raises:
-        TypeError: neither an `ObjectRef` nor an `ObjectRefGenerator`.
-        ValueError: `force` for a call of an actor that has not ended.
+        TypeError: `ref` is neither an `ObjectRef` nor an `ObjectRefGenerator`.
+        ValueError: `force` is given for a call of an actor that has not ended.
     """
     if isinstance(ref, ObjectRefGenerator):
         ref = ref.completed()
@@ -454,13 +481,19 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False
 
 
 def explain(ref: ObjectRef[Any]) -> str:
-    """Why the value of a reference is not there yet, in words: what its call waits for, or where it runs.
+    """Say in words why a value is not there yet: what its call waits for, or where it runs.
 
-    Then what has happened to it that does not happen to every call: its process died, it was taken back, it was lost.
+    The text also has the unusual events in the life of the call: its process died, it was stolen, its value was lost.
+
+    Args:
+        ref: a reference to the value.
+
+    Returns:
+        The explanation.
 
     Raises:
         ObjectLostError: the reference belongs to a job that has ended.
-        TypeError: it is no reference.
+        TypeError: `ref` is not a reference.
     """
     if not isinstance(ref, ObjectRef):
         raise TypeError(f"explain() is about the value of an ObjectRef, not about {ref!r}")

@@ -1,20 +1,8 @@
-"""What the user asked for, and the environment: the only module that reads `os.environ`.
+"""The configuration of a job, and the environment: the only module that reads `os.environ`.
 
-`Config` is what `init()` was given, checked once, on rank 0; the other ranks get it from there.
+`Config` has the arguments of `init()`. Rank 0 checks them once and sends them to the other ranks.
 
-Variables that we read ourselves:
-
-    MPI_RUNTIME_NUM_CPUS         default for init(num_cpus=...)
-    MPI_RUNTIME_START_TIMEOUT_S  default for init(start_timeout_s=...)
-    MPI_RUNTIME_HEARTBEAT_TIMEOUT_S  default for init(heartbeat_timeout_s=...)
-    MPI_RUNTIME_LABELS           labels of this host, as zone=a,disk=ssd: besides those of init(labels=...)
-    MPI_RUNTIME_SCRATCH_DIR      where the files of a runtime_env are unpacked on this host; else TMPDIR, else /tmp
-    MPI_RUNTIME_LAUNCHER=none    run by itself whatever the launcher's variables say (see host/launch.py)
-    MPI_RUNTIME_GPU_RESERVE_MB   what each process on a GPU takes of its memory for itself (512): its context above all
-    MPI_RUNTIME_FIND_GPUS        auto (look for GPUs where there seems to be a driver), always or never
-    MPI_RUNTIME_QUIET            1: default for init(quiet=True)
-    MPI_RUNTIME_IGNORE_UNHANDLED_ERRORS  1: default for init(ignore_unhandled_errors=True)
-    MPI_RUNTIME_RECORD           the file into which rank 0 records the job, for `mpi-runtime replay`
+docs/guides/start.md says what each variable means.
 """
 
 import math
@@ -28,16 +16,19 @@ LAUNCHER = "MPI_RUNTIME_LAUNCHER"
 NUM_CPUS = "MPI_RUNTIME_NUM_CPUS"
 START_TIMEOUT_S = "MPI_RUNTIME_START_TIMEOUT_S"
 HEARTBEAT_TIMEOUT_S = "MPI_RUNTIME_HEARTBEAT_TIMEOUT_S"
+MEMORY_USAGE_THRESHOLD = "MPI_RUNTIME_MEMORY_USAGE_THRESHOLD"
 LABELS = "MPI_RUNTIME_LABELS"
 SCRATCH_DIR = "MPI_RUNTIME_SCRATCH_DIR"
 FIND_GPUS = "MPI_RUNTIME_FIND_GPUS"
 QUIET = "MPI_RUNTIME_QUIET"
 IGNORE_UNHANDLED_ERRORS = "MPI_RUNTIME_IGNORE_UNHANDLED_ERRORS"
 RECORD = "MPI_RUNTIME_RECORD"
+RANKS_TAKEN = "MPI_RUNTIME_RANKS_TAKEN"
+"""Set by ourselves: see `launchers.offer_ranks`."""
 GPU_RESERVE_MB = "MPI_RUNTIME_GPU_RESERVE_MB"
 
 AMOUNT_MAX = 9e14
-"""Of a resource: 10 000 times as much still fits the 64 bits in which it is counted."""
+"""The largest amount of a resource. 10 000 times as much fits into the 64 bits in which amounts are counted."""
 _RESERVED_RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory", "object_store_memory": "the argument"}
 _GPU_RESERVE_MB = 512
 _WAYS_TO_FIND = ("auto", "always", "never")
@@ -45,38 +36,48 @@ _OWN_LABELS = ("ray.io/node-id", "hostname")
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of `init()`. Amounts are for each node (host) and are believed, however large."""
+    """The arguments of `init()`. Amounts are those of each node (host). A stated amount is believed, however large."""
 
     num_cpus: float | None = None
-    """CPUs to schedule; None: as many as the processes may use."""
+    """CPUs to schedule; None: the processors that the ranks may use, by their affinity mask, the control group's quota
+    and Slurm. Default: the variable `MPI_RUNTIME_NUM_CPUS`."""
     num_gpus: float | None = None
-    """GPUs to schedule; None: those that are found. Where some are found: the first so many of them. Where none is, and
-    there is no sign of a driver, they are believed."""
+    """GPUs to schedule; None: those that are found. If GPUs are found, the first `num_gpus` of them are used, and fewer
+    are an error. If there is no sign of a driver, the number is believed."""
     memory: int | None = None
-    """Bytes of memory that tasks may ask for; None: what the host or its control group allows."""
+    """Bytes of memory that calls can request; None: the memory of the host or of its control group."""
     resources: dict[str, float] = {}
     """Amounts of custom resources, by name."""
     labels: dict[str, str] = {}
-    """Labels of every node; what one host is to have alone is stated there with MPI_RUNTIME_LABELS."""
+    """Labels of every node, by name. The variable `MPI_RUNTIME_LABELS` states labels of one host."""
     object_store_memory: int | None = None
-    """Bytes for values in shared memory; None: a share of the memory."""
+    """Bytes of shared memory for values on each host; None: 30 % of the memory."""
     inline_bytes_max: int = 65536
-    """Values up to this size ride in messages, larger ones go to shared memory."""
+    """Values up to this many bytes are sent in messages. Larger values go to shared memory."""
     log_to_driver: bool = True
-    """Whether what tasks write to their standard output and error is shown by the driver."""
+    """Whether the standard output and error of tasks is shown where the program was started."""
     namespace: str = ""
-    """Where named actors are looked up."""
+    """The namespace of names of actors and placement groups."""
     start_timeout_s: float = 60.0
-    """How many seconds `init()` waits for all ranks."""
+    """Seconds that `init()` waits for all ranks. Default: the variable `MPI_RUNTIME_START_TIMEOUT_S`."""
     quiet: bool = False
-    """Whether only warnings and errors are said of the job: not how it starts, what is waited for, and how it ends."""
+    """Log only warnings and errors about the job: no lines about its start, its waits and its end. Default: the
+    variable `MPI_RUNTIME_QUIET`."""
     waiting_line_s: float = 60.0
-    """After how many seconds of waiting in vain the driver says for what; 0: never. Then after twice as many, and so
-    on."""
+    """Seconds without progress in `get` or `wait` after which the driver logs what it waits for, and again after twice
+    as many, and so on; 0: never."""
     ignore_unhandled_errors: bool = False
-    """Whether nothing is said of errors of calls that nobody has read with `get`."""
+    """Do not log errors of calls whose values no process has read. Default: the variable
+    `MPI_RUNTIME_IGNORE_UNHANDLED_ERRORS`."""
     heartbeat_timeout_s: float = 30.0
-    """After how many seconds without a sign of life a rank on another host counts as lost; 0: never."""
+    """Seconds without a message after which a rank on another host counts as lost, and the job ends; 0: never. Default:
+    the variable `MPI_RUNTIME_HEARTBEAT_TIMEOUT_S`."""
+    memory_usage_threshold: float = 0.95
+    """From which share of a host's memory on, or of its control group's, nothing is started there, and then calls are
+    ended; 0: never."""
+    memory_limit: int | None = None
+    """Bytes of memory that the executors of one rank may have for themselves, together: a limit of the job's own, where
+    nobody else sets one. None: no such limit."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -85,7 +86,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 def from_init(**arguments: Any) -> Config:
     """Return the configuration for these arguments of `init()`, with defaults from the environment.
 
-    TypeError: there is no such argument, or its value is of the wrong type. ValueError: its value is out of bounds.
+    Raises:
+        TypeError: an argument does not exist, or its value is of the wrong type.
+        ValueError: a value is out of bounds.
     """
     names = Config.__struct_fields__
     for name in arguments:
@@ -103,13 +106,14 @@ def from_init(**arguments: Any) -> Config:
         ("num_cpus", NUM_CPUS),
         ("start_timeout_s", START_TIMEOUT_S),
         ("heartbeat_timeout_s", HEARTBEAT_TIMEOUT_S),
+        ("memory_usage_threshold", MEMORY_USAGE_THRESHOLD),
     ):
         if name not in given and env.get(variable):
             try:
                 given[name] = float(env[variable])
             except ValueError:
                 raise ValueError(f"the variable {variable} is {env[variable]!r}, which is no number") from None
-    for name in ("memory", "object_store_memory"):
+    for name in ("memory", "object_store_memory", "memory_limit"):
         if isinstance(given.get(name), float) and given[name].is_integer():  # 300e6
             given[name] = int(given[name])
     for name, variable in (("quiet", QUIET), ("ignore_unhandled_errors", IGNORE_UNHANDLED_ERRORS)):
@@ -128,9 +132,10 @@ def from_init(**arguments: Any) -> Config:
 
 
 def labels(config: Config, env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the labels of this host: those of all, and those that its environment states.
+    """Return the labels of this host: those of all nodes, and those of its environment.
 
-    ValueError: the variable is not a list of names and values.
+    Raises:
+        ValueError: the variable is not a list of names and values.
     """
     env = os.environ if env is None else env
     stated = {}
@@ -149,12 +154,12 @@ def find_gpus(env: Mapping[str, str] | None = None) -> str:
 
 
 def record_file(env: Mapping[str, str] | None = None) -> str:
-    """Return the path of the file into which to record the job; empty: it is not recorded."""
+    """Return the path of the file in which to record the job; empty: the job is not recorded."""
     return (os.environ if env is None else env).get(RECORD, "")
 
 
 def gpu_reserve(env: Mapping[str, str] | None = None) -> int:
-    """Return how many bytes of a GPU each process takes that uses it, besides what its programs ask for."""
+    """Return how many bytes of a GPU each process needs for itself, besides the memory that programs request."""
     text = (os.environ if env is None else env).get(GPU_RESERVE_MB, "")
     return (int(text) if text.isdecimal() else _GPU_RESERVE_MB) << 20
 
@@ -174,7 +179,7 @@ def _check(config: Config) -> None:
     for name in ("num_cpus", "num_gpus"):
         if getattr(config, name) is not None:
             check_amount(name, getattr(config, name))
-    for name, least in (("memory", 0), ("object_store_memory", 0), ("inline_bytes_max", 0)):
+    for name, least in (("memory", 0), ("object_store_memory", 0), ("memory_limit", 1), ("inline_bytes_max", 0)):
         value = getattr(config, name)
         if value is None and name != "inline_bytes_max":
             continue
@@ -203,6 +208,12 @@ def _check(config: Config) -> None:
     if config.start_timeout_s == 0:
         raise ValueError("start_timeout_s must be more than 0 seconds")
     check_amount("heartbeat_timeout_s", config.heartbeat_timeout_s)
+    check_amount("memory_usage_threshold", config.memory_usage_threshold)
+    if config.memory_usage_threshold > 1:
+        raise ValueError(
+            "memory_usage_threshold must be a share of the memory between 0 (never) and 1, not "
+            f"{config.memory_usage_threshold!r}"
+        )
 
 
 def _check_names(name: str, value: object) -> None:
@@ -214,7 +225,7 @@ def _check_names(name: str, value: object) -> None:
 
 
 def check_amount(name: str, value: object) -> None:
-    """Raise TypeError or ValueError if this is no amount of a resource. `True` is an int for Python; here a mistake."""
+    """Raise TypeError or ValueError if this is not an amount of a resource. `True` is not one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, 0 or more, not {value!r}")
     if not 0 <= value < math.inf:
@@ -224,24 +235,24 @@ def check_amount(name: str, value: object) -> None:
 
 
 def environment() -> Mapping[str, str]:
-    """Return a copy of the environment of this process as it is now."""
+    """Return a copy of the environment of this process."""
     return dict(os.environ)
 
 
 def is_batch_job() -> bool:
-    """Whether this process belongs to a job of a batch system that may say when its time ends."""
-    return any(map(os.environ.get, ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")))
+    """Whether this process belongs to a job of a batch system."""
+    return any(map(os.environ.get, ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE")))
 
 
 def own_environment() -> MutableMapping[str, str]:
-    """Return the environment of this process itself, for what has to be written there."""
+    """Return the environment of this process itself, to be changed."""
     return os.environ
 
 
 def scratch_directory(env: Mapping[str, str] | None = None) -> str:
-    """Return the path of the directory on this host in which a job may have files while it runs.
+    """Return the path of the directory on this host for the files of a running job.
 
-    It should be of this host alone, in memory or on a disk: each host unpacks its own copy.
+    It should be local to the host, in memory or on a disk: each host unpacks its own copy.
     """
     env = os.environ if env is None else env
     return os.path.abspath(env.get(SCRATCH_DIR) or env.get("TMPDIR") or "/tmp")

@@ -1,30 +1,30 @@
-"""What a program can ask about where it runs."""
+"""Answers to questions of a program about its job and about the process in which it runs."""
 
 from __future__ import annotations
 
-import json
 import os
 from types import SimpleNamespace
 from typing import Any
 
 from mpi_runtime.calls import running
-from mpi_runtime.calls.actor_class import ActorHandle, handle_of
+from mpi_runtime.calls.actor_class import handle_of
+from mpi_runtime.calls.actor_handle import ActorHandle
 from mpi_runtime.client import current
-from mpi_runtime.client.ids import ActorID, JobID, NodeID, TaskID
+from mpi_runtime.client.typed_ids import ActorID, JobID, NodeID, TaskID
 from mpi_runtime.executor.scratch import PY_MODULES, WORKING_DIR, archives_in
 from mpi_runtime.gpu.device import Device
 from mpi_runtime.tables import Table, html_table
 
 
 class RuntimeContext:
-    """Where this code runs: in the driver, in a task, or in an actor."""
+    """The place of the running code: the driver, a task or an actor, with its ids, names and resources."""
 
     def get_job_id(self) -> str:
-        """The id of the job: there is one for each program."""
+        """The id of the job: a constant, since a program has one job at a time."""
         return "01000000"
 
     def get_node_id(self) -> str:
-        """The id of this node, as in `nodes()`."""
+        """The id of this node, as in `nodes()`. Nodes are numbered in the order of their lowest ranks."""
         return running.client().questions.node_id()
 
     def get_task_id(self) -> str | None:
@@ -42,12 +42,12 @@ class RuntimeContext:
         return executor.actor_id.hex() if executor is not None and executor.actor_id else None
 
     def get_task_function_name(self) -> str | None:
-        """The running function or method with its module, whatever its call is named; None in the driver."""
+        """The qualified name of the running function or method, whatever the option `name` says; None in the driver."""
         executor = running.client().executor
         return executor.function_name() if executor is not None else None
 
     def is_canceled(self) -> bool:
-        """Whether somebody has cancelled the running call, which goes on nevertheless.
+        """Whether the running call was cancelled. Code that continues after a cancel can ask.
 
         Raises:
             RuntimeError: no call runs here.
@@ -81,20 +81,20 @@ class RuntimeContext:
         return ActorID.from_hex(id) if id is not None else None
 
     def get(self) -> dict[str, Any]:
-        """The ids of the job and the node, the namespace, and where there are such the call's and the actor's."""
+        """The ids of job, node, call and actor, and the namespace, by name. Ids that do not exist are left out."""
         found = {"job_id": self.job_id, "node_id": self.node_id, "namespace": self.namespace}
         inside = {"task_id": self.task_id, "actor_id": self.actor_id}
         return {**found, **{name: id for name, id in inside.items() if id is not None}}
 
     def get_actor_name(self) -> str | None:
-        """The name of the actor whose method runs; None outside of actors, "" in one without a name."""
+        """The name of the actor whose method runs; "" if it has no name; None outside of actors."""
         id = self.get_actor_id()
         found = _ask("actors", id) if id is not None else None
         return found["name"] if found is not None else None
 
     @property
     def was_current_actor_reconstructed(self) -> bool:
-        """Whether this is an actor that was started again after its process had died."""
+        """Whether this is an actor that was restarted after its process died."""
         executor = running.client().executor
         return executor is not None and executor.actor_attempt > 0
 
@@ -103,7 +103,7 @@ class RuntimeContext:
         """A handle to the actor whose method runs. It does not keep the actor alive.
 
         Raises:
-            RuntimeError: this is no actor.
+            RuntimeError: the caller is not an actor.
         """
         client = running.client()
         if client.executor is None or not client.executor.actor_id:
@@ -111,7 +111,7 @@ class RuntimeContext:
         return handle_of(client.executor.actor_id, type(client.executor.actor))
 
     def get_assigned_resources(self) -> dict[str, float]:
-        """What the running task or actor holds: amounts by name; empty in the driver."""
+        """The resources that the running task or actor holds: amounts by name; empty in the driver."""
         found = _ask("workers", self.get_worker_id())
         return found["assigned_resources"] if found is not None else {}
 
@@ -123,12 +123,12 @@ class RuntimeContext:
 
     @property
     def should_capture_child_tasks_in_placement_group(self) -> bool:
-        """Whether calls made here run in the same placement group, unless they say otherwise."""
+        """Whether calls made here run in the same placement group, unless they state a strategy."""
         return running.client().inherited.where is not None
 
     @property
     def runtime_env(self) -> dict[str, Any]:
-        """The `runtime_env` of this code: "env_vars", "working_dir", "py_modules". Copies are named by their hashes."""
+        """The `runtime_env` of this code: "env_vars", "working_dir", "py_modules". Packed files appear as hashes."""
         environment = running.client().inherited.environment
         variables = {name: text for name, text in environment.items() if "=" not in name}
         found: dict[str, Any] = {"env_vars": variables} if variables else {}
@@ -138,41 +138,43 @@ class RuntimeContext:
         return {**found, "py_modules": modules} if modules else found
 
     def get_runtime_env_string(self) -> str:
-        """The same as JSON."""
+        """The `runtime_env` of this code, as JSON."""
+        import json  # not at the top: few ask for it
+
         return json.dumps(self.runtime_env)
 
     def get_node_labels(self) -> dict[str, str]:
-        """The labels of this node."""
+        """The labels of this node, by name."""
         found = _ask("nodes", self.get_node_id())
         return found["Labels"] if found is not None else {}
 
     def get_worker_id(self) -> str:
-        """The number of the process within the job, as a string: 0 is the driver."""
+        """The number of this process in the job, as 32 hexadecimal digits; 0 is the driver."""
         executor = running.client().executor
         return f"{executor.number if executor is not None else 0:032x}"
 
     def get_rank(self) -> int:
-        """The MPI rank on whose behalf this code runs."""
+        """The MPI rank to which this process belongs."""
         executor = running.client().executor
         return executor.rank if executor is not None else 0
 
     def get_accelerator_ids(self) -> dict[str, list[str]]:
-        """The ids of the devices that this code may use, by kind."""
+        """The ids of the devices that this code may use, as strings, by kind: `{"GPU": ["0"]}`."""
         return {"GPU": [str(device) for device in get_gpu_ids()]}
 
     @property
     def namespace(self) -> str:
-        """Where names of actors are looked up unless another namespace is given."""
+        """The namespace in which names of actors are looked up by default."""
         return running.client().inherited.namespace
 
     @property
     def pid(self) -> int:
-        """The process number."""
+        """The process id of this process."""
         return os.getpid()
 
     @property
     def worker(self) -> SimpleNamespace:
-        """`mode`, which libraries ask: 0 in the driver, 1 in an executor."""
+        """An object with the attribute `mode`, which libraries read: 0 in the driver, 1 in an executor."""
         return SimpleNamespace(mode=0 if running.client().executor is None else 1)
 
     def __repr__(self) -> str:
@@ -185,51 +187,60 @@ class RuntimeContext:
 
 
 def _ask(what: str, id: str) -> dict[str, Any] | None:
-    """The one entry of a list that has this id."""
+    """The entry of a list that has this id, or None."""
     found: list[dict[str, Any]] = running.client().questions.query(what, bytes.fromhex(id))
     return found[0] if found else None
 
 
 def get_runtime_context() -> RuntimeContext:
-    """Where this code runs."""
+    """The context of the running code, in the driver, in tasks and in actors."""
     return RuntimeContext()
 
 
 def get_gpu_ids() -> list[int]:
-    """The ids of the GPUs that the running task or actor was given; empty elsewhere."""
+    """The ids of the GPUs that the running task or actor holds, as integers; empty in the driver.
+
+    The same GPUs are in `CUDA_VISIBLE_DEVICES`.
+    """
     client = current.client_or_none()
     return list(client.executor.gpus) if client is not None and client.executor is not None else []
 
 
 def get_gpus() -> list[Device]:
-    """What is known of the GPUs of `get_gpu_ids()`, in the same order, which is also that of CUDA's ordinals here."""
+    """The devices of `get_gpu_ids()`, in the same order: name, UUID, memory, types.
+
+    CUDA numbers them in this order from 0. Empty for GPUs that were stated by `init(num_gpus=...)` and not found.
+    """
     client = current.client_or_none()
     return list(client.executor.devices) if client is not None and client.executor is not None else []
 
 
 def cluster_resources() -> dict[str, float]:
-    """What all nodes own together: amounts by name."""
+    """The resources of all nodes together: amounts by name, memory in bytes.
+
+    "object_store_memory" is the shared memory for values.
+    """
     resources: dict[str, float] = running.client().questions.query("cluster_resources")
     return resources
 
 
 def available_resources() -> dict[str, float]:
-    """What is free on all nodes together: amounts by name. A name vanishes when nothing of it is free."""
+    """The free resources of all nodes together: amounts by name. A name of which nothing is free is left out."""
     resources: dict[str, float] = running.client().questions.query("available_resources")
     return resources
 
 
 def available_resources_per_node() -> dict[str, dict[str, float]]:
-    """What is free on each node: amounts by name, by the node's id."""
+    """The free resources of each node, by node id: amounts by name."""
     return {one["NodeID"]: one["Available"] for one in nodes()}
 
 
 def nodes() -> Table[dict[str, Any]]:
-    """One dictionary for each node: a list, which a notebook shows as a table.
+    """The nodes of the job: a list with a dictionary for each. A notebook shows it as a table.
 
-    Among its keys: "NodeID", "NodeName" (the host), "Alive", "Resources" (what it owns) and "Available" (what is free),
-    amounts by name with memory in bytes, "NodeManagerAddress" (the host too: nothing listens there), "Labels", "ranks"
-    and "cpus", the numbers of its processors.
+    Keys are "NodeID", "NodeName" (the host), "Alive", "Resources" (all of the node) and "Available" (free), both as
+    amounts by name with memory in bytes, "Labels", "ranks", "cpus" (the numbers of its processors), and for libraries
+    "NodeManagerAddress" (the host; nothing listens there).
     """
     entries: list[dict[str, Any]] = running.client().questions.query("nodes")
     names = ("NodeManagerAddress", "NodeManagerHostname")

@@ -1,36 +1,37 @@
-"""Every exception that this package raises, and the errors of user code as they cross processes.
+"""Every exception of this package, and errors of user code on their way between processes.
 
-    MpiRuntimeError                   all of them                                                  (RayError)
-    |  you broke a rule
+    MpiRuntimeError                   base of all                                                  (RayError)
+    |  the program broke a rule
     +-- RuntimeNotInitializedError    called before init() or after shutdown()
     +-- LaunchError                   the ranks were started in a way that cannot work
-    |   +-- GpuDiscoveryError         GPUs that init() was told of are not there
+    |   +-- GpuDiscoveryError         GPUs that init() names do not exist
     +-- InfeasibleResourceError       no node can ever serve the request; also a ValueError
-    +-- SerializationError            a value cannot be pickled, or what was pickled cannot be read
-    +-- DeviceUnavailableError        a value lives on a GPU, and was read in a process that can use none
-    |  you asked for it
+    +-- SerializationError            a value cannot be pickled, or cannot be read back
+    +-- DeviceUnavailableError        a value is on a GPU, and was read in a process without a GPU
+    |  the program asked for it
     +-- GetTimeoutError               get() with a timeout gave up; also a TimeoutError
     +-- TaskCancelledError            the task was cancelled
-    +-- PendingCallsLimitExceeded     a call that max_pending_calls does not allow
-    +-- PlacementGroupRemovedError    the placement group in which it was to run was removed
-    +-- RuntimeEnvSetupError          the files of a runtime_env cannot be put where a call is to find them
+    +-- TaskTimeoutError              the task ran longer than its time_limit; also a TimeoutError
+    +-- PendingCallsLimitExceeded     a handle has max_pending_calls unfinished calls
+    +-- PlacementGroupRemovedError    the placement group of the task was removed
+    +-- RuntimeEnvSetupError          the files of a runtime_env could not be unpacked
     |  user code raised
-    +-- TaskError                     with the original as `cause`, and of its class where possible (RayTaskError)
+    +-- TaskError                     the original is `cause`; also an instance of its class      (RayTaskError)
     |   +-- GpuOutOfMemoryError       a library found too little memory on a GPU
-    |  the world broke something
+    |  a process, a host or a device failed
     +-- WorkerCrashedError            the process that ran the task died
-    |   +-- GpuExecutorDiedError      or ended, because CUDA would have answered it with the same error for good
-    +-- OutOfMemoryError              it was killed because the host ran out of memory
+    |   +-- GpuExecutorDiedError      CUDA failed in it for good
+    +-- OutOfMemoryError              it was ended because the host ran out of memory
     +-- ActorError                    the actor cannot answer                                      (RayActorError)
-    |   +-- ActorDiedError            and never will
-    |   +-- ActorUnavailableError     for now; a later call may succeed
-    +-- ObjectLostError               the value is gone, and cannot be made again
+    |   +-- ActorDiedError            for good
+    |   +-- ActorUnavailableError     now; a later call may succeed
+    +-- ObjectLostError               all copies of the value are gone
     +-- ObjectStoreFullError          there is no room for the value
-    +-- HeadDiedError                 the scheduler's process is gone, and the job with it
-    |  we did
-    +-- InternalError                 a bug of this package: please report it                      (RaySystemError)
+    +-- HeadDiedError                 the scheduler's process died, and the job with it
+    |  this package has a bug
+    +-- InternalError                 please report it                                             (RaySystemError)
 
-All but `TaskError` and its kind are made from one message, so that the scheduler can name them by class name and text.
+All but `TaskError` and its subclasses are made from one message, so that the scheduler can send class name and text.
 """
 
 import builtins
@@ -46,7 +47,7 @@ from mpi_runtime import tracebacks
 _Error = TypeVar("_Error", bound=BaseException)
 
 _DEVICE_LIBRARIES = ("cupy", "cupy_backends")
-"""Whose errors mean that a device is missing. They are not imported here."""
+"""Libraries whose missing modules mean that a device is missing. They are not imported here."""
 
 
 class MpiRuntimeError(Exception):
@@ -54,58 +55,62 @@ class MpiRuntimeError(Exception):
 
 
 class RuntimeNotInitializedError(MpiRuntimeError):
-    """Something that needs the running system was called before `init()` or after `shutdown()`."""
+    """A call needs a job, and there is none: in a forked child, or in a pool whose job has ended."""
 
     def __init__(self, message: str = "mpi_runtime is not running here: call mpi_runtime.init() first") -> None:
         super().__init__(message)
 
 
 class LaunchError(MpiRuntimeError):
-    """The ranks were started in a way that cannot work; the message names the cure."""
+    """The ranks were started in a way that cannot work. The message names the cure."""
 
 
 class GpuDiscoveryError(LaunchError):
-    """There are fewer GPUs than `init(num_gpus=...)` says, or the driver does not answer; the message says which."""
+    """There are fewer GPUs than `init(num_gpus=...)` says, or the driver does not answer. The message says which."""
 
 
 class InfeasibleResourceError(MpiRuntimeError, ValueError):
-    """No node could ever serve this request, however long it waited; the message names the largest that exists."""
+    """No node can ever serve this request. The message names the largest amount that a node has."""
 
 
 class SerializationError(MpiRuntimeError):
-    """A value cannot be pickled, or what was pickled cannot be read back."""
+    """A value cannot be pickled, or cannot be read back."""
 
 
 class DeviceUnavailableError(MpiRuntimeError):
-    """A value holds an array of a GPU, and the process that reads it can use none. See `get(ref, device="cpu")`."""
+    """A value holds an array of a GPU, and the process that reads it has none. `get(ref, device="cpu")` reads it."""
 
 
 class GetTimeoutError(MpiRuntimeError, TimeoutError):
-    """The values were not there within the time allowed. The tasks go on; `get` may be called again."""
+    """`get` gave up after its timeout. The calls continue; `get` may be called again."""
 
 
 class TaskCancelledError(MpiRuntimeError):
-    """The task was cancelled before it ended."""
+    """The call was cancelled before it ended."""
+
+
+class TaskTimeoutError(MpiRuntimeError, TimeoutError):
+    """The task ran longer than its `time_limit`, with `enforce_time_limit=True`: says how long, and where."""
 
 
 class PendingCallsLimitExceeded(MpiRuntimeError):
-    """As many calls of a handle are under way as `max_pending_calls` allows; this one was not made."""
+    """The handle has as many unfinished calls as `max_pending_calls` allows. This call was not submitted."""
 
 
 class PlacementGroupRemovedError(MpiRuntimeError):
-    """The placement group was removed: one that was waited for, or in which the task ran or was to run."""
+    """The placement group was removed while it was waited for, or before the task in it had ended."""
 
 
 class RuntimeEnvSetupError(MpiRuntimeError):
-    """The files of a `runtime_env` could not be put where the call was to find them; says where, and why."""
+    """The files of a `runtime_env` could not be unpacked on a host. The message says where and why."""
 
 
 class TaskError(MpiRuntimeError):
     """User code raised in a task or an actor.
 
-    What `get` raises is, where Python allows it, an instance of the class of the original exception too, so that
-    `except ZeroDivisionError` works across processes. Its text is the remote traceback; `args` and all attributes
-    are those of the original.
+    The error that `get` raises is also an instance of the class that was raised, if Python allows it. So
+    `except ZeroDivisionError` works across processes. Its text is the remote traceback. `args` and all attributes are
+    those of the original exception.
     """
 
     def __init__(self, cause: BaseException, traceback_str: str) -> None:
@@ -113,18 +118,18 @@ class TaskError(MpiRuntimeError):
 
     @property
     def cause(self) -> BaseException:
-        """The exception that user code raised first, without its traceback."""
+        """The exception that user code raised, without its traceback."""
         cause: BaseException = vars(self)["cause"]
         return cause
 
     @property
     def traceback_str(self) -> str:
-        """The remote traceback, below a line with function, pid, rank and host."""
+        """The remote traceback, after a line with function, process, rank and host."""
         text: str = vars(self)["traceback_str"]
         return text
 
     def as_instanceof_cause(self) -> "TaskError":
-        """Return a new error of the same content that is also an instance of the cause's class, where that can be."""
+        """Return a new error with the same content that is also an instance of the cause's class, if possible."""
         return task_error(self.cause, self.traceback_str)
 
     def __str__(self) -> str:
@@ -134,7 +139,7 @@ class TaskError(MpiRuntimeError):
         return f"TaskError({self.cause!r})"
 
     def __getattr__(self, name: str) -> Any:
-        # Whatever the original computes on demand. Not double underscores: they say what an object *is*.
+        # Attributes that the original computes. Not double underscores: they say what an object is.
         if name.startswith("__") or "cause" not in vars(self):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.cause, name)
@@ -148,26 +153,34 @@ class TaskError(MpiRuntimeError):
 
 
 class GpuOutOfMemoryError(TaskError):
-    """cupy, torch or the like found too little memory on a GPU: the text says who has how much of the device.
+    """cupy, torch or another library found too little memory on a GPU.
 
-    Like any `TaskError` it is of the library's own class too: `except cupy.cuda.memory.OutOfMemoryError` works.
+    The message says which processes use how much of the device. Like any `TaskError` it is also an instance of the
+    library's class: `except cupy.cuda.memory.OutOfMemoryError` works.
     """
 
 
 class WorkerCrashedError(MpiRuntimeError):
-    """The process that ran the task died, more often than the task may be retried; the message names the signal."""
+    """The process that ran the task died, more often than `max_retries` allows.
+
+    The message names the signal and the host. If user code wrote to a descriptor of mpi_runtime, the process was ended,
+    and the message says "sent a frame that cannot be read".
+    """
 
 
 class GpuExecutorDiedError(WorkerCrashedError):
-    """CUDA's context was dead in the process that ran the task, as after an illegal address or a fault of the device.
+    """CUDA failed for good in the process that ran the task, for example after an illegal address.
 
-    The process was ended, since each further call in it would have failed; the task was run again in others as often
-    as `max_retries` says. The message names the error of CUDA and the GPU, and has the traceback.
+    The process was ended, because every later use of CUDA in it would have failed. The task was run again in other
+    processes as often as `max_retries` allows. The message names the error of CUDA and the GPU, and has the traceback.
     """
 
 
 class OutOfMemoryError(MpiRuntimeError):
-    """The process that ran the task was killed because its host ran out of memory."""
+    """The process that ran the task was ended because its host, or its control group, had nearly no memory left.
+
+    Also if the kernel killed it for its memory. The message names sizes, limit, and the largest processes and values.
+    """
 
 
 class ActorError(MpiRuntimeError):
@@ -181,27 +194,31 @@ class ActorError(MpiRuntimeError):
 
 
 class ActorDiedError(ActorError):
-    """The actor's process has ended and will not be started again; the message says why."""
+    """The actor has ended and will not be restarted. The message says why."""
 
 
 class ActorUnavailableError(ActorError):
-    """The actor cannot be reached now, for example because it is being restarted; the call may or may not have run."""
+    """The actor cannot be reached now, for example during a restart. The call may or may not have run."""
 
 
 class ObjectLostError(MpiRuntimeError):
-    """All copies of the value are gone, and it could not be made again."""
+    """All copies of the value are gone, its rank cannot be reached, or its job has ended."""
 
 
 class ObjectStoreFullError(MpiRuntimeError):
-    """The value does not fit into the object store: it is too large, or the rest is in use."""
+    """The object store has no room for the value: the value is too large, or other values use the room."""
 
 
 class HeadDiedError(MpiRuntimeError):
-    """The process with the scheduler is gone, or cannot be reached. The job cannot go on."""
+    """The head, the process with the scheduler, died or cannot be reached. The job ends.
+
+    It is raised once in the main thread too, even while that computes or sleeps, so that `except` and `finally` can
+    run.
+    """
 
 
 class InternalError(MpiRuntimeError):
-    """A rule that this package sets itself was broken: a bug, please report it."""
+    """A bug of this package. Please report it."""
 
 
 RayError = MpiRuntimeError
@@ -224,6 +241,7 @@ _BY_CODE: dict[str, type[MpiRuntimeError]] = {
         SerializationError,
         GetTimeoutError,
         TaskCancelledError,
+        TaskTimeoutError,
         PlacementGroupRemovedError,
         RuntimeEnvSetupError,
         WorkerCrashedError,
@@ -242,7 +260,7 @@ _BY_CODE: dict[str, type[MpiRuntimeError]] = {
 
 
 def from_code(code: str, message: str) -> MpiRuntimeError:
-    """Return the runtime's own error as it was sent: by class name and text."""
+    """Return the error of the runtime with this class name and text."""
     kind = _BY_CODE.get(code)
     return kind(message) if kind else InternalError(f"unknown error code {code!r}: {message}")
 
@@ -250,7 +268,7 @@ def from_code(code: str, message: str) -> MpiRuntimeError:
 # Errors of user code.
 
 _TEXT_CHARACTERS_MAX = 20_000
-"""A chain of a thousand tasks that pass on one error would else carry a thousand tracebacks; both ends tell most."""
+"""Longer texts lose their middle: a chain of a thousand tasks would otherwise carry a thousand tracebacks."""
 
 _BRIEF_CHARACTERS_MAX = 300
 
@@ -258,19 +276,19 @@ _NEVER_DUAL = (
     *(StopIteration, StopAsyncIteration),  # an iteration around get() would end as if it were complete
     *(SystemExit, KeyboardInterrupt, GeneratorExit),  # it is not the caller that is to end
 )
-"""Not to be raised by get() as themselves."""
+"""Classes that `get` does not raise as themselves."""
 
 _GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())
-"""Came with Python 3.11."""
+"""Python 3.11 and newer have it."""
 
 _HEAP_TYPE = 1 << 9
-"""Flag of classes that were made at run time, not in C for good (Py_TPFLAGS_HEAPTYPE)."""
+"""Flag of classes that were made at run time, not statically in C (Py_TPFLAGS_HEAPTYPE)."""
 
 
 def describe(function_name: str, pid: int, rank: int, host: str, exc: BaseException, title: str = "") -> str:
     """Return the text of a remote error: where it happened, and the traceback without this package's own frames.
 
-    `title` is what the actor calls itself in which it happened.
+    `title` is the `repr` of the actor in which it happened.
     """
     internal = isinstance(exc, InternalError)  # where it was raised is all that matters then
     lines = traceback.format_exception(exc) if internal else tracebacks.lines(exc, _is_told)
@@ -287,7 +305,7 @@ def _is_told(error: BaseException) -> bool:
 
 
 def brief(exc: BaseException) -> str:
-    """Return class and text of an exception, as at the end of a traceback, in one line of moderate length."""
+    """Return class and text of an exception in one line of at most 300 characters."""
     if isinstance(exc, TaskError):
         exc = exc.cause
     text = " ".join("".join(traceback.format_exception_only(type(exc), exc)).split())
@@ -295,7 +313,7 @@ def brief(exc: BaseException) -> str:
 
 
 def bare(error: _Error) -> _Error:
-    """Return the error without the frames through which it came here: they are ours, and of interest in bugs only."""
+    """Return the error without its frames. They are all of this package, and only matter for bugs."""
     if _is_told(error):
         BaseException.with_traceback(error, None)  # not its own, which its class may have replaced
     return error
@@ -304,9 +322,9 @@ def bare(error: _Error) -> _Error:
 def make_task_error(
     exc: BaseException, function_name: str, pid: int, rank: int, host: str, title: str = "", note: str = ""
 ) -> TaskError:
-    """Return the error for an exception that escaped from user code; `note` is what there is to say besides.
+    """Return the error for an exception that escaped from user code. `note` is added to its text.
 
-    An error of another task that a task lets pass keeps its first cause; only the text grows by one traceback.
+    The error of another task that a task lets pass keeps its first cause. Its text grows by one traceback.
     """
     cause = exc.cause if isinstance(exc, TaskError) else exc
     text = describe(function_name, pid, rank, host, exc, title)
@@ -314,7 +332,7 @@ def make_task_error(
 
 
 def task_error(cause: BaseException, traceback_str: str) -> TaskError:
-    """Return a `TaskError` that is also an instance of the class of `cause`, or a plain one where that cannot be."""
+    """Return a `TaskError` that is also an instance of the class of `cause`, or a plain one if that is impossible."""
     plain = GpuOutOfMemoryError if is_gpu_out_of_memory(cause) else TaskError
     kind: type[TaskError] = _dual_class(type(cause), plain)  # type: ignore[arg-type]  # typeshed: not hashable
     if kind is not plain:
@@ -322,14 +340,14 @@ def task_error(cause: BaseException, traceback_str: str) -> TaskError:
             error = _bare_instance(kind, cause)
             _fill(error, cause, traceback_str)
         except Exception:
-            # The class resists; what it says still has to arrive.
+            # The class cannot be instantiated this way. Its text still has to arrive.
             return plain(cause, traceback_str)
         return error
     return plain(cause, traceback_str)
 
 
 def portable(error: TaskError) -> TaskError:
-    """Return the error if another process can unpickle it; else one like it with its cause put into words."""
+    """Return the error if another process can unpickle it; else a copy whose cause is text."""
     import cloudpickle  # not at the top: only a failing task pays for it
 
     cause = error.cause
@@ -344,7 +362,7 @@ def portable(error: TaskError) -> TaskError:
 
 
 def to_bytes(error: MpiRuntimeError) -> bytes:
-    """Return the error as bytes that any process can read, if it lacks the class then in words."""
+    """Return the error as bytes that any process can read. A process without the class reads it as text."""
     import cloudpickle
 
     if isinstance(error, TaskError):
@@ -366,9 +384,9 @@ def from_bytes(data: bytes | memoryview) -> MpiRuntimeError:
 
 
 def is_about_device(error: Exception) -> bool:
-    """Whether reading a value failed because it is an array of a GPU, and the library or the device is not there.
+    """Whether reading a value failed because it is an array of a GPU, and the library or the device is missing.
 
-    A device that is there and fails is another matter: what its library says of that is passed on as it is.
+    Errors of a device that exists are not meant: they are passed on as they are.
     """
     if isinstance(error, ModuleNotFoundError):
         return (error.name or "").partition(".")[0] in _DEVICE_LIBRARIES
@@ -390,7 +408,7 @@ def is_gpu_out_of_memory(error: BaseException) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _dual_class(kind: type[BaseException], plain: type[TaskError]) -> type[TaskError]:
-    """Return a class that is both `plain`, a `TaskError`, and `kind`; `plain` itself if there can be none.
+    """Return a class derived from `plain`, a `TaskError`, and from `kind`; `plain` itself if that is impossible.
 
     Exceptions that end a process (SystemExit, KeyboardInterrupt) must not end the caller's.
     """
@@ -407,7 +425,7 @@ def _dual_class(kind: type[BaseException], plain: type[TaskError]) -> type[TaskE
 
 
 def _builtin_base(kind: type[BaseException]) -> Any:
-    """Return the base, made in C, that decides how an instance lies in memory: of several the one that Python chose."""
+    """Return the base written in C that decides the memory layout of instances."""
     base: Any = kind
     while base.__flags__ & _HEAP_TYPE:
         base = base.__base__
@@ -415,14 +433,14 @@ def _builtin_base(kind: type[BaseException]) -> Any:
 
 
 def _bare_instance(kind: type[TaskError], cause: Any) -> TaskError:
-    """Return an instance on which no `__new__` and no `__init__` of user code was called."""
+    """Return an instance without calling `__new__` or `__init__` of user code."""
     members = (cause.message, cause.exceptions) if isinstance(cause, _GROUP) else ()  # a group has its from the start
     error: TaskError = _builtin_base(kind).__new__(kind, *members)
     return error
 
 
 def _fill(error: TaskError, cause: BaseException, traceback_str: str) -> None:
-    """Give the error what the original has: args, attributes, and fields that C classes and slots keep elsewhere."""
+    """Copy `args`, attributes, slots and fields of C classes from the original to the error."""
     _set_args(error, _args_of(cause))
     for kind in type(cause).__mro__:
         if kind in (BaseException, object):
@@ -441,7 +459,7 @@ def _fill(error: TaskError, cause: BaseException, traceback_str: str) -> None:
 
 
 _args = vars(BaseException)["args"]
-"""The field itself: a class may have a property of that name, or refuse assignments as frozen data classes do."""
+"""The field itself: a class may have a property of that name, or refuse assignments like a frozen data class."""
 
 
 def _set_args(error: BaseException, args: tuple[Any, ...]) -> None:
@@ -456,7 +474,7 @@ def _args_of(error: BaseException) -> tuple[Any, ...]:
 def _load_task_error(
     kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any], traceback_str: str, slots: dict[str, Any]
 ) -> TaskError:
-    """Unpickle an error whose cause is made again without calling its class."""
+    """Unpickle an error. Its cause is made without calling its class."""
     base = _builtin_base(kind)
     cause: BaseException = base.__new__(kind, *args)
     base.__init__(cause, *args)
@@ -468,7 +486,7 @@ def _load_task_error(
 
 
 def _slots(cause: BaseException) -> dict[str, Any]:
-    """What classes written in Python keep in `__slots__`."""
+    """The values in `__slots__` of classes written in Python, by name."""
     members = [
         (name, member)
         for kind in type(cause).__mro__

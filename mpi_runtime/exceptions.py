@@ -31,6 +31,7 @@ from mpi_runtime.errors import (
     TaskCancelledError,
     TaskError,
     TaskPlacementGroupRemoved,
+    TaskTimeoutError,
     TaskUnschedulableError,
     WorkerCrashedError,
 )
@@ -114,6 +115,7 @@ __all__ = [
     "TaskCancelledError",
     "TaskError",
     "TaskPlacementGroupRemoved",
+    "TaskTimeoutError",
     "TaskUnschedulableError",
     "UnserializableException",
     "UserCodeException",

@@ -1,4 +1,4 @@
-"""Errors that nothing raises here, and that programs written for Ray name in `except`."""
+"""Errors of Ray that nothing raises here. Programs written for Ray name them in `except`."""
 
 from mpi_runtime.errors import InternalError, MpiRuntimeError, ObjectLostError
 

@@ -38,8 +38,9 @@ from mpi_runtime.client.stalls import Says
 from mpi_runtime.config import Config
 from mpi_runtime.errors import GpuDiscoveryError, HeadDiedError, LaunchError
 from mpi_runtime.host import launch as launching
-from mpi_runtime.host import launchers, limits
+from mpi_runtime.host import launchers, machine
 from mpi_runtime.host.launch import FIRST_WORKER, Launch
+from mpi_runtime.host.process_tree import launchers_above
 from mpi_runtime.host.spawn import PRELOADED_IF_USED, library_path, start_python
 from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.transport import channel
@@ -59,6 +60,10 @@ REAP_LIMIT_S = 1.0
 """How long a call waits for what the head has died of: its connection is closed a little before."""
 RELEASE_LIMIT_S = 60.0
 """How long the ranks may take to come up only to be told to end."""
+
+
+SAVE_LIMIT_S = 5.0
+"""How long a program may go on whose launcher was killed, and the head with it: time to save what it has."""
 
 
 class HeadHandle:
@@ -91,12 +96,14 @@ class HeadHandle:
                 "at_start = set(sys.modules); from mpi_runtime.executor import forkserver_handle; "
                 f"forkserver = {fork}; from mpi_runtime.rank.head import main; main({theirs.fileno()}, forkserver)"
             )
+            if launch.size != 1:
+                launchers.take_ranks()
             environment = configuration.environment()
             try:
                 self._process = start_python(code, [theirs.fileno()], environment, library_path(), keep_all=True)
             except OSError as error:
                 self.socket.close()
-                raise LaunchError(f"The head process could not be started: {limits.shortage(error)}.") from error
+                raise LaunchError(f"The head process could not be started: {machine.shortage(error)}.") from error
             finally:
                 theirs.close()
             launchers.leave_launcher()
@@ -106,7 +113,7 @@ class HeadHandle:
             except RuntimeError as error:
                 self._thread = None
                 self.end()
-                refused = limits.shortage(OSError(errno.EAGAIN, str(error)))
+                refused = machine.shortage(OSError(errno.EAGAIN, str(error)))
                 raise LaunchError(f"The head process could not be watched: {refused}.") from error
 
     def _start_thread(self, theirs: socket.socket) -> None:
@@ -120,14 +127,29 @@ class HeadHandle:
         self._thread.start()
 
     def _watch(self) -> None:
+        """Wait for the end of the head, or of the launcher: whoever kills that wants all of it to end.
+
+        Most launchers take all with them, and most MPIs notice. Here it does not matter: the driver is no rank of MPI.
+        """
         assert self._process is not None
-        descriptor = os.pidfd_open(self._process.pid)
+        head, above = os.pidfd_open(self._process.pid), launchers_above(os.getpid())
+        launcher = -1
+        with contextlib.suppress(OSError):  # it is just going
+            launcher = os.pidfd_open(above[0]) if above else -1
+        watched = [head, launcher] if launcher >= 0 else [head]
         try:
-            select.select([descriptor], [], [])
+            ready = select.select(watched, [], [])[0]
+            if head not in ready and not select.select([head], [], [], REAP_LIMIT_S)[0]:
+                self._process.kill()
+            code = self._process.wait()
+            is_orphan = launcher >= 0 and bool(select.select([launcher], [], [], 0)[0])
         finally:
-            os.close(descriptor)
-        code = self._process.wait()
+            for descriptor in watched:
+                os.close(descriptor)
         self._tell_end(f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}")
+        if is_orphan:
+            time.sleep(SAVE_LIMIT_S)
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def _tell_end(self, how: str) -> None:
         """Step 4."""
@@ -380,8 +402,8 @@ def work(at_start: Container[str]) -> NoReturn:
 
 
 def release_workers() -> None:
-    """At the end of a program that runs on rank 0 alone: if it has never called `init()`, the others still wait."""
-    if not _jobs and not _failure:
+    """At the end of a program that runs on rank 0 alone: if nothing has called `init()`, the others wait."""
+    if not _jobs and not _failure and not launchers.are_ranks_taken():
         HeadHandle(launching.detect(configuration.environment())).end(RELEASE_LIMIT_S)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -24,9 +23,16 @@ class Table(list[T]):
 
 def html_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table in HTML."""
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+    head = "".join(f"<th>{in_html(name)}</th>" for name in names)
     body = "".join(f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def in_html(text: str) -> str:
+    """A text that HTML shows as it is."""
+    from html import escape  # not at the top: few programs run in a notebook
+
+    return escape(text)
 
 
 def _cell(value: object) -> str:
@@ -35,4 +41,4 @@ def _cell(value: object) -> str:
     elif isinstance(value, (list, tuple)):
         value = ", ".join(map(str, value))
     text = str(value)
-    return html.escape(text if len(text) <= CELL_CHARACTERS_MAX else f"{text[: CELL_CHARACTERS_MAX - 3]}...")
+    return in_html(text if len(text) <= CELL_CHARACTERS_MAX else f"{text[: CELL_CHARACTERS_MAX - 3]}...")

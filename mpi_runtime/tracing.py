@@ -1,4 +1,4 @@
-"""`timeline()`: what has run, when and where, as events that Perfetto and Chrome's tracing view show."""
+"""`timeline()`: when and where calls ran, as events for Perfetto and Chrome's tracing view."""
 
 from __future__ import annotations
 
@@ -10,40 +10,43 @@ from typing import Any
 from mpi_runtime.calls import running
 
 _FAILED_COLOUR = "terrible"
-"""In the words of the trace format: red."""
+"""The name of red in the trace format."""
 _LANE = 1_000_000
-"""Between the track numbers of one process, which has several where calls run beside each other."""
+"""Distance between the track numbers of one process. Concurrent calls of a process have tracks of their own."""
 
 
 def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, Any]] | None:
-    """What has run in the job so far, for https://ui.perfetto.dev or chrome://tracing.
+    """When and where each call ran, as events in Chrome's trace format.
 
-    There is an event (`"ph": "X"`) for each attempt of each call that has ended: `name`, `cat` ("task::" and the name),
-    `pid` (the node's number), `tid` (the process; an actor that takes several calls at a time has several tracks), `ts`
-    and `dur` in microseconds, and in `args` the ids of call and actor, `submitted` (as `ts`), `attempt_number`, `type`,
-    `worker_pid`, `rank`, `node`, `state` ("FINISHED" or "FAILED") and `error` ("raised", "its process died" or "").
-    Events are in the order in which they began; before them stand names (`"ph": "M"`) of nodes and processes.
+    https://ui.perfetto.dev and chrome://tracing show the events. There is an event (`"ph": "X"`) for each attempt of
+    each call that has ended: `name`, `cat` ("task::" and the name), `pid` (the node's number), `tid` (the process; an
+    actor with concurrent calls has several), `ts` and `dur` in microseconds. `args` has the ids of call and actor,
+    `submitted` (like `ts`), `attempt_number`, `type`, `worker_pid`, `rank`, `node`, `state` ("FINISHED" or "FAILED")
+    and `error` ("raised", "its process died" or ""). Events are in the order in which they began. Names of nodes and
+    processes (`"ph": "M"`) come first.
 
-    Times are microseconds since 1970 by the clock of rank 0's host as the job began, and never jump. Those of other
-    hosts are brought to it by the fastest of their messages: they appear later than they were by as long as that took.
-    The beginning of a call that died with its process is when that process was last heard of.
+    Times are microseconds since 1970 by the clock of rank 0's host at the start of the job, and never jump. Times of
+    other hosts are converted with the fastest of their messages: they appear later by the duration of that message. A
+    call that died with its process begins, in the timeline, when that process was last heard of.
 
-    The last 100 000 calls are remembered. If there were more, an event named "process_labels" says how many are left
-    out. The calls of `f.map` appear as the tasks that make them.
+    The last 100 000 calls are kept. If there were more, an event named "process_labels" says how many are left out.
+    Calls of `f.map` appear as the tasks that make them.
 
     Args:
-        filename: write the events into this file as JSON, and return None.
+        filename: a file for the events, as JSON.
 
     Returns:
-        The events.
+        The events; None with `filename`.
 
     Raises:
         OSError: the file cannot be written.
         TypeError: `filename` is not the name of a file.
 
     Example:
+        ```python
         ray.get([work.remote(i) for i in range(100)])
         ray.timeline("timeline.json")
+        ```
     """
     if not isinstance(filename, (str, os.PathLike, type(None))):  # a number would be a descriptor, perhaps one of ours
         raise TypeError(f"timeline(filename={filename!r}): it must be the name of a file, or None")

@@ -1,7 +1,7 @@
-"""Calls of actors: in order for each caller, sent ahead as far as an actor has room.
+"""Calls of actors. They start in the order of each caller, and are sent ahead as far as an actor has room.
 
-Calls of one caller start in the order they were submitted; a caller whose next call waits for an argument, or is not
-started any more (`deadline.py`), does not hold up other callers.
+A caller whose next call waits for an argument, or is not started any more (`deadline.py`), does not delay other
+callers.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from mpi_runtime.scheduler.state import State
 
 
 def line_up(actor: Actor, task: Task, function: int) -> None:
-    """A call waits for its turn, after those before it."""
+    """Add a call to the line of its caller."""
     actor.callers.setdefault((task.client, task.function.spec.group, function), deque()).append(task)
 
 
 def line_of(actor: Actor, task: Task) -> tuple[int, str, int]:
-    """Where among the callers a call waits for its turn."""
+    """The key of the line in which a call waits: caller, concurrency group and function."""
     spec = task.function.spec
     return task.client, spec.group, spec.id if out_of_order(actor) else 0
 
 
 def out_of_order(actor: Actor) -> bool:
-    """Whether its calls line up when they have their arguments, not when they are submitted."""
+    """Whether calls line up when they have their arguments, not when they are submitted."""
     return actor.creation.function.spec.out_of_order
 
 
 def ready(state: State, task: Task) -> None:
-    """A method call has its arguments."""
+    """Handle a method call that has its arguments."""
     actor = task.actor
     if actor is None:
         endings.fail(state, task, "ActorDiedError", f"the actor of {task.function.spec.name} no longer exists")
@@ -60,7 +60,7 @@ def ready(state: State, task: Task) -> None:
 
 
 def fail_call(state: State, actor: Actor, task: Task) -> None:
-    """A call gets the reason for its actor's death as its result."""
+    """Give a call the cause of its actor's death as its result."""
     leave_queue(actor, task)
     if actor.error is not None:
         found = state.objects.get(actor.id)
@@ -71,7 +71,7 @@ def fail_call(state: State, actor: Actor, task: Task) -> None:
 
 
 def died_message(state: State, actor: Actor, task: Task) -> str:
-    """What the caller of a dead actor is told."""
+    """The message for callers of a dead actor."""
     started = "It may have been running." if task.executor is not None else "It was not started."
     cause, line, traceback = (actor.cause or "is ending").partition("\n")
     before = so_far(state.stories.of(actor.id, "actor", besides=actor.cause))
@@ -79,11 +79,11 @@ def died_message(state: State, actor: Actor, task: Task) -> str:
 
 
 def pump(state: State, actor: Actor, now: int) -> None:
-    """Send what may be sent: from each caller in turn its next calls, as long as their arguments are there.
+    """Send the calls that may be sent: from each caller in turn its next calls, as long as their arguments are there.
 
-    A call that is compared with the end of the job's time is not sent ahead, since it would begin later than now. Until
-    it can begin, or while its arguments are brought, no other call of its group is sent, or there would always be some
-    before it.
+    A call that is compared with the end of the job's time is not sent ahead, because it would begin later than now.
+    Until it can begin, or while its arguments are fetched, no other call of its group is sent; otherwise some call
+    would always be before it.
     """
     executor = actor.executor
     if actor.state != ALIVE or executor is None:
@@ -107,9 +107,10 @@ def pump(state: State, actor: Actor, now: int) -> None:
             if task.state == READY and room > 0:
                 room -= 1
                 sent[key] = None
-                if send(state, executor, task):
+                was_sent = send(state, executor, task)
+                if was_sent or out_of_order(actor):
                     queue.popleft()
-                elif timed:
+                if timed and not was_sent:
                     waiting_groups.add(group)
                     room = 0
                 if queue and queue[0].state == READY:
@@ -122,7 +123,7 @@ def pump(state: State, actor: Actor, now: int) -> None:
 
 
 def being_brought(actor: Actor, executor: Executor) -> set[str]:
-    """Concurrency groups whose next call is compared with the end of the job's time. Only for membership."""
+    """Groups whose next call is timed and waits for the transfer of its arguments. Only for membership."""
     return {
         task.function.spec.group
         for task in executor.in_hand.values()
@@ -133,7 +134,7 @@ def being_brought(actor: Actor, executor: Executor) -> set[str]:
 def turns(actor: Actor) -> dict[tuple[int, str], list[tuple[int, str, int]]]:
     """The lines of each caller and group.
 
-    There are several only where there is no order: then what is ready starts in the order of submission.
+    There are several only without an order of calls. Then ready calls start in the order of submission.
     """
     lines: dict[tuple[int, str], list[tuple[int, str, int]]] = {}
     for key in actor.callers:
@@ -142,7 +143,7 @@ def turns(actor: Actor) -> dict[tuple[int, str], list[tuple[int, str, int]]]:
 
 
 def room_for(actor: Actor, executor: Executor, group: str) -> int:
-    """How many more calls of a concurrency group may be sent: a group that is busy holds up no other."""
+    """How many more calls of a concurrency group may be sent. A busy group does not delay others."""
     limits = actor.creation.function.spec.concurrency
     return max(ACTOR_CALLS_MAX, limits.get(group, 0)) - in_group(actor, executor, group)
 
@@ -150,28 +151,28 @@ def room_for(actor: Actor, executor: Executor, group: str) -> int:
 def is_timed(actor: Actor, function: Function) -> bool:
     """Whether calls of a method are compared with the end of the job's time in this actor.
 
-    Where it takes several calls at a time what was measured says little: they may have waited for each other.
+    With concurrent calls the measured durations are not used: calls may have waited for each other.
     """
     return function.is_timed and (function.spec.time_limit_us > 0 or not actor.creation.function.spec.concurrency)
 
 
 def begins_at_once(actor: Actor, executor: Executor, group: str) -> bool:
-    """Whether a call of a concurrency group that is sent now waits for none before it."""
+    """Whether a call of a concurrency group that is sent now waits for no call before it."""
     limits = actor.creation.function.spec.concurrency
     return in_group(actor, executor, group) < limits.get(group, 1)
 
 
 def in_group(actor: Actor, executor: Executor, group: str) -> int:
-    """How many calls of a concurrency group an actor has in hand."""
+    """How many calls of a concurrency group the actor has in hand."""
     if len(actor.creation.function.spec.concurrency) < 2:
         return len(executor.in_hand)
     return sum(task.function.spec.group == group for task in executor.in_hand.values())
 
 
 def send(state: State, executor: Executor, task: Task) -> bool:
-    """Give a method call to its actor. Whether it was sent: arguments that lie on another host are brought first.
+    """Send a method call to its actor. Returns whether it was sent: arguments on another host are fetched first.
 
-    Meanwhile the call stays at the head of its caller's queue, so that none overtakes it.
+    Meanwhile the call stays at the head of its line, so that no other call overtakes it.
     """
     executor.take(task, 0)
     if task.call.arguments and not stage(state, executor, task):
@@ -181,7 +182,7 @@ def send(state: State, executor: Executor, task: Task) -> bool:
 
 
 def leave_queue(actor: Actor, task: Task) -> None:
-    """A call does not wait for its turn any more."""
+    """Remove a call from its line."""
     key = line_of(actor, task)
     queue = actor.callers.get(key)
     if queue and queue[0] is task:
@@ -193,13 +194,13 @@ def leave_queue(actor: Actor, task: Task) -> None:
 
 
 def go_past(state: State, actor: Actor, task: Task) -> None:
-    """A method call was sent now that its arguments were brought, or never will be: its caller's next may follow."""
+    """Continue a caller's line, after a first call was sent or has failed."""
     leave_queue(actor, task)
     state.called[actor] = None
 
 
 def fail_pending(state: State, actor: Actor) -> None:
-    """All calls that were not sent get the reason; those that still wait for arguments get it when they are ready."""
+    """Fail all calls that were not sent. Calls that still wait for arguments fail when they are ready."""
     for queue in list(actor.callers.values()):
         for task in list(queue):
             if task.state in (READY, WAITING):
@@ -210,11 +211,11 @@ def fail_pending(state: State, actor: Actor) -> None:
 def give_again(
     state: State, actor: Actor, task: Task, cause: str, has_run: bool = False, had_ended: bool = False
 ) -> None:
-    """A call goes back into its caller's queue, before later ones: after a restart, or because it raised."""
+    """Put a call back into its line, before later ones: after a restart, or because it raised."""
     queue = actor.callers.setdefault(line_of(actor, task), deque())
-    if task.state != STAGING:
+    if task.state != STAGING or out_of_order(actor):
         before = sum(1 for _ in takewhile(lambda other: other.order < task.order, queue))
-        queue.insert(before, task)  # else it is there still
+        queue.insert(before, task)  # else it is there still: in its turn its arguments were to be brought
     if has_run:
         advance(state.stories, task, LOSE, cause)
         advance(state.stories, task, RETRY)

@@ -6,7 +6,7 @@ whose count is zero has no calls either.
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import backoff, deadline, endings, names, notes, objects
+from mpi_runtime.scheduler import actor_names, backoff, deadline, endings, notes, objects
 from mpi_runtime.scheduler.actor_calls import fail_call, fail_pending, give_again, line_up, out_of_order
 from mpi_runtime.scheduler.effects import CRASH, RESTARTED, StopExecutor
 from mpi_runtime.scheduler.events import ACTOR, Value
@@ -132,7 +132,7 @@ def end(state: State, actor: Actor, cause: str, force: bool) -> None:
         return
     actor.cause = actor.cause or cause
     advance(state.stories, actor, END, actor.cause)
-    names.ended(state, actor)
+    actor_names.ended(state, actor)
     executor = actor.executor
     fail_pending(state, actor)
     if executor is not None:
@@ -175,7 +175,7 @@ def is_forgotten(state: State, actor: Actor) -> bool:
 def die(state: State, actor: Actor) -> None:
     """The actor will not run again."""
     advance(state.stories, actor, DIE, actor.cause)
-    names.ended(state, actor)
+    actor_names.ended(state, actor)
     kept, actor.kept = actor.kept, []
     for id in kept:
         objects.release(state, id)
@@ -223,7 +223,9 @@ def died_for_good(state: State, actor: Actor, executor: Executor, in_hand: list[
     actor.cause = actor.cause or executor.expected_death
     creation = actor.creation
     for task in in_hand:
-        if task is not creation:
+        if task.overdue:
+            endings.overdue(state, task)
+        elif task is not creation:
             fail_call(state, actor, task)
     fail_pending(state, actor)
     if actor.state != DEAD:
@@ -257,6 +259,8 @@ def restart(
         had_ended = has_run and one_by_one and endings.had_ended(task, event.running)
         if task.is_cancelled:
             endings.cancelled(state, task)
+        elif task.overdue and not endings.may_exceed_again(task):
+            endings.overdue(state, task)
         elif has_run and not (task.retries or had_ended):
             name = task.function.spec.name
             endings.fail(state, task, "ActorUnavailableError", f"{name} may have been running when {unavailable}")

@@ -1,4 +1,8 @@
-"""Cancelling: a call that has not started does not, one that runs is interrupted, and nobody runs it again."""
+"""Cancelling: a call that has not started does not, one that runs is interrupted, and nobody runs it again.
+
+What a call has submitted and is cancelled with it need not have reached the head: while the call is in its executor's
+hand, what it submits is cancelled as it comes.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,9 @@ from mpi_runtime.scheduler.effects import Cancel
 from mpi_runtime.scheduler.events import ACTOR, METHOD, TASK, CancelRequested
 from mpi_runtime.scheduler.ids import prefix_of
 from mpi_runtime.scheduler.lifecycle import BLOCKED, ENDED, READY, SENT, STAGING
+from mpi_runtime.scheduler.limits import INTERRUPT_GRACE_US
 from mpi_runtime.scheduler.queues import withdraw
-from mpi_runtime.scheduler.records import Task
+from mpi_runtime.scheduler.records import Executor, Task
 from mpi_runtime.scheduler.state import State
 from mpi_runtime.scheduler.stealing import ask_for_the_rest
 
@@ -17,15 +22,41 @@ from mpi_runtime.scheduler.stealing import ask_for_the_rest
 def cancel(state: State, event: CancelRequested, now: int) -> None:
     """A client wants a call, and those that it has submitted, to end. Actors that it has created live on."""
     found = state.objects.get(event.id)
-    pending = [found.task] if found is not None and found.task is not None else []
+    if found is None or found.task is None or found.task.function.spec.kind == ACTOR:
+        return
+    if event.recursive:
+        cancel_children(state, found.task, event.force, now)
+    if found.task.state not in ENDED:
+        cancel_one(state, found.task, event.force, now)
+
+
+def cancel_children(state: State, task: Task, force: bool, now: int) -> None:
+    """End what a call has submitted and will submit, and what that has; but for actors."""
+    pending = [task]
     while pending:
-        task = pending.pop()
-        if task.function.spec.kind == ACTOR:
-            continue
-        if event.recursive:
-            pending += children(task)
-        if task.state not in ENDED:
-            cancel_one(state, task, event.force, now)
+        parent = pending.pop()
+        pending += [child for child in children(parent) if child.function.spec.kind != ACTOR]
+        expect_children(parent, force)
+        if parent is not task and parent.state not in ENDED:
+            cancel_one(state, parent, force, now)
+
+
+def expect_children(task: Task, force: bool) -> None:
+    """What a call submits from now on is cancelled as it comes, if it runs anywhere."""
+    if task.executor is not None and task.state in (SENT, BLOCKED):
+        watch = task.executor.watch(task)
+        watch.ends_children = True
+        watch.by_force = watch.by_force or force
+
+
+def submitted(state: State, executor: Executor, id: bytes, now: int) -> None:
+    """A call has come from an executor that has watched calls in hand: it may have come from one that was cancelled."""
+    for parent, watch in executor.watched.items():
+        if watch.ends_children and id.startswith(prefix_of(parent, executor.in_hand[parent].call.attempt)):
+            task = state.objects[id].task
+            if task is not None and task.function.spec.kind != ACTOR and task.state not in ENDED:
+                cancel_one(state, task, watch.by_force, now)
+            return
 
 
 def children(task: Task) -> list[Task]:
@@ -45,7 +76,10 @@ def cancel_one(state: State, task: Task, force: bool, now: int) -> None:
         task.is_cancelled = True
         task.retries = 0
         by_force = force and task.function.spec.kind == TASK  # an actor has other calls to answer
-        state.to_rank(executor.rank.number, Cancel(executor.id, task.id, by_force))
+        state.to_rank(executor.rank.number, Cancel(executor.id, task.id, by_force, task.call.attempt))
+        if not by_force:
+            executor.watch(task).interrupted_us = now
+            state.alarms.set(executor, now + INTERRUPT_GRACE_US)
         if executor.actor is None and executor.running() is not task:
             ask_for_the_rest(state, executor)  # it need not wait until the call before it has ended
         return

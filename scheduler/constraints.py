@@ -1,8 +1,7 @@
-"""Where calls may run, beyond what they need: on which nodes, or in which bundles of a placement group.
+"""Where calls may run, besides their request: on which nodes, or in which bundles of a placement group.
 
-What a call says (`Where`) is put into terms of this cluster once for each function (`resolve`); None is what most calls
-say: anywhere. Calls of a group are queued when the group has been placed; until then they wait for it as they wait for
-an argument.
+The `Where` of a call is resolved to nodes and bundles once for each function (`resolve`). None means anywhere, as for
+most calls. Calls in a group are queued when the group has been placed; until then they wait for it as for an argument.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ ANYWHERE = Where()
 
 
 def matches(wanted: tuple[Label, ...], labels: dict[str, str]) -> bool:
-    """Whether a node with these labels is what is wanted."""
+    """Whether the labels of a node meet a condition."""
     return all(_holds(label, labels.get(label.key)) for label in wanted)
 
 
@@ -39,9 +38,10 @@ def _holds(label: Label, value: str | None) -> bool:
 
 
 def resolve(state: State, where: Where, request: Request) -> Where | None:
-    """What a call says about its place, without what makes no difference here; None: anywhere.
+    """The place of calls, without conditions that make no difference in this job; None: anywhere.
 
-    A node is a label that it has. One that would be good to have is all that counts if it can ever serve the request.
+    A node is a label that it has. A preferred label becomes a condition if nodes that have it can ever serve the
+    request.
     """
     labels = where.labels
     if where.node:
@@ -53,13 +53,13 @@ def resolve(state: State, where: Where, request: Request) -> Where | None:
 
 
 def able(state: State, labels: tuple[Label, ...] = ()) -> list[Node]:
-    """The nodes with such labels that run calls."""
+    """The nodes with these labels that run calls."""
     nodes = state.nodes.values() if (named := named_nodes(state, labels)) is None else named
     return [node for node in nodes if node.hosts_executors and matches(labels, node.labels)]
 
 
 def named_nodes(state: State, labels: tuple[Label, ...]) -> list[Node] | None:
-    """The nodes that are asked for by their ids, if any are: found without a look at all others."""
+    """The nodes that are named by their ids, found without a search; empty if none are named."""
     for label in labels:
         if label.key == NODE_ID and label.operator == IN:
             return [node for id in label.values if (node := state.nodes.get(number_of(id))) is not None]
@@ -67,7 +67,7 @@ def named_nodes(state: State, labels: tuple[Label, ...]) -> list[Node] | None:
 
 
 def number_of(id: str) -> int:
-    """The number of the node with this id; -1 if it is no id."""
+    """The number of the node with this id; -1 if it is not an id."""
     try:
         return int(id, 16)
     except ValueError:
@@ -78,14 +78,14 @@ def number_of(id: str) -> int:
 
 
 def allows(where: Where | None, source: Source) -> bool:
-    """Whether calls may take from this node or bundle."""
+    """Whether calls may take resources of this node or bundle."""
     if where is not None and where.group:
         return isinstance(source, Bundle) and source.group == where.group and where.bundle in (-1, source.index)
     return isinstance(source, Node) and (where is None or matches(where.labels, source.labels))
 
 
 def sources(state: State, where: Where | None) -> Iterable[Source]:
-    """All nodes or bundles from which calls may take."""
+    """All nodes or bundles of which calls may take resources."""
     if where is not None and where.group:
         bundles = state.groups[where.group].bundles
         return bundles if where.bundle < 0 else bundles[where.bundle : where.bundle + 1]
@@ -93,7 +93,7 @@ def sources(state: State, where: Where | None) -> Iterable[Source]:
 
 
 def reachable(source: Source) -> Pool:
-    """What may come free of a source by waiting: not what actors and placement groups have."""
+    """What can become free in a source by waiting: not the resources of actors and placement groups."""
     pool = copy_of(source.total)
     pool.cpu -= source.actor_cpu
     held = gpu_pool.held_by_actors(source) if pool.devices else []
@@ -112,12 +112,12 @@ def reachable(source: Source) -> Pool:
 
 
 def has_room(source: Source, queue: Queue) -> bool:
-    """Whether the queue's next call may start there now."""
+    """Whether the queue's next call can start in this source now."""
     return source.may_take(queue.request, queue)
 
 
 def find(state: State, queue: Queue, where: Where) -> Source | None:
-    """Where the queue's calls may start now, for those that say where."""
+    """Find a source for a queue whose calls state a place."""
     if where.group:
         near = [one for one in sources(state, where) if has_room(one, queue)]
         return min(near, key=lambda one: isinstance(one, Bundle) and one.node.number != queue.near, default=None)
@@ -135,7 +135,7 @@ def find(state: State, queue: Queue, where: Where) -> Source | None:
 
 
 def next_in_turn(state: State, queue: Queue, labels: tuple[Label, ...]) -> Node | None:
-    """The next node with room after the one that was last given a call that is to be spread."""
+    """The next node with room, after the node that got the last spread call."""
     if state.index.find(queue.request, queue) is None:
         return None
     numbers = sorted(state.nodes)
@@ -151,7 +151,7 @@ def next_in_turn(state: State, queue: Queue, labels: tuple[Label, ...]) -> Node 
 
 
 def await_group(state: State, task: Task) -> None:
-    """Have a call wait for its placement group, if that exists and has not been placed."""
+    """Make a call wait for its placement group, if that exists and has not been placed."""
     where = task.function.where
     if where is None or where.group not in state.groups or state.groups[where.group].bundles:
         return
@@ -164,7 +164,7 @@ def await_group(state: State, task: Task) -> None:
 
 
 def why_removed(state: State, function: Function) -> str:
-    """Why the calls cannot run any more, if their placement group is gone; else empty."""
+    """Why the calls can never run, if their placement group is gone; else empty."""
     where = function.where
     if where is None or not where.group or where.group in state.groups:
         return ""
@@ -175,7 +175,7 @@ def why_removed(state: State, function: Function) -> str:
 
 
 def why_nowhere(state: State, function: Function, where: Where) -> str:
-    """Why no node or bundle on which the function's calls may run can ever serve their request; empty if one can."""
+    """Why no allowed node or bundle can ever serve the function's request; empty if one can."""
     name, request = function.spec.name, function.request
     if where.group:
         return _why_no_bundle(state, name, request, where)
@@ -229,7 +229,7 @@ def _labels(node: Node) -> str:
 
 
 def find_source(state: State, queue: Queue) -> Source | None:
-    """Where the queue's calls may start now: near their data if there is room, else where most is free."""
+    """Find a source for the queue: near its data if there is room, else where most is free."""
     if queue.where is not None:
         return find(state, queue, queue.where)
     near = state.nodes.get(queue.near)

@@ -10,10 +10,11 @@ import msgspec
 from mpi_runtime.scheduler import (
     actor_calls,
     actor_lives,
-    arrivals,
+    actor_names,
     backoff,
-    blocking,
+    blocked_executors,
     cancel,
+    copies,
     deadline,
     deaths,
     dispatch,
@@ -21,15 +22,17 @@ from mpi_runtime.scheduler import (
     groups,
     health,
     items,
-    names,
+    memory_pressure,
     notes,
     objects,
+    overdue,
     refusals,
     tasks,
 )
 from mpi_runtime.scheduler.dispatch import serve, settle
 from mpi_runtime.scheduler.effects import Effects
 from mpi_runtime.scheduler.events import (
+    Began,
     Blocked,
     Call,
     CancelRequested,
@@ -66,11 +69,12 @@ from mpi_runtime.scheduler.rank_events import (
     Fetched,
     FrameRefused,
     JobBegan,
+    MemoryReported,
     RankEvent,
     RankJoined,
     TakenBack,
 )
-from mpi_runtime.scheduler.records import Bundle, Function, Node, Queue, Task
+from mpi_runtime.scheduler.records import Bundle, Executor, Function, Node, Queue, Task
 from mpi_runtime.scheduler.reservations import look_after_node, look_after_reservation
 from mpi_runtime.scheduler.state import Client, State
 from mpi_runtime.scheduler.stealing import look_for_stuck
@@ -97,6 +101,7 @@ class Scheduler:
         self.state = State()
         self._handlers = {
             Spec: self._spec,
+            Began: self._began,
             Returned: self._returned,
             Put: self._put,
             SubscriptionRequested: self._subscription_requested,
@@ -144,6 +149,8 @@ class Scheduler:
                 kind = type(event)
                 if kind is Call:
                     tasks.submit(state, client, event, now)  # type: ignore[arg-type]
+                    if executor is not None and executor.watched:
+                        cancel.submitted(state, executor, event.id, now)  # type: ignore[union-attr, arg-type]
                 elif kind is Done:
                     tasks.done(state, executor, event)  # type: ignore[arg-type]
                     ended = event  # type: ignore[assignment]
@@ -183,7 +190,7 @@ class Scheduler:
         if isinstance(event, RankJoined):
             join(state, event)
         elif isinstance(event, TakenBack):
-            blocking.taken_back(state, event, now)
+            blocked_executors.taken_back(state, event, now)
             dispatch.taken_back(state, event, now)
         elif isinstance(event, ExecutorDied):
             deaths.executor_died(state, event, now)
@@ -193,9 +200,11 @@ class Scheduler:
                 executor.process.pid = event.pid
                 advance(state.stories, executor, STARTED)
         elif isinstance(event, Fetched):
-            arrivals.fetched(state, event, now)
+            copies.fetched(state, event, now)
         elif isinstance(event, JobBegan):
             begin(state, event)
+        elif isinstance(event, MemoryReported):
+            memory_pressure.reported(state, event)
         elif isinstance(event, FrameRefused):
             refused = state.executors.get(event.executor)
             if refused is not None:
@@ -216,6 +225,8 @@ class Scheduler:
                 look_after_reservation(state, subject, now)
             elif isinstance(subject, Task):
                 backoff.queue(state, subject)
+            elif isinstance(subject, Executor):
+                overdue.look(state, subject, now)
             elif isinstance(subject, Function):
                 deadline.look_at_actors(state)
         while True:
@@ -290,6 +301,10 @@ class Scheduler:
     def _spec(self, client: Client, event: Spec, now: int) -> None:
         tasks.register(self.state, event)
 
+    def _began(self, client: Client, event: Began, now: int) -> None:
+        assert client.executor is not None
+        overdue.began(self.state, client.executor, event.id, now)
+
     def _returned(self, client: Client, event: Returned, now: int) -> None:
         tasks.returned(self.state, client.executor, event)
 
@@ -304,12 +319,12 @@ class Scheduler:
 
     def _blocked(self, client: Client, event: Blocked, now: int) -> None:
         if client.executor is not None:
-            blocking.blocked(self.state, client.executor, event.ids)
+            blocked_executors.blocked(self.state, client.executor, event.ids)
 
     def _unblocked(self, client: Client, event: Unblocked, now: int) -> None:
         if client.executor is not None:
             client.executor.waits_for = []
-            blocking.unblocked(self.state, client.executor, now)
+            blocked_executors.unblocked(self.state, client.executor, now)
 
     def _kill_requested(self, client: Client, event: KillRequested, now: int) -> None:
         actor = self.state.actors.get(event.actor)
@@ -347,8 +362,8 @@ class Scheduler:
     def _named_actor_requested(self, client: Client, event: NamedActorRequested, now: int) -> None:
         if (event.namespace, event.name) not in self.state.names:
             tasks.submit(self.state, client, event.creation, now)
-            names.give(self.state, event)
-        names.answer(self.state, client, event)
+            actor_names.give(self.state, event)
+        actor_names.answer(self.state, client, event)
 
     def _group_requested(self, client: Client, event: GroupRequested, now: int) -> None:
         groups.create(self.state, client, event)

@@ -59,14 +59,21 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     fault = executor.fault
     if fault is not None:
         event.cause = health.cause(executor, fault)
+    elif executor.killed_for:
+        event.cause = executor.killed_for
+        event.out_of_memory = event.out_of_memory or executor.is_out_of_memory
     if running is not None:
         history.record_death(state, executor, running, now)
+    watch = executor.watched.get(event.running)
+    spares_retry = watch is not None and watch.spares_retry
+    if watch is not None and watch.killed_for:
+        event.cause, event.out_of_memory = watch.killed_for, True
     in_hand = executor.drop_all()
     orphaned = orphans.submitted_by(executor, in_hand, event.running)
     if executor.actor is not None:
         actor_lives.executor_died(state, executor.actor, executor, in_hand, event, now)
     else:
-        redo(state, executor, in_hand, event, now)
+        redo(state, executor, in_hand, event, now, spares_retry)
     if event.extents:
         rank = executor.rank.number
         free = [offset for offset in event.extents if (rank, offset) not in state.extents]
@@ -88,8 +95,10 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
         health.blame(state, executor, fault)
 
 
-def redo(state: State, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int) -> None:
-    """Steps 2 and 3."""
+def redo(
+    state: State, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int, spares_retry: bool = False
+) -> None:
+    """Steps 2 and 3. `spares_retry`: the call that it ran is not to blame."""
     sent = [task for task in in_hand if task.state != STAGING]
     has_run = [index for index, task in enumerate(sent) if task.id == event.running or task.state == BLOCKED]
     started = 1 + max(has_run, default=-1)
@@ -100,10 +109,13 @@ def redo(state: State, executor: Executor, in_hand: list[Task], event: ExecutorD
         if task.is_cancelled:
             endings.cancelled(state, task)
             continue
+        if task.overdue:
+            tasks.end_overdue(state, task)
+            continue
         advance(state.stories, task, LOSE, cause)
         may_again = task.function.spec.max_retries != 0
         had_ended = endings.had_ended(task, event.running) and not executor.refusal
-        had_ended = had_ended or (may_again and endings.is_of_node(executor.fault))
+        had_ended = had_ended or (may_again and (endings.is_of_node(executor.fault) or spares_retry))
         if task.retries or had_ended:
             if not had_ended:
                 backoff.note_crash(task, executor, now)

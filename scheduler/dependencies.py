@@ -1,4 +1,4 @@
-"""Arguments on their way: a call is sent to its executor when all its arguments are on that host."""
+"""Arguments on their way. A call is sent to its executor when all its arguments are on that host."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from mpi_runtime.scheduler.state import State
 
 
 def stage(state: State, executor: Executor, task: Task) -> bool:
-    """Send the values of the call's arguments, or have them brought to the executor's host first: False."""
+    """Send the values of the call's arguments, or fetch them to the executor's host first.
+
+    Returns whether they were sent.
+    """
     number = executor.rank.node.number
     missing = elsewhere(state, task, number)
     if missing:
@@ -23,7 +26,7 @@ def stage(state: State, executor: Executor, task: Task) -> bool:
 
 
 def elsewhere(state: State, task: Task, number: int) -> list[bytes]:
-    """The call's arguments that are stored, but not on this host."""
+    """The stored arguments of the call that are not on this host."""
     return [
         id
         for id in dict.fromkeys(task.call.arguments)
@@ -32,7 +35,7 @@ def elsewhere(state: State, task: Task, number: int) -> list[bytes]:
 
 
 def send_values(state: State, executor: Executor, task: Task) -> None:
-    """Tell an executor what the arguments of its next call are."""
+    """Send an executor the arguments of its next call."""
     number = executor.rank.node.number
     for id in task.call.arguments:
         message = objects.value_message(state.objects[id], number)
@@ -41,7 +44,7 @@ def send_values(state: State, executor: Executor, task: Task) -> None:
 
 
 def staged(state: State, task: Task) -> bool:
-    """An argument has arrived on the host: send the call, if that was the last. Whether it was sent."""
+    """Note that an argument has arrived. Sends the call if that was the last one; returns whether it was sent."""
     executor = task.executor
     assert executor is not None
     task.missing = len(elsewhere(state, task, executor.rank.node.number))
@@ -54,7 +57,7 @@ def staged(state: State, task: Task) -> bool:
 
 
 def send_call(state: State, executor: Executor, task: Task) -> None:
-    """Send a call whose arguments have been sent, and before it what its function is, if that is new there."""
+    """Send a call whose arguments have been sent, and first its spec, if the executor does not have it."""
     advance(state.stories, task, SEND)
     if task.call.spec not in executor.known:
         executor.known.add(task.call.spec)

@@ -1,9 +1,9 @@
-"""Which executor runs which call: growing, filling, taking back, giving up.
+"""Which executor runs which call: hire, fill, steal, give up.
 
-An executor is granted resources for one queue and keeps them while it has calls of that queue in hand, so that the
-cost of finding a node is paid once for many short calls. It is sent some milliseconds of work ahead, by the measured
-duration of the functions. What was sent ahead is taken back when the executor blocks, or when it stands behind a call
-that takes longer than thought while there is room elsewhere.
+An executor is granted resources for one queue and keeps them while it has calls of that queue in hand. So the cost of
+finding a node is paid once for many short calls. It is sent some milliseconds of work ahead, by the measured duration
+of the functions. Calls that were sent ahead are stolen when the executor blocks, or when they are behind a call that
+takes longer than estimated while there is room elsewhere.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from mpi_runtime.scheduler.stealing import ask_for_the_rest, give_elsewhere, reb
 def serve(state: State, queue: Queue, now: int) -> None:
     """Give the queue's calls to executors.
 
-    First to those with nothing in hand, then to further ones as far as resources allow, then ahead of time to busy
+    First to executors with nothing in hand, then to new ones as far as resources allow, then ahead of time to busy
     ones.
     """
     queue.dirty = False
@@ -66,9 +66,9 @@ def serve(state: State, queue: Queue, now: int) -> None:
 
 
 def reuse(state: State, queue: Queue, better: Queue | None, now: int) -> bool:
-    """Give each of the queue's executors with nothing in hand a call, or take its grant back.
+    """Give a call to each of the queue's executors with nothing in hand, or take its grant back.
 
-    Returns whether the queue may take more: not if it has just given something up for others.
+    Returns whether the queue may take more resources: not if it has just given some up for others.
     """
     hungry = queue.hungry
     may_grow = True
@@ -88,10 +88,10 @@ def reuse(state: State, queue: Queue, better: Queue | None, now: int) -> bool:
 
 
 def acquire(state: State, queue: Queue, now: int) -> Executor | None:
-    """One more executor for the queue, with a grant; None if there is no room or it is not worth it.
+    """Hire one more executor for the queue; None if there is no room or it is not worth it.
 
-    Little work is left to the executors that the queue has, as long as one of them has ended a call just now: how long
-    theirs take else, nobody knows.
+    If little work is left, it is left to the executors that the queue has, as long as one of them has just ended a
+    call. Otherwise their durations are not known.
     """
     is_spread = queue.where is not None and queue.where.spread  # then it is always worth it
     while (source := find_source(state, queue)) is not None:
@@ -135,7 +135,7 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
 
 
 def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: Grant, now: int) -> None:
-    """The executor serves the queue with this grant."""
+    """Let the executor serve the queue with this grant."""
     node = node_of(source)
     state.index.update(node)
     if queue.reserved:
@@ -150,9 +150,10 @@ def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: 
 
 
 def make_way(state: State, source: Source, others: list[Executor]) -> bool:
-    """End executors that idle with devices another one is to have. Until they are gone these are theirs.
+    """End idle executors whose devices another executor is to have. They keep their devices until they are gone.
 
-    Returns whether any of this was to be had: what ends already for the sake of another source goes back to that.
+    Returns whether any devices could be had. Devices of executors that already end for another source return to that
+    source.
     """
     mine = [executor for executor in others if executor.grant is None or executor.source is source]
     for executor in mine:
@@ -165,7 +166,7 @@ def make_way(state: State, source: Source, others: list[Executor]) -> bool:
 
 
 def backlog_us(queue: Queue) -> int:
-    """Estimated work in the queue for each executor if there were one more; unknown durations count as worth it."""
+    """Estimated work in the queue for each executor, if there were one more. Unknown durations count as worth it."""
     duration = queue.ready[0].function.duration_us
     if duration < 0:
         return FORK_WORTH_US
@@ -173,7 +174,7 @@ def backlog_us(queue: Queue) -> int:
 
 
 def start_executor(state: State, node: Node, key: Key) -> Executor:
-    """Fork an executor on the rank of the node that is nearest to its devices, or, of those alike, has fewest."""
+    """Fork an executor on the rank that is nearest to its devices; of equal ranks on the one with fewest executors."""
     ranks = gpu_pool.ranks_for(node, key.devices)
     near = gpu_pool.nearest(node, key.devices)
     rank = min(ranks, key=lambda rank: (-near.get(rank.number, 0), len(rank.executors), rank.number))
@@ -221,12 +222,12 @@ def give(state: State, executor: Executor, count: int, now: int) -> None:
 
 
 def estimate_us(function: Function) -> int:
-    """What one call of the function adds to an executor's load; a little for the handling itself."""
+    """The part of an executor's load for one call of the function, including its handling."""
     return function.duration_us + 3 if function.duration_us >= 0 else LOCAL_QUEUE_US
 
 
 def dedicate(executor: Executor) -> None:
-    """The executor was given the creation of an actor: it serves no queue any more."""
+    """Turn the executor into that of an actor: it serves no queue any more."""
     queue = executor.queue
     assert queue is not None
     del queue.executors[executor.id]
@@ -235,6 +236,7 @@ def dedicate(executor: Executor) -> None:
     task = next(iter(executor.in_hand.values()))
     assert task.actor is not None
     executor.actor = task.actor
+    executor.left_behind = frozenset(executor.children)
     executor.process.actor, executor.process.name = task.id, task.function.spec.name
     task.actor.executor = executor
 
@@ -267,18 +269,18 @@ def fill(state: State, queue: Queue, better: Queue | None, now: int) -> None:
 
 
 def first_waiting(state: State, queue: Queue) -> Queue | None:
-    """The waiting queue that goes before this one, if any: of those outside of placement groups, or in the same."""
+    """The waiting queue that goes first, if any: of those outside of placement groups, or in the same group."""
     rivals = (other for other in state.waiting if other.ready and other.group == queue.group)
     best = min(rivals, key=Queue.precedence, default=None)
     return best if best is not None and best is not queue and best.precedence() < queue.precedence() else None
 
 
 def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | None, now: int) -> bool:
-    """Whether an executor gets nothing more: its source is overdrawn, or kept for another, or others go first."""
+    """Whether the executor gets nothing more: its source is overdrawn or reserved for another, or others go first."""
     source = executor.source
     if better is not None and executor.grant is not None and 0 < executor.grant.cpu < better.request.cpu:
         reserve_for_fractions(state, better, source, now)
-    if source.free.cpu < 0 and queue.request.cpu:
+    if (source.free.cpu < 0 and queue.request.cpu) or executor.rank.node.pressure:
         return True
     if executor.key.devices and gpu_pool.is_out(source, executor.key.devices):
         return True
@@ -295,7 +297,7 @@ def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | N
 
 
 def could_serve(executor: Executor, queue: Queue) -> bool:
-    """Whether what the executor holds would help the queue, now or once more comes free."""
+    """Whether the executor's grant would help the queue, now or once more becomes free."""
     source = executor.source
     return source.reserved_for is queue or (
         (source.reserved_for is None or source.reserved_for.spares(queue.request, with_grant(source.free, executor)))
@@ -305,7 +307,7 @@ def could_serve(executor: Executor, queue: Queue) -> bool:
 
 
 def with_grant(free: Pool, executor: Executor) -> Pool:
-    """What would be free if the executor gave up its grant."""
+    """The free resources if the executor gave up its grant."""
     pool = copy_of(free)
     assert executor.grant is not None
     give_back(executor.grant, pool)
@@ -313,7 +315,7 @@ def with_grant(free: Pool, executor: Executor) -> Pool:
 
 
 def settle(state: State, executor: Executor, now: int) -> None:
-    """After an executor reported ends of calls: have it refilled, or take its grant back."""
+    """After an executor has reported ends of calls: refill it, or take its grant back."""
     executor.progress_us = now
     queue = executor.queue
     if queue is None or executor.blocked:
@@ -326,7 +328,7 @@ def settle(state: State, executor: Executor, now: int) -> None:
 
 
 def offer(state: State, executor: Executor, now: int) -> None:
-    """The executor has room: have its queue served, or take its grant back if there is nothing to do."""
+    """The executor has room: serve its queue, or take its grant back if there are no calls."""
     queue = executor.queue
     assert queue is not None
     queue.note_load(executor)
@@ -341,7 +343,7 @@ def offer(state: State, executor: Executor, now: int) -> None:
 
 
 def give_up(state: State, executor: Executor, now: int) -> None:
-    """An executor with nothing in hand gives its grant back and idles, ready for any queue with its key."""
+    """Take the grant of an executor with nothing in hand. It idles, ready for any queue with its key."""
     queue, grant = executor.queue, executor.grant
     assert queue is not None
     assert grant is not None
@@ -366,7 +368,7 @@ def give_up(state: State, executor: Executor, now: int) -> None:
 
 
 def taken_back(state: State, event: TakenBack, now: int) -> None:
-    """Calls that an executor had not started are ours again."""
+    """Handle stolen calls: the executor had not started them."""
     executor = state.executors.get(event.executor)
     if executor is None:
         return

@@ -1,7 +1,7 @@
-"""What the scheduler wants done: records in the imperative, each for one client or one rank.
+"""What the scheduler wants done. Each effect is for one client or one rank.
 
-Like events they are what goes over the wire. `Call` and `Spec` (in `events.py`) are effects too: sent to an executor, a
-spec tells it a function, and a call tells it to run; what the call's arguments stand for has been sent before it.
+Effects are messages, like events. `Call` and `Spec` (in `events.py`) are effects too: a spec describes a function to an
+executor, a call starts it. The values of its arguments are sent before the call.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from mpi_runtime.scheduler.events import Id, Number
 
 
 class Ready(Struct, array_like=True, tag=60, gc=False):
-    """To a client: an object's small value."""
+    """To a client: the value of a small object."""
 
     id: bytes
     data: bytes
 
 
 class ReadyStored(Struct, array_like=True, tag=61, gc=False):
-    """To a client: an object lies in the arena of its host, in the part of `rank`."""
+    """To a client: an object is in the arena of its host, in the part of `rank`."""
 
     id: bytes
     rank: int
@@ -38,7 +38,7 @@ class ReadyError(Struct, array_like=True, tag=62, gc=False):
 
 
 class ReadyFailed(Struct, array_like=True, tag=63, gc=False):
-    """To a client: the runtime could not make the object; `code` names the class of `errors.py`."""
+    """To a client: the runtime could not make the object. `code` is a class name of `errors.py`."""
 
     id: bytes
     code: str
@@ -46,13 +46,13 @@ class ReadyFailed(Struct, array_like=True, tag=63, gc=False):
 
 
 class ReadyElsewhere(Struct, array_like=True, tag=64, gc=False):
-    """To a client: an object is ready, but its value was not sent along; subscribe with `fetch` to have it."""
+    """To a client: an object is ready, without its value. Subscribe with `fetch` to get it."""
 
     id: bytes
 
 
 Entry = Ready | ReadyStored | ReadyError | ReadyFailed | ReadyElsewhere
-"""What a client knows of a value: the message that brought it."""
+"""The message by which a client knows a value."""
 
 
 class Answer(Struct, array_like=True, tag=65, gc=False):
@@ -63,42 +63,42 @@ class Answer(Struct, array_like=True, tag=65, gc=False):
 
 
 class Item(Struct, array_like=True, tag=66, gc=False):
-    """To a client: a call of its has yielded a value. It holds the object, which follows."""
+    """To a client: its call has yielded a value. The client then holds the object, whose value follows."""
 
     call: bytes
     id: bytes
 
 
 class Demand(Struct, array_like=True, tag=67, gc=False):
-    """To an executor: so many of the items of a call have been taken."""
+    """To an executor: this many items of a call have been consumed."""
 
     call: bytes
     count: int
 
 
 CRASH, RESTARTED, REFUSED, UNHANDLED = "crash", "restart", "refused", "unhandled"
-GPU, QUARANTINE, LATE = "gpu", "quarantine", "late"
+GPU, QUARANTINE, LATE, IGNORED, MEMORY = "gpu", "quarantine", "late", "cancel", "memory"
 """What notes are about."""
 
 
 class Note(Struct, array_like=True, gc=False):
-    """The user is to be told this, in one line."""
+    """A line for the user."""
 
     level: int
-    """As in `logging`."""
+    """The level, as in `logging`."""
     event: str
-    """What it is about: CRASH or another of these."""
+    """The subject: CRASH or another of these."""
     text: str
     rank: int = 0
     host: str = ""
-    """Of which rank it tells, and its host; empty: of the whole job."""
+    """The rank that the note is about, and its host; empty: the whole job."""
 
 
 ClientEffect = Entry | Answer | Item | Demand
 
 
 class StartExecutor(Struct, array_like=True, tag=80, gc=False):
-    """To a rank: fork an executor; messages for it may follow at once."""
+    """To a rank: fork an executor. Messages for it may follow at once."""
 
     executor: int
     environment: dict[str, str]
@@ -106,7 +106,7 @@ class StartExecutor(Struct, array_like=True, tag=80, gc=False):
     gpus: list[int]
     """Device ids of its node that it may use."""
     threads: int
-    """How many threads numerical libraries should use."""
+    """Number of threads for numerical libraries."""
     cpus: list[int]
     """Processor numbers to run on; empty: those of the rank."""
     devices: list[str] = []
@@ -114,40 +114,41 @@ class StartExecutor(Struct, array_like=True, tag=80, gc=False):
 
 
 class StopExecutor(Struct, array_like=True, tag=81, gc=False):
-    """To a rank: end an executor; `force`: without letting it finish what it has in hand."""
+    """To a rank: end an executor. `force`: do not let it finish the calls in hand."""
 
     executor: int
     force: bool
 
 
 class TakeBack(Struct, array_like=True, tag=82, gc=False):
-    """To a rank: take up to `count` unstarted calls back from an executor, the last sent first."""
+    """To a rank: steal up to `count` unstarted calls from an executor, the last sent first."""
 
     executor: int
     count: Number
 
 
 class Cancel(Struct, array_like=True, tag=85, gc=False):
-    """To a rank: have an executor give up a call that it was sent; `force`: kill it if it runs the call."""
+    """To a rank: cancel a call that was sent to an executor. `force`: kill the executor if it runs the call."""
 
     executor: int
     id: Id
     force: bool
+    attempt: Annotated[int, Meta(ge=0, lt=1 << 32)] = 0
+    """Which attempt of the call: the executor may have it again before it has heard of this."""
 
 
 class Free(Struct, array_like=True, tag=83, gc=False):
-    """To a rank: these extents of its part of the arena are no longer used by anybody."""
+    """To a rank: free these extents of its part of the arena."""
 
     offsets: list[int]
     executor: int = 0
-    """Not 0: the answer to the death of this executor, for those of the offsets that it still has.
+    """Not 0: the answer to the death of this executor, about offsets that it still has.
 
-    A `Free` may have been on its way when it died, and the memory may have a new owner.
-    """
+    A `Free` may have been on its way when the executor died, and the memory may have a new owner."""
 
 
 class Fetch(Struct, array_like=True, tag=84, gc=False):
-    """To a rank: bring a copy of an object from another rank's arena into your own part."""
+    """To a rank: copy an object from another rank's arena into its own part."""
 
     id: bytes
     rank: Number
@@ -159,12 +160,12 @@ RankEffect = StartExecutor | StopExecutor | TakeBack | Cancel | Free | Fetch
 
 
 class Effects(Struct, gc=False):
-    """What is to be done. Effects for ranks come before messages for clients."""
+    """Everything to be done. Effects for ranks come before messages for clients."""
 
     ranks: dict[int, list[RankEffect]] = {}
     clients: dict[int, list[object]] = {}
-    """For executors also the calls to run and the specs that they need."""
+    """Messages by client. For executors they include calls to run and their specs."""
     refusal: str = ""
     """Why the job cannot begin, in words."""
     notes: list[Note] = []
-    """What the user is to be told."""
+    """Lines for the user."""

@@ -1,4 +1,4 @@
-"""How calls end: what becomes of their return values and of what they held."""
+"""How calls end: their return values, and the release of what they held."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from mpi_runtime.scheduler.records import Task
 from mpi_runtime.scheduler.state import Failure, State
 
 REPORTED = {
-    *("WorkerCrashedError", "GpuExecutorDiedError", "OutOfMemoryError"),
+    *("WorkerCrashedError", "GpuExecutorDiedError", "OutOfMemoryError", "TaskTimeoutError"),
     *("InfeasibleResourceError", "ObjectLostError", "ObjectStoreFullError"),
 }
-"""Errors of the runtime that the user is told of if nobody reads them: nobody has asked for them, nor been told of
-their cause."""
+"""Errors of the runtime that are reported if no client reads them: no client has asked for them, nor was told of their
+cause."""
 
 
 def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -> None:
-    """The runtime gives the call an error; `code` names the class."""
+    """Fail a call with an error of the runtime. `code` names the class."""
     advance(state.stories, task, move, code)
     data = message.encode()
     if code in REPORTED:
@@ -38,13 +38,14 @@ def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -
 
 def spend_retry(state: State, task: Task, had_ended: bool = False) -> None:
     """A call that was lost will be run once more. It has one retry less, unless it `had_ended`."""
+    task.overdue = ""
     if not had_ended and task.retries > 0:
         task.retries -= 1
     state.retried += 1
 
 
 def had_ended(task: Task, running: bytes) -> bool:
-    """Whether a call that an executor had started before the `running` one, as it died, is run again at no cost.
+    """Whether a lost call that started before the `running` one is run again without using a retry.
 
     It had ended, and its result was lost with the process. With `max_retries=0` it may not be run twice.
     """
@@ -52,17 +53,27 @@ def had_ended(task: Task, running: bytes) -> bool:
 
 
 def is_of_node(fault: Faulted | None) -> bool:
-    """Whether what ended an executor has nothing to do with its calls: CUDA does not start on its node."""
+    """Whether the cause of an executor's end is its node and not its calls: CUDA does not start there."""
     return fault is not None and fault.blame == NODE
 
 
 def cancelled(state: State, task: Task) -> None:
-    """The call will not run, or not run on, because somebody cancelled it."""
+    """End a call that was cancelled."""
     fail(state, task, "TaskCancelledError", CANCELLED_TEXT.format(task.function.spec.name), CANCEL)
 
 
+def may_exceed_again(task: Task) -> bool:
+    """Whether a call that ran longer than its time limit is run again."""
+    return task.function.spec.retries_timeouts and task.retries != 0
+
+
+def overdue(state: State, task: Task) -> None:
+    """The call was interrupted because it ran longer than its time limit, and has ended."""
+    fail(state, task, "TaskTimeoutError", task.overdue)
+
+
 def forget_child(state: State, task: Task) -> None:
-    """Nobody needs to know any more that an executor has submitted this call. An actor's creation may end again."""
+    """Forget that an executor has submitted this call. An actor's creation may end again."""
     if task.depth:
         parent = state.executors.get(task.client)
         if parent is not None:
@@ -70,7 +81,7 @@ def forget_child(state: State, task: Task) -> None:
 
 
 def conclude(state: State, task: Task, values: list[Value], move: Move, failure: Failure | None = None) -> None:
-    """The call ends with these values: one for each return id, or one error for all; then `failure` is what it is."""
+    """End a call with these values: one for each return id, or one error for all, described by `failure`."""
     advance(state.stories, task, move)
     ids = task.return_ids()
     if len(values) != len(ids):
@@ -94,7 +105,10 @@ def conclude(state: State, task: Task, values: list[Value], move: Move, failure:
 
 
 def shared(state: State, ids: list[bytes], error: Value) -> list[Value]:
-    """One error for several return values. A stored one belongs to the first that is wanted; the others hold that."""
+    """One error for several return values.
+
+    A stored one belongs to the first that is wanted; the others hold that one.
+    """
     if error.stored is None:
         return [error] * len(ids)
     wanted = [id for id in ids if state.objects[id].references > 1]
@@ -106,7 +120,7 @@ def shared(state: State, ids: list[bytes], error: Value) -> list[Value]:
 
 
 def release_arguments(state: State, task: Task) -> None:
-    """Release the arguments, the references inside them, and the handle of the actor that was called."""
+    """Release the arguments, the references inside them, and the handle of the called actor."""
     call = task.call
     for id in call.arguments:
         objects.release(state, id)

@@ -1,14 +1,14 @@
-"""What clients tell the scheduler, and what calls are made of.
+"""Events of clients, and the parts of calls.
 
-Facts are named in the past tense (`Done`, `Released`), wishes as requests (`KillRequested`). They are also what goes
-over the wire (`mpi_runtime.transport.messages` adds what the scheduler does not see), so a frame is decoded straight
-into events. Ids of tasks and objects are 16 opaque bytes; a task's id is the id of its first return value. Clients are
+Facts are named in the past tense (`Done`, `Released`), requests as requests (`KillRequested`). Events are messages
+(`mpi_runtime.transport.messages` has those that the scheduler does not see), so a frame is decoded directly into
+events. Ids of tasks and objects are 16 opaque bytes; a task's id is the id of its first return value. Clients are
 integers: 0 is the driver, an executor's client number is its executor number. Times are integer microseconds. Amounts
-of CPU and GPU are integers, 10 000 to one; memory is in bytes; custom resources are 10 000 to one. Payloads are opaque:
-nothing here looks inside them. What ranks tell is in `rank_events.py`.
+of CPU, GPU and custom resources are integers, 10 000 to one; memory is in bytes. Payloads are opaque: nothing here
+looks inside. Events of ranks are in `rank_events.py`.
 
-Bounds of numbers and lengths are part of the types: what does not keep them is not decoded. What else a frame may not
-say is in `refusals.py`.
+Limits of numbers and lengths are part of the types: a frame outside them is not decoded. The other rules of the
+protocol are in `refusals.py`.
 """
 
 from __future__ import annotations
@@ -22,118 +22,123 @@ Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Limit = Annotated[int, Meta(ge=-1, le=(1 << 63) - 1)]
 """-1: there is none."""
 RETURNS_MAX = 1 << 20
-"""How many values a call may have."""
+"""The largest number of values of a call."""
 
 DRIVER = 0
 
 TASK, ACTOR, METHOD = 0, 1, 2
 STREAMING, DYNAMIC = -1, -2
-"""For `num_returns`: items are given one by one while the call runs; or their references, when it has ended."""
+"""For `num_returns`: references to items one by one while the call runs; or all of them when it has ended."""
 IN, NOT_IN, EXISTS, ABSENT = range(4)
 PACK, SPREAD, STRICT_PACK, STRICT_SPREAD = STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
-"""How the bundles of a placement group lie on nodes: on few or on many if possible, on one or on as many for sure."""
+"""Where the bundles of a placement group are placed: on few or many nodes if possible; on one, or each on its own,
+always."""
 
 
 class Label(Struct, array_like=True, frozen=True, gc=False):
-    """What one label of a node must be."""
+    """A condition on one label of a node."""
 
     key: str
     operator: Annotated[int, Meta(ge=IN, le=ABSENT)]
-    """IN, NOT_IN (a node without the label will do), EXISTS or ABSENT."""
+    """IN, NOT_IN (or the node lacks the label), EXISTS or ABSENT."""
     values: tuple[str, ...] = ()
 
 
 class Where(Struct, array_like=True, frozen=True, gc=False):
-    """Where calls may run, beyond what they need of a node. Hashable: calls are queued by it."""
+    """Where calls may run, besides their request. Hashable, because calls are queued by it."""
 
     spread: bool = False
-    """On all nodes in turn."""
+    """Whether calls go to all nodes in turn."""
     node: str = ""
-    """On the node with this id."""
+    """The id of the node on which they run."""
     soft: bool = False
-    """With `node`: anywhere, if there is no such node or it is too small."""
+    """With `node`: any node will do if that node does not exist or is too small."""
     group: bytes = b""
-    """In this placement group."""
+    """The placement group in which they run."""
     bundle: Limit = -1
-    """With `group`: in this one of its bundles; -1: in any."""
+    """With `group`: the index of the bundle; -1: any."""
     captures: bool = False
-    """With `group`: calls that these calls make run in it too, unless they say where."""
+    """With `group`: calls that these calls make run in it too, unless they state a place."""
     labels: tuple[Label, ...] = ()
-    """On nodes with these."""
+    """Conditions that must hold."""
     preferred: tuple[Label, ...] = ()
-    """On nodes with these too, where there is room now."""
+    """Conditions that nodes with room now should meet."""
 
 
 class Spec(Struct, array_like=True, tag=1, gc=False):
-    """What all calls of one function or class with the same options have in common; sent once by each client."""
+    """The common part of all calls of one function or class with the same options. Each client sends it once."""
 
     id: Number
-    """Hash of the content, 63 bits."""
+    """The hash of the content, 63 bits."""
     kind: Annotated[int, Meta(ge=TASK, le=METHOD)]
     """TASK, ACTOR (creation) or METHOD."""
     name: str
     function: bytes
-    """The pickled function or class; empty for METHOD, whose name says which."""
+    """The pickled function or class; empty for METHOD, whose name says which method."""
     cpu: Number = 0
     gpu: Number = 0
     memory: Number = 0
     custom: dict[str, Number] = {}
     num_returns: Annotated[int, Meta(ge=DYNAMIC, le=RETURNS_MAX)] = 1
-    """How many values; or STREAMING, or DYNAMIC."""
+    """The number of values; or STREAMING, or DYNAMIC."""
     max_retries: Limit = 0
-    """How often a call may be run again after its executor died; -1: without limit."""
+    """The largest number of retries after its executor died; -1: without limit."""
     retry_exceptions: bool = False
-    """Whether it may be run again too when it raised what it may be run again for."""
+    """Whether it is also retried when it raised an error of `retry_only`."""
     held_cpu: Number = 0
-    """For ACTOR: how much of `cpu` it keeps once it has been placed."""
+    """For ACTOR: the part of `cpu` that it keeps once it has been placed."""
     environment: dict[str, str] = {}
-    """Variables set before the first user instruction."""
+    """Variables to set before the first user instruction."""
     max_restarts: Limit = 0
-    """For ACTOR: how often it may be created again after its process died; -1: without limit."""
+    """The largest number of restarts; -1: without limit."""
     retry_only: bytes = b""
-    """For executors: the pickled classes of exceptions that it may be run again for; empty: all."""
+    """For executors: the pickled classes of errors for which it is retried; empty: all."""
     concurrency: dict[str, Number] = {}
-    """For ACTOR: how many calls of each concurrency group it takes at a time, "" being the default group. Empty: one
+    """For ACTOR: the largest number of concurrent calls of each concurrency group; "" is the default group. Empty: one
     call after the other."""
     is_async: bool = False
     """For ACTOR: whether its calls run in an asyncio loop, not in threads."""
     group: str = ""
     """For METHOD: its concurrency group."""
     backpressure: Number = 0
-    """With STREAMING: how many items may be yielded and not taken; 0: any number."""
+    """With STREAMING: the largest number of items that are yielded and not consumed; 0: no limit."""
     priority: int = 0
-    """Calls with a higher one are started first."""
+    """Calls with a higher priority start first."""
     max_calls: Number = 0
-    """For TASK: after so many calls of it the executor ends, and with it what they have left behind; 0: never."""
+    """For TASK: the executor ends after this many calls; 0: never."""
     out_of_order: bool = False
-    """For ACTOR: a call whose arguments are there need not wait for earlier ones of the same caller."""
+    """For ACTOR: a call with its arguments need not wait for earlier ones of the same caller."""
     where: Where | None = None
-    """None: on any node."""
+    """The place; None: any node."""
     gpu_memory: Number = 0
-    """Bytes of each of its GPUs, or without `gpu` of one."""
+    """Bytes of each of its GPUs; without `gpu` bytes of one GPU."""
     time_limit_us: Number = 0
     """For TASK and METHOD: not started if the job's time ends sooner than so long after; 0: nothing is said."""
+    enforces_limit: bool = False
+    """Whether a call that runs longer than `time_limit_us` is ended."""
+    retries_timeouts: bool = False
+    """Whether it is run again then, as often as `max_retries` says."""
 
 
 class Call(Struct, array_like=True, tag=2, gc=False):
-    """One call was submitted. The same record starts it on its executor."""
+    """A call was submitted. The same record starts it on its executor."""
 
     id: Id
     spec: Number
     payload: bytes
     """Pickled arguments; empty when there are none."""
     arguments: list[Id] = []
-    """Objects whose values stand in for slots of the arguments."""
+    """Objects whose values replace slots of the arguments."""
     holds: list[Id] = []
-    """References inside the arguments: kept alive until the call ends."""
+    """References inside the arguments. They are kept until the call ends."""
     actor: Annotated[bytes, Meta(max_length=16)] = b""
-    """For METHOD: the id of the actor's creation call."""
+    """For METHOD: the id of the actor's creation."""
     attempt: Annotated[int, Meta(ge=0, lt=1 << 32)] = 0
-    """How many times it was run before. A client says so of a call that another task has tried to make."""
+    """The number of earlier attempts. A client states it for a call that another task has tried to make."""
 
 
 class Done(Struct, array_like=True, tag=3, gc=False):
-    """A call ended with one small value that holds no references: the frequent case."""
+    """A call ended with one small value without references: the frequent case."""
 
     id: Id
     data: bytes
@@ -142,8 +147,14 @@ class Done(Struct, array_like=True, tag=3, gc=False):
     """When it began, by the monotonic clock of its host."""
 
 
+class Began(Struct, array_like=True, tag=26, gc=False):
+    """User code of a call has begun. Said of calls with `enforces_limit` only: their time counts from here."""
+
+    id: Id
+
+
 class Stored(Struct, array_like=True, gc=False):
-    """Where a large value lies: an extent of the arena of a rank's host."""
+    """The place of a large value: an extent of the arena of a rank's host."""
 
     rank: Number
     offset: Number
@@ -151,7 +162,7 @@ class Stored(Struct, array_like=True, gc=False):
 
 
 class Value(Struct, array_like=True, gc=False):
-    """A value of any size: inline, or in an arena; with the references inside it."""
+    """A value of any size, inline or in an arena, with the references inside it."""
 
     data: bytes
     stored: Stored | None = None
@@ -169,35 +180,35 @@ class Returned(Struct, array_like=True, tag=4, gc=False):
     raised: bool = False
     """Whether user code raised."""
     may_retry: bool = True
-    """Whether it raised what it may be run again for."""
+    """Whether it raised an error for which it may be retried."""
     start_us: Number = 0
-    """As of `Done`."""
+    """As in `Done`."""
     said: str = ""
-    """The error in one line, where the user is to be told if nobody reads it."""
+    """The error in one line, to be reported if no client reads it."""
 
 
 class ErrorRead(Struct, array_like=True, tag=27, gc=False):
-    """A client has raised these errors where somebody had asked for the values, or passes them on as its own."""
+    """A client has raised these errors to code that asked for the values, or passes them on as its own."""
 
     ids: list[bytes]
 
 
 class Put(Struct, array_like=True, tag=5, gc=False):
-    """A client made an object of its own."""
+    """A client put a value."""
 
     id: Id
     value: Value
 
 
 class SubscriptionRequested(Struct, array_like=True, tag=6, gc=False):
-    """A client wants to be told when objects are ready, and, with `fetch`, to have them within its reach."""
+    """A client wants to be told when objects are ready; with `fetch`, to get their values."""
 
     ids: list[Id]
     fetch: bool = True
 
 
 class Released(Struct, array_like=True, tag=7, gc=False):
-    """The last reference to each of these is gone from the client's process."""
+    """The last reference to each of these in the client's process is gone."""
 
     ids: list[Id]
 
@@ -209,39 +220,39 @@ class Held(Struct, array_like=True, tag=8, gc=False):
 
 
 BLOCKED_IDS_MAX = 20
-"""How many objects a call names that waits for some."""
+"""The largest number of objects that a `Blocked` names."""
 
 
 class Blocked(Struct, array_like=True, tag=9, gc=False):
-    """The client's task waits for objects and uses no CPU meanwhile."""
+    """The client's task waits for objects and uses no CPU."""
 
     ids: list[Id]
-    """What it waits for, or the first BLOCKED_IDS_MAX of that; empty: what that is cannot be said."""
+    """The objects it waits for, or the first BLOCKED_IDS_MAX of them; empty: not known."""
 
 
 class Unblocked(Struct, array_like=True, tag=10, gc=False):
-    """The client's task goes on."""
+    """The client's task continues."""
 
 
 class KillRequested(Struct, array_like=True, tag=11, gc=False):
-    """A client asked that an actor be killed."""
+    """A client asks to kill an actor."""
 
     actor: Id
     no_restart: bool = True
 
 
 CANCELLED_TEXT = "{} was cancelled by cancel()."
-"""What is said of a call: by the scheduler if it did not run, else by its executor."""
+"""The message of a cancelled call: from the scheduler if it did not run, else from its executor."""
 
 
 class CancelRequested(Struct, array_like=True, tag=15, gc=False):
-    """A client wants the call that makes an object not to run, or not to run on."""
+    """A client asks to cancel the call that makes an object."""
 
     id: Id
     force: bool
-    """Kill the process of a task that runs."""
+    """Whether to kill the process of a running task."""
     recursive: bool
-    """The calls that it has submitted too, and theirs."""
+    """Whether to cancel the calls that it has submitted, and theirs."""
 
 
 class Yielded(Struct, array_like=True, tag=16, gc=False):
@@ -251,12 +262,12 @@ class Yielded(Struct, array_like=True, tag=16, gc=False):
     index: Annotated[int, Meta(ge=0, lt=1 << 62)]
     """From 0 on, in each attempt."""
     id: Id
-    """The object that it is to be."""
+    """The id of the item's object."""
     value: Value
 
 
 class Consumed(Struct, array_like=True, tag=17, gc=False):
-    """The client of a call with STREAMING and backpressure has taken so many items."""
+    """The client of a call with STREAMING and backpressure has consumed this many items."""
 
     call: Id
     count: Annotated[int, Meta(ge=0, le=1 << 62)]
@@ -269,20 +280,20 @@ class Left(Struct, array_like=True, tag=14, gc=False):
 
 
 class Titled(Struct, array_like=True, tag=24, gc=False):
-    """An actor that has just been made says what it calls itself: its own `repr`."""
+    """The title of a new actor: the `repr` of its instance."""
 
     title: str
 
 
 class Faulted(Struct, array_like=True, tag=25, gc=False):
-    """An executor cannot use its GPUs any more, and ends: its context is dead, or a device is."""
+    """An executor can no longer use its GPUs, and ends: its context or a device is dead."""
 
     name: str
-    """Of the function that it ran."""
+    """The name of the function that it ran."""
     fault: str
-    """As CUDA calls it."""
+    """CUDA's name of the error."""
     blame: str
-    """Who may be the cause: see `gpu/device.py`."""
+    """The possible culprit: see `gpu/device.py`."""
     is_fresh: bool
     """Whether no call had ended well in this process before."""
     text: str
@@ -290,7 +301,7 @@ class Faulted(Struct, array_like=True, tag=25, gc=False):
 
 
 class Query(Struct, array_like=True, tag=12, gc=False):
-    """A client asks about the state: `what` names one of the functions of `explain.py`."""
+    """A client asks about the state. `what` names a function of `explain.py`."""
 
     request: Number
     what: str
@@ -298,20 +309,23 @@ class Query(Struct, array_like=True, tag=12, gc=False):
 
 
 class NamedActorRequested(Struct, array_like=True, tag=13, gc=False):
-    """A client wants to create an actor with a name. It is told who has the name then: this one, or the one before."""
+    """A client asks to create an actor with a name.
+
+    The answer is the actor that has the name then: this or an earlier one.
+    """
 
     request: Number
     namespace: str
     name: str
     handle: bytes
-    """What a handle is made of; opaque."""
+    """The data of a handle; opaque."""
     detached: bool
-    """Whether the actor is to live on without handles."""
+    """Whether the actor lives on without handles."""
     creation: Call
 
 
 class BundleSpec(Struct, array_like=True, gc=False):
-    """What one bundle of a placement group reserves on one node. The fields mean what they mean in `Spec`."""
+    """What one bundle of a placement group reserves on one node. The fields have their meaning in `Spec`."""
 
     cpu: Number = 0
     gpu: Number = 0
@@ -320,7 +334,7 @@ class BundleSpec(Struct, array_like=True, gc=False):
 
 
 class GroupRequested(Struct, array_like=True, tag=18, gc=False):
-    """A client asks for a placement group: an object of this id gets its value when all bundles are reserved."""
+    """A client asks for a placement group. The object of this id gets its value when all bundles are reserved."""
 
     id: Id
     bundles: Annotated[list[BundleSpec], Meta(min_length=1)]
@@ -330,13 +344,13 @@ class GroupRequested(Struct, array_like=True, tag=18, gc=False):
     """The value of its object; opaque."""
     namespace: str = ""
     name: str = ""
-    """Empty: it has none, and nobody waits for an answer."""
+    """The name; empty: it has none, and no answer is awaited."""
     request: Number = 0
-    """With a name: the answer to this says whether the name was free. If it was not, there is no such group."""
+    """With a name: the request whose answer says whether the name was free. If not, the group is not made."""
 
 
 class GroupRemovalRequested(Struct, array_like=True, tag=19, gc=False):
-    """A client asks that a placement group, and all that runs in it, be ended."""
+    """A client asks to remove a placement group."""
 
     id: Id
 
@@ -354,6 +368,7 @@ ClientEvent = (
     | Faulted
     | Spec
     | Call
+    | Began
     | Done
     | Returned
     | Put
@@ -368,4 +383,4 @@ ClientEvent = (
 
 
 class RefusedError(Exception):
-    """An event that its sender may not send. It has changed nothing; what came before it in its frame has."""
+    """An event that breaks the protocol. It has changed nothing; the events before it in its frame have."""

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from mpi_runtime.gpu import ledger
-from mpi_runtime.gpu.device import Device
-from mpi_runtime.gpu.ledger import STATED, Granted, Inventory
+from mpi_runtime.gpu.device import STATED, Device
+from mpi_runtime.gpu.ledger import Granted, Inventory
 from mpi_runtime.gpu.topology import NVLINK
 from mpi_runtime.scheduler.lifecycle import STOPPING
 from mpi_runtime.scheduler.limits import EXPLAINED_MAX, UNIT
@@ -133,35 +133,47 @@ def why_not(nodes: Sequence[Node], request: Request) -> str:
 
 
 def pick(node: Node, queue: Queue, free: Pool) -> Granted | None:
-    """Devices for the queue with which an executor idles that can serve it, else such with which none idles.
-
-    Whole ones with which others idle too come after both: those would have to be ended. None: devices that are chosen
-    without regard to executors.
-    """
-    request, inventory = queue.request, free.inventory
+    """Devices for the queue, chosen with regard to executors that idle with some; None: to be chosen without."""
+    inventory = free.inventory
     if inventory is None:
         return None
-    if request.gpu < UNIT:
-        shared = {device for device, left in enumerate(free.devices) if left < UNIT}
-        found = _among(request, free, shared)
-        if found is not None:
-            return found  # shares go where shares are, so that others stay whole
-    count = max(1, request.gpu // UNIT)
+    return _share(node, queue, free) if queue.request.gpu < UNIT else _whole(node, queue, free, inventory)
+
+
+def _share(node: Node, queue: Queue, free: Pool) -> Granted | None:
+    """A share of a device that is shared already, so that others stay whole, else of one with which an executor idles.
+
+    That executor can serve the queue. Whether others idle with the device too matters less.
+    """
+    shared = {device for device, left in enumerate(free.devices) if left < UNIT}
+    choices = [shared, *_usable(node, queue, 1)]
+    return next((found for devices in choices if (found := _among(queue.request, free, devices))), None)
+
+
+def _whole(node: Node, queue: Queue, free: Pool, inventory: Inventory) -> Granted | None:
+    """Devices with which one executor idles, and it can serve the queue; else such with which none idles.
+
+    Those with which others idle too come after both: they would have to be ended.
+    """
+    request = queue.request
     idle = Counter(id for key, executors in node.idle.items() for id in key.devices * len(executors))
     beside: Granted | None = None
-    for key in node.idle:
-        if len(key.devices) == count and key.environment == queue.environment and key.threads == queue.threads:
-            found = _among(request, free, set(key.devices))
-            if found is not None and (request.gpu < UNIT or all(idle[id] == 1 for id in key.devices)):
-                return found
-            beside = beside or found
-    if request.gpu < UNIT:
-        return None  # it matters more where other shares lie
-    clean = _among(request, free, set(range(len(free.devices))).difference(idle))
-    if clean is None:
+    for devices in _usable(node, queue, request.gpu // UNIT):
+        found = _among(request, free, devices)
+        if found is not None and all(idle[id] == 1 for id in devices):
+            return found
+        beside = beside or found
+    everything = set(range(len(free.devices)))
+    clean, best = (_among(request, free, devices) for devices in (everything.difference(idle), everything))
+    if clean is None or best is None:
         return beside
-    best = _among(request, free, set(range(len(free.devices)))) if count > 1 else None
-    return None if best is not None and _weight(inventory, best) > _weight(inventory, clean) else clean
+    return None if _weight(inventory, best) > _weight(inventory, clean) else clean
+
+
+def _usable(node: Node, queue: Queue, count: int) -> list[set[int]]:
+    """The sets of so many devices with which executors idle that can serve the queue."""
+    wanted = (queue.environment, queue.threads, count)
+    return [set(key.devices) for key in node.idle if (key.environment, key.threads, len(key.devices)) == wanted]
 
 
 def _weight(inventory: Inventory, granted: Granted) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from _blake2 import blake2b
 
 ID_BYTES = 16
+ATTEMPT_BYTES = ID_BYTES + 4
 PREFIX_BYTES = 10
 
 
@@ -16,9 +17,14 @@ def digest(data: bytes, size: int) -> bytes:
     return blake2b(data, digest_size=size).digest()
 
 
+def attempt_of(id: bytes, attempt: int) -> bytes:
+    """The name of one attempt of a call, of ATTEMPT_BYTES."""
+    return id + attempt.to_bytes(ATTEMPT_BYTES - ID_BYTES, "big")
+
+
 def prefix_of(parent: bytes, attempt: int) -> bytes:
     """How the ids of all calls and objects begin that this attempt of a call makes. A counter follows."""
-    return digest(parent + attempt.to_bytes(4, "big"), PREFIX_BYTES)
+    return digest(attempt_of(parent, attempt), PREFIX_BYTES)
 
 
 def index_of_several(count: int, used: int) -> tuple[int, int]:

@@ -63,7 +63,7 @@ class Index:
         for node in self.candidates(request):
             kept_for = node.reserved_for  # as in `Source.may_take`, but this is asked for every call that is placed
             is_open = kept_for is None or kept_for is allowed or kept_for.spares(request, node.free)
-            if is_open and fits(request, node.free):
+            if is_open and fits(request, node.free) and not node.is_closed():
                 return node
         return None
 

@@ -12,6 +12,7 @@ from mpi_runtime.scheduler.actor_calls import begins_at_once, being_brought, is_
 from mpi_runtime.scheduler.constraints import allows, has_room, sources
 from mpi_runtime.scheduler.events import STRICT_PACK, STRICT_SPREAD
 from mpi_runtime.scheduler.groups import find_spots
+from mpi_runtime.scheduler.invariant_error import holds
 from mpi_runtime.scheduler.invariants_objects import (
     check_extents,
     check_fetches,
@@ -37,7 +38,6 @@ from mpi_runtime.scheduler.lifecycle import (
 )
 from mpi_runtime.scheduler.limits import DEPTH_MAX
 from mpi_runtime.scheduler.records import Bundle, Executor, Node, Queue, Task, node_of
-from mpi_runtime.scheduler.require import holds
 from mpi_runtime.scheduler.resources import Grant, Pool, pool_of, request_of
 from mpi_runtime.scheduler.sources import NOTHING, Source
 from mpi_runtime.scheduler.state import State

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from mpi_runtime.scheduler.invariant_error import holds
 from mpi_runtime.scheduler.lifecycle import (
     BLOCKED,
     ERROR,
@@ -17,7 +18,6 @@ from mpi_runtime.scheduler.lifecycle import (
     WAITING,
 )
 from mpi_runtime.scheduler.records import Task
-from mpi_runtime.scheduler.require import holds
 from mpi_runtime.scheduler.state import Object, State
 
 

@@ -1,12 +1,12 @@
-"""The life cycles of calls, actors, objects and executors, and the one way to move a thing along.
+"""The life cycles of calls, actors, objects and executors, and the only function that changes a state.
 
-A move is one event: for each state in which it may happen the state that follows. `advance` alone changes a state; what
-a move does not allow is a bug of ours, and raises with the thing's story.
+A move is one event: for each state in which it may happen, the state that follows. Only `advance` changes a state. A
+move that is not allowed is a bug of ours, and raises with the thing's story.
 
-A story is what has happened to one thing off the straight path, with cause and time: it was taken back, its process
-died, it was run again. Moves without a cause are not told: what calls do most often costs nothing, and when it was
-submitted and where it is now is known anyway. There are at most STORIES_MAX stories, the oldest go first, each with its
-last STORY_MOVES_MAX moves. They outlive the things: who asks about a value that is gone can still be told.
+A story is the unusual part of a thing's life, with cause and time: it was stolen, its process died, it was run again.
+Moves without a cause are not noted: they are frequent and must cost nothing, and the time of submission and the present
+place are known anyway. There are at most STORIES_MAX stories, the oldest are dropped first, each with its last
+STORY_MOVES_MAX moves. They outlive the things, so that `explain` can tell about a value that is gone.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ STAGE = {READY: STAGING}
 SEND = {READY: SENT, STAGING: SENT}
 """Given to an executor, which may have others before it."""
 TAKE_BACK = {SENT: READY, STAGING: READY}
-"""Not started, and in the scheduler's hands again."""
+"""It has not started, and was stolen."""
 BLOCK = {SENT: BLOCKED}
-"""Runs and waits for objects."""
+"""It runs and waits for objects."""
 UNBLOCK = {BLOCKED: SENT}
 FINISH = {SENT: FINISHED, BLOCKED: FINISHED}
 """Its value or its own error has arrived."""
 LOSE = {SENT: LOST, BLOCKED: LOST}
-"""Its executor died while it ran, or it raised and is to be run again."""
+"""Its executor died while it ran, or it raised and is retried."""
 RETRY = {LOST: READY}
 CREATE_AGAIN = {FINISHED: LOST}
 """The creation of an actor whose process died."""
@@ -56,11 +56,11 @@ ACTOR_STATE_NAMES = ("creating", "alive", "restarting", "ending", "dead")
 CREATED = {CREATING: ALIVE}
 """Its constructor has returned."""
 RESTART = dict.fromkeys((CREATING, ALIVE, RESTARTING), RESTARTING)
-"""Its process is gone, or was killed, and it is to have another one."""
+"""Its process is gone or was killed, and it gets another one."""
 CREATE = dict.fromkeys((RESTARTING, CREATING), CREATING)
 """Its process is gone: its creation is queued again."""
 END = dict.fromkeys((CREATING, ALIVE, RESTARTING), ENDING)
-"""It has been told to stop: the last handle is gone, or it was killed."""
+"""It was told to stop: the last handle is gone, or it was killed."""
 DIE = dict.fromkeys((CREATING, ALIVE, RESTARTING, ENDING), DEAD)
 """It will not run again."""
 
@@ -69,23 +69,23 @@ DIE = dict.fromkeys((CREATING, ALIVE, RESTARTING, ENDING), DEAD)
 PENDING, REBUILDING, INLINE, STORED, ERROR, RUNTIME_ERROR, GONE = range(7)
 OBJECT_STATE_NAMES = ("pending", "rebuilding", "inline", "stored", "error", "failed", "lost")
 UNSEALED = (PENDING, REBUILDING)
-"""It has no value yet, or none at the moment."""
+"""It has no value, or none at the moment."""
 
 VALUE = dict.fromkeys(UNSEALED, INLINE)
-"""Its value is small, and here."""
+"""Its value is small, and inline."""
 STORE = dict.fromkeys(UNSEALED, STORED)
-"""Its value lies in an arena."""
+"""Its value is in an arena."""
 RAISE = dict.fromkeys(UNSEALED, ERROR)
 """It is the error of user code."""
 REFUSE = dict.fromkeys(UNSEALED, RUNTIME_ERROR)
 """The runtime gives it an error."""
 LOSE_VALUE = {STORED: GONE, GONE: GONE}
-"""Who has it could not be reached when it was last asked for."""
+"""The holder of its copy could not be reached when it was last asked."""
 FIND = {GONE: STORED}
-"""A copy of it was had after all."""
+"""A copy of it was fetched after all."""
 REBUILD = dict.fromkeys((PENDING, REBUILDING, INLINE, STORED, GONE), REBUILDING)
-"""The call that makes it runs once more, as that does which creates an actor whose process has died. If nobody had
-wanted the value it was never there."""
+"""The call that makes it runs once more, like that which creates an actor whose process has died. If no client wanted
+the value, it never existed."""
 
 # Executors
 
@@ -93,7 +93,7 @@ STARTING, RUNNING, STOPPING, DIED = range(4)
 EXECUTOR_STATE_NAMES = ("starting", "running", "stopping", "died")
 
 STARTED = {STARTING: RUNNING, RUNNING: RUNNING, STOPPING: STOPPING}
-"""Its process is there; that may be said twice."""
+"""Its process exists. This may be reported twice."""
 STOP = dict.fromkeys((STARTING, RUNNING, STOPPING), STOPPING)
 LEAVE = dict.fromkeys((STARTING, RUNNING, STOPPING), DIED)
 """Its process is known to be gone."""
@@ -105,7 +105,7 @@ class Named(NamedTuple):
     thing: str
     states: tuple[str, ...]
     name: str
-    """As a participle: what was done to the thing."""
+    """The name, as a participle."""
     move: Move
 
 
@@ -132,17 +132,17 @@ MOVES = tuple(
     )
     for name, move in moves.items()
 )
-"""All of them, for stories, diagrams and tests."""
+"""All moves, for stories, diagrams and tests."""
 
 
 class Thing(Protocol):
-    """What has a life cycle."""
+    """A thing with a life cycle."""
 
     state: int
 
     @property
     def id(self) -> bytes | int:
-        """Its name in stories. A call, the object that it makes first and the actor that it creates share one."""
+        """Its id in stories. A call, the first object that it makes and the actor that it creates share one."""
 
 
 class IllegalTransitionError(AssertionError):
@@ -150,16 +150,16 @@ class IllegalTransitionError(AssertionError):
 
 
 class Stories:
-    """What has happened off the straight path, by the ids of things."""
+    """The unusual events in the lives of things, by id."""
 
     def __init__(self) -> None:
         self.now = 0
-        """By the clock that the scheduler is told. In microseconds."""
+        """The scheduler's time, in microseconds."""
         self._by_id: OrderedDict[bytes | int, list[tuple[int, Move, str, int]]] = OrderedDict()
-        """When, what, why, and how often in a row."""
+        """Time, move, cause, and how often in a row."""
 
     def add(self, id: bytes | int, move: Move, cause: str) -> None:
-        """This has happened to a thing now."""
+        """Add an event to a thing's story."""
         cause = _first_line(cause)
         story = self._by_id.get(id)
         if story is None:
@@ -174,7 +174,7 @@ class Stories:
         story.append((self.now, move, cause, times))
 
     def of(self, id: bytes | int, thing: str = "", besides: str = "") -> str:
-        """What has happened in words, to all things with an id or to one kind of them; without what has this cause."""
+        """The story of all things with an id, or of one kind of them, in words; without events of this cause."""
         told = [entry for entry in self._by_id.get(id, ()) if entry[2] != _first_line(besides)]
         return "; ".join(self._words(*entry) for entry in told if thing in ("", named(entry[1]).thing))
 
@@ -185,10 +185,10 @@ class Stories:
 
 
 def advance(stories: Stories, thing: Thing, move: Move, cause: str = "") -> None:
-    """Move a thing along. With a cause, which is not what happens most often, it is told in the thing's story.
+    """Move a thing along. With a cause, the move becomes part of the thing's story.
 
     Raises:
-        IllegalTransitionError: that cannot happen to it in the state in which it is.
+        IllegalTransitionError: the move is not allowed in the present state.
     """
     try:
         thing.state = move[thing.state]
@@ -199,7 +199,7 @@ def advance(stories: Stories, thing: Thing, move: Move, cause: str = "") -> None
 
 
 def named(move: Move) -> Named:
-    """What a move is called."""
+    """The name of a move."""
     return next(known for known in MOVES if known.move is move)
 
 
@@ -214,5 +214,5 @@ def _refusal(stories: Stories, thing: Thing, move: Move) -> str:
 
 
 def so_far(story: str) -> str:
-    """A story as a sentence that follows others; nothing if there is none."""
+    """A story as a sentence that follows others; empty if there is none."""
     return f" What had happened before: {story}." if story else ""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from mpi_runtime.gpu import ledger
+from mpi_runtime.gpu import device
 
-UNIT: Final = ledger.UNIT
+UNIT: Final = device.UNIT
 """One CPU, one GPU, or 1.0 of a custom resource: amounts are integers, so that shares add up exactly."""
 
 PUSH_BYTES_MAX: Final = 4096
@@ -63,6 +63,10 @@ LONG_US: Final = 10_000_000
 """Calls of functions that take longer are not started when the job's time ends before they can: of shorter ones little
 is lost, and they are stopped at the end at worst."""
 
+INTERRUPT_GRACE_US: Final = 5_000_000
+"""How long a call has to end after it was interrupted: long enough to save what it has. Then its process is killed if
+its time limit was over, and the user is told if somebody had cancelled it."""
+
 HISTORY_CALLS_MAX: Final = 100_000
 """Calls that have ended and are remembered for `timeline()`: as many as Ray remembers; about 30 MB in the head."""
 
@@ -77,6 +81,9 @@ STORY_MOVES_MAX: Final = 8
 
 STORY_CAUSE_CHARS_MAX: Final = 300
 """Of the first line of a cause."""
+
+LARGEST_OBJECTS: Final = 3
+"""Values that are named when memory runs out."""
 
 EXPLAINED_MAX: Final = 20
 """Entries of a list in an explanation."""

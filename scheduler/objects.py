@@ -1,8 +1,8 @@
-"""The directory of objects: values or their places, who waits for them, and how many references keep them.
+"""The directory of objects: values or their places, waiters, and reference counts.
 
-A reference is held by a process that has at least one `ObjectRef` or view of the object (each process counts for
-itself and reports its first and last), by a call that has it as an argument or inside one, by a call that will
-produce it, and by an object whose value has it inside. At zero the object goes, and what it held is released in turn.
+A reference is held by a process that has at least one `ObjectRef` or view of the object (each process counts for itself
+and reports its first and last), by a call that has it as an argument or inside one, by the call that makes the object,
+and by an object whose value contains it. At zero the object is freed, and the references it held are released in turn.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from mpi_runtime.scheduler.state import Client, Failure, Object, State, Waiter
 
 
 def hold(state: State, id: bytes) -> bool:
-    """Add a reference. Whether the object still exists."""
+    """Add a reference. Returns whether the object still exists."""
     found = state.objects.get(id)
     if found is None:
         return False
@@ -50,7 +50,7 @@ def hold(state: State, id: bytes) -> bool:
 
 
 def release(state: State, id: bytes) -> None:
-    """Drop a reference; at the last one the object goes, and all that only it held."""
+    """Remove a reference. With the last one the object is freed, and all objects that only it held."""
     pending = [id]
     while pending:
         found = state.objects.get(pending.pop())
@@ -76,14 +76,14 @@ def release(state: State, id: bytes) -> None:
 
 
 def mark(state: State, ids: list[bytes], failure: Failure) -> None:
-    """These objects are about to get the error of a failure."""
+    """Note that these objects are about to get the error of a failure."""
     failure.objects = len(ids)
     for id in ids:
         state.objects[id].failure = failure
 
 
 def pass_on(found: Object) -> Failure | None:
-    """An error becomes that of a further call: it counts as read, and what is returned stands for it there."""
+    """Note that an error becomes that of a further call. It counts as read, and the result stands for it there."""
     if found.failure is None:
         return None
     found.failure.is_read = True
@@ -91,7 +91,7 @@ def pass_on(found: Object) -> Failure | None:
 
 
 def forget_failure(state: State, found: Object) -> None:
-    """An object is gone. If it was the last of an error that nobody has read, the user is told."""
+    """Note that an object is gone. If it was the last of an error that no client has read, the error is reported."""
     failure, found.failure = found.failure, None
     if failure is not None:
         failure.objects -= 1
@@ -100,7 +100,7 @@ def forget_failure(state: State, found: Object) -> None:
 
 
 def on_error_read(state: State, ids: list[bytes]) -> None:
-    """A process has raised these errors where somebody had asked for the values."""
+    """Note that a process has raised these errors to code that asked for the values."""
     for id in ids:
         found = state.objects.get(id)
         if found is not None and found.failure is not None:
@@ -108,13 +108,13 @@ def on_error_read(state: State, ids: list[bytes]) -> None:
 
 
 def free_extent(state: State, place: Stored) -> None:
-    """Give an extent of an arena back."""
+    """Return an extent to the arena."""
     state.extents.pop((place.rank, place.offset), None)
     state.frees.setdefault(place.rank, []).append(place.offset)
 
 
 def set_value(state: State, found: Object, value: Value) -> None:
-    """A pending object gets its value or the error of user code, and those who wait are told."""
+    """Give a pending object its value or the error of user code, and tell those who wait."""
     if value.stored is not None:
         place = value.stored
         advance(state.stories, found, STORE)
@@ -130,7 +130,7 @@ def set_value(state: State, found: Object, value: Value) -> None:
 
 
 def fail(state: State, found: Object, code: str, message: bytes) -> None:
-    """A pending object gets an error of the runtime instead of a value."""
+    """Give a pending object an error of the runtime."""
     advance(state.stories, found, REFUSE)
     found.code = code
     found.data = message
@@ -157,7 +157,7 @@ def announce(state: State, found: Object) -> None:
 
 
 def push(state: State, found: Object, client: Client) -> None:
-    """Tell a client that did not ask: with the value if that is small or on its host."""
+    """Tell a client without a subscription; with the value if it is small or on its host."""
     if found.state == INLINE:  # the frequent case, without the steps of deliver()
         is_small = len(found.data) <= PUSH_BYTES_MAX
         state.to_client(client.id, Ready(found.id, found.data) if is_small else ReadyElsewhere(found.id))
@@ -166,7 +166,7 @@ def push(state: State, found: Object, client: Client) -> None:
 
 
 def deliver(state: State, found: Object, client: Client, fetch: bool) -> None:
-    """Tell a client about a sealed object; with `fetch` bring it to its host first where needed."""
+    """Tell a client about a sealed object; with `fetch` copy it to its host first if needed."""
     message = value_message(found, client.node.number)
     if message is None:
         if fetch:
@@ -177,7 +177,7 @@ def deliver(state: State, found: Object, client: Client, fetch: bool) -> None:
 
 
 def value_message(found: Object, number: int) -> ClientEffect | None:
-    """What tells a client on this host the value; None: no copy is there."""
+    """The message with the value for a client on this host; None: there is no copy."""
     if found.state == INLINE:
         return Ready(found.id, found.data)
     if found.state in (STORED, GONE):
@@ -193,7 +193,7 @@ def value_message(found: Object, number: int) -> ClientEffect | None:
 
 
 def start_fetch(state: State, found: Object, number: int, waiter: Waiter) -> None:
-    """Bring a copy to a node, or join a fetch under way. The fetch holds the object."""
+    """Start a copy to a node, or join one under way. The fetch holds the object."""
     key = (found.id, number)
     waiting = state.fetching.get(key)
     if waiting is not None:
@@ -208,7 +208,7 @@ def start_fetch(state: State, found: Object, number: int, waiter: Waiter) -> Non
 
 
 def on_fetched(state: State, event: Fetched) -> tuple[list[tuple[Task, Executor]], ReadyFailed | None]:
-    """A copy arrived or could not be had: tell the clients that waited. Returns the calls that did, and the error."""
+    """Handle a copy or a failed fetch: tell the clients that waited. Returns the calls that waited, and the error."""
     number = state.ranks[event.rank].node.number
     waiting = state.fetching.pop((event.id, number), [])
     found = state.objects.get(event.id)
@@ -242,7 +242,7 @@ def on_fetched(state: State, event: Fetched) -> tuple[list[tuple[Task, Executor]
 
 
 def on_put(state: State, client: Client, event: Put) -> None:
-    """A client made an object of its own. It holds it."""
+    """Handle a put. The client holds the object."""
     assert event.id not in state.objects, f"object {event.id.hex()} is put twice"
     found = Object(event.id, client.id, 1)
     state.objects[event.id] = found
@@ -254,7 +254,7 @@ def on_put(state: State, client: Client, event: Put) -> None:
 
 
 def on_subscribed(state: State, client: Client, ids: list[bytes], fetch: bool) -> None:
-    """A client wants to be told when these are ready."""
+    """Handle a subscription."""
     for id in ids:
         found = state.objects.get(id)
         if found is None:
@@ -275,7 +275,7 @@ _LOST = (
 
 
 def on_released(state: State, client: Client, ids: list[bytes]) -> None:
-    """The client's process has no reference to these any more."""
+    """Handle the release of a process's last references."""
     held = client.held
     objects = state.objects
     for id in ids:
@@ -298,7 +298,7 @@ def on_released(state: State, client: Client, ids: list[bytes]) -> None:
 
 
 def on_held(state: State, client: Client, ids: list[bytes]) -> None:
-    """The client's process got references by reading a value or its arguments."""
+    """Handle references that a process got by reading values or arguments."""
     for id in ids:
         if id not in client.held and hold(state, id):
             client.held[id] = None

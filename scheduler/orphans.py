@@ -2,8 +2,9 @@
 
 Else they would run for nobody, beside those that the next attempt of the same call submits. A call is wanted while
 anything holds its result: another process, a value, another call that is itself wanted. What a task has left behind
-when it ended goes on when its process ends later; what an actor has submitted ends with it, as in Ray. Actors end with
-their last handle, and a call that an actor runs is not interrupted: the actor's state is not this call's alone.
+when it ended goes on when its process ends later, also if an actor has that process by then. What an actor has
+submitted ends with it, as in Ray. Actors end with their last handle, and a call that an actor runs is not interrupted:
+the actor's state is not this call's alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def submitted_by(executor: Executor, in_hand: list[Task], running: bytes) -> lis
     """The calls that have not ended and were submitted by attempts that died with a process, first to last."""
     children = executor.children
     if not children or executor.actor is not None:
-        return list(children.values())
+        return [child for id, child in children.items() if id not in executor.left_behind]
     sent = [task for task in in_hand if task.state != STAGING]
     has_run = [index for index, task in enumerate(sent) if task.id == running or task.state == BLOCKED]
     died = [task for task in sent[: 1 + max(has_run, default=-1)] if not task.is_cancelled]  # that has its own rules
@@ -44,6 +45,7 @@ def abandon(state: State, orphans: list[Task], now: int) -> None:
             continue
         if is_running and task.executor is not None:
             pending += [(child, task.executor.id) for child in cancel.children(task)]
+            cancel.expect_children(task, force=False)
         cancel.cancel_one(state, task, False, now)
         state.totals.abandoned += 1
 

@@ -1,9 +1,9 @@
-"""Ready calls, queued by what they need: never a scan over calls.
+"""Ready calls, queued by their request: calls are never searched.
 
-One queue for each request, executor key, depth and place; functions that `deadline.py` watches have their own. Deeper
-calls are served first: a call that waits for its children gives up its CPU, and if that went to further parents instead
-of the children, every waiting parent would need a process of its own before the first child runs. Among calls of one
-depth those with a higher priority go first.
+There is one queue for each request, executor key, depth and place. Functions that `deadline.py` watches have their own.
+Deeper calls are served first: a call that waits for its children lends its CPU, and if that went to other parents
+instead of the children, every waiting parent would need a process of its own before the first child runs. Among calls
+of one depth those with a higher priority go first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def queue_for(state: State, task: Task) -> Queue:
 
 
 def find_queue(state: State, function: Function, depth: int, near: int) -> Queue:
-    """The queue of a function's calls at a depth, made when it is the first."""
+    """The queue of a function's calls at a depth. It is made for the first call."""
     spec = function.spec
     threads = max(1, spec.cpu // UNIT)
     environment = tuple(sorted(spec.environment.items()))
@@ -73,7 +73,7 @@ def nearest(state: State, task: Task) -> int:
 
 
 NEAR_WORTH_BYTES = 1 << 20
-"""Arguments of this size take about a millisecond to move over a fast network."""
+"""Arguments of this size take about a millisecond on a fast network."""
 
 
 def enqueue(state: State, task: Task) -> None:
@@ -115,7 +115,7 @@ def clear(queue: Queue) -> deque[Task]:
 
 
 def mark_dirty(state: State, queue: Queue) -> None:
-    """Have the queue served by the next decision."""
+    """Serve the queue in the next decision."""
     if not queue.dirty:
         queue.dirty = True
         state.dirty.append(queue)

@@ -97,6 +97,23 @@ class RankLost(Struct, array_like=True, tag=45, gc=False):
     rank: int
 
 
+class MemoryReported(Struct, array_like=True, tag=48, gc=False):
+    """The memory of a rank's host is nearly used up, or was and is not any more. Said again and again while it is."""
+
+    rank: Number
+    is_tight: bool
+    used: Number = 0
+    limit: Number = 0
+    where: str = ""
+    """What has the limit: the host, a control group."""
+    threshold: float = 0.0
+    """The share of the limit from which on it is tight."""
+    executors: list[tuple[int, Number]] = []
+    """The executors of the rank, with what each has for itself."""
+    largest: list[tuple[int, str, Number]] = []
+    """The largest processes of the host: number, name, and what each has for itself."""
+
+
 class JobBegan(Struct, array_like=True, tag=46, gc=False):
     """All ranks of the job have joined. The head tells this itself: it is no message of a rank."""
 
@@ -104,4 +121,4 @@ class JobBegan(Struct, array_like=True, tag=46, gc=False):
     """How many GPUs each node is to have, as `init()` was told; None: those that were found."""
 
 
-RankEvent = RankJoined | TakenBack | ExecutorDied | Fetched | ExecutorStarted | FrameRefused | RankLost
+RankEvent = RankJoined | TakenBack | ExecutorDied | Fetched | ExecutorStarted | FrameRefused | MemoryReported | RankLost

@@ -1,7 +1,7 @@
-"""What the scheduler knows of the calls and processes of a job, as records: nothing here decides anything.
+"""The records of calls, executors, nodes and queues. They decide nothing.
 
-These records name each other in circles (a task its executor, that its queue, that its tasks), so they are one module.
-A method does to one record what several modules need done to it. The other tables are in `state.py`.
+The records refer to each other in circles (a task to its executor, that to its queue, that to its tasks), so they are
+in one module. Changes that several modules make to one record are its methods. The other tables are in `state.py`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from msgspec import Struct, field
 
 from mpi_runtime.scheduler.events import ACTOR, METHOD, Call, Faulted, Spec, Value, Where
 from mpi_runtime.scheduler.lifecycle import CREATING, READY, STAGING, STARTING, WAITING
+from mpi_runtime.scheduler.rank_events import MemoryReported
 from mpi_runtime.scheduler.resources import Grant, Pool, Request, fits, without_devices
 from mpi_runtime.scheduler.sources import NOTHING, Claimant, Source
 
 
 class Key(Struct, frozen=True, gc=False):
-    """What is fixed for the life of an executor: calls with equal keys may use the same one."""
+    """The fixed properties of an executor. Calls with equal keys may use the same executor."""
 
     environment: tuple[tuple[str, str], ...]
     threads: int
@@ -25,7 +26,7 @@ class Key(Struct, frozen=True, gc=False):
 
 
 class Process(Struct, eq=False, gc=False):
-    """What is remembered of an executor's process when it is gone."""
+    """Facts about an executor's process that are kept when it is gone."""
 
     executor: int
     rank: int
@@ -33,7 +34,26 @@ class Process(Struct, eq=False, gc=False):
     pid: int = 0
     actor: bytes = b""
     name: str = ""
-    """Of an actor: what it calls itself, or its class."""
+    """For an actor: its title or its class."""
+
+
+class Watch(Struct, eq=False, gc=False):
+    """What is out of the ordinary with a call that an executor has in hand, until it is in its hand no more."""
+
+    began_us: int = -1
+    """When its user code began, if its time limit is enforced; -1: not yet."""
+    interrupted_us: int = -1
+    """When its executor was told to give it up; -1: it was not."""
+    is_told: bool = False
+    """Whether the user was told that it goes on all the same."""
+    killed_for: str = ""
+    """Why its process is killed if it runs it still, in words: memory."""
+    spares_retry: bool = False
+    """Whether it is run again then at no cost: others took the memory too."""
+    ends_children: bool = False
+    """Calls that it has yet to submit are cancelled when they come: it was cancelled with all that it submits."""
+    by_force: bool = False
+    """How those are cancelled."""
 
 
 class Executor(Struct, eq=False, gc=False):
@@ -43,16 +63,16 @@ class Executor(Struct, eq=False, gc=False):
     rank: Rank
     key: Key
     source: Source
-    """What its grant was taken from; its node while it has none."""
+    """The source of its grant; its node while it has no grant."""
     process: Process
     state: int = STARTING
     queue: Queue | None = None
     """The queue that it serves, while it has a grant for calls of that queue."""
     grant: Grant | None = None
     in_hand: dict[bytes, Task] = {}
-    """Calls it was given and that have not ended, in the order they were sent; the first may be running."""
+    """Calls that it was given and that have not ended, in the order of sending. The first may be running."""
     load_us: int = 0
-    """Sum of the estimates of what is in hand."""
+    """The sum of the estimates of the calls in hand."""
     progress_us: int = 0
     """When it last sent anything, or was given work while it had none."""
     children: dict[bytes, Task] = {}
@@ -60,33 +80,41 @@ class Executor(Struct, eq=False, gc=False):
     known: set[int] = set()
     """Specs that it has been sent. Only for membership."""
     actor: Actor | None = None
+    left_behind: frozenset[bytes] = frozenset()
+    """Calls that its tasks had submitted before it was given its actor. They do not end with the actor."""
     is_reduced: bool = False
-    """Its actor has been created, and its grant is only what the actor keeps."""
+    """Whether its actor has been created, so that the grant is reduced to what the actor keeps."""
     blocked: bool = False
-    """Its call waits for objects, and its CPU was given back."""
+    """Whether its call waits for objects, so that its CPU is lent."""
     stuck: bool = False
-    """It has shown no progress for long: nothing more is sent to it until it does."""
+    """Whether it has shown no progress for long. Nothing more is sent to it until it does."""
     asked_back: bool = False
-    """A `TakeBack` is on its way."""
+    """Whether a `TakeBack` is on its way."""
     waits_for: list[bytes] = []
-    """While blocked: some of the objects."""
+    """While blocked: some of the objects that it waits for."""
     idle_since_us: int = 0
     expected_death: str = ""
     """Why it was told to stop."""
+    is_out_of_memory: bool = False
+    """It was killed to have its memory."""
+    killed_for: str = ""
+    """Why it is being killed although its actor is to live on, in words."""
+    watched: dict[bytes, Watch] = {}
+    """Calls in hand with which something is out of the ordinary."""
     kept: list[bytes] = []
-    """What calls need that have been given up and that it may run nevertheless until it is gone."""
+    """Needs of calls that were given up, and that it may still run until it is gone."""
     fault: Faulted | None = None
-    """Why it can use its GPUs no more: it ends."""
+    """Why it can no longer use its GPUs. It is ending."""
     refusal: str = ""
-    """What it has sent that it may not, in words: it is being killed, and what it says is dropped."""
+    """What it sent against the protocol, in words. It is being killed, and what it sends is dropped."""
     forked_for: Queue | None = None
     """The queue for whose calls it was forked, until one of its calls has ended."""
     refused_ends: int = 0
-    """How many calls have ended, by the books of its agent, in what was dropped."""
+    """How many calls have ended, by the books of its agent, in dropped frames."""
 
     @property
     def pid(self) -> int:
-        """Its process number; 0: not known yet."""
+        """Its process id; 0: not known yet."""
         return self.process.pid
 
     def running(self) -> Task | None:
@@ -97,107 +125,126 @@ class Executor(Struct, eq=False, gc=False):
         return None
 
     def __str__(self) -> str:
-        """Where it is, in words."""
+        """Its process and place, in words."""
         return f"executor {self.id} (pid {self.pid}, rank {self.rank.number}, {self.rank.node.hostname})"
 
     def take(self, task: Task, estimate_us: int) -> None:
-        """The call is given to it, behind what it has in hand."""
+        """Add a call to the calls in hand."""
         task.executor = self
         task.estimate_us = estimate_us
         self.load_us += estimate_us
         self.in_hand[task.call.id] = task
 
     def drop(self, id: bytes) -> Task | None:
-        """The call is in its hand no more, if it was."""
+        """Remove a call from the calls in hand, if it is there."""
         task = self.in_hand.pop(id, None)
         if task is not None:
             self.load_us -= task.estimate_us
+            if self.watched:
+                self.watched.pop(id, None)
         return task
 
+    def watch(self, task: Task) -> Watch:
+        """What is out of the ordinary with a call in its hand: to be filled in."""
+        return self.watched.setdefault(task.id, Watch())
+
     def put_back(self, task: Task) -> None:
-        """The call is the first in its hand, as one that ends should have been. It was dropped by mistake."""
+        """Put a call back as the first in hand. It was removed by mistake."""
         self.in_hand = {task.call.id: task, **self.in_hand}
         self.load_us += task.estimate_us
 
     def drop_all(self) -> list[Task]:
-        """Nothing is in its hand any more. Returns what was, in the order it was sent."""
+        """Remove all calls in hand, and return them in the order of sending."""
         tasks = list(self.in_hand.values())
         self.in_hand.clear()
+        self.watched.clear()
         self.load_us = 0
         return tasks
 
     def lendable_cpu(self) -> int:
-        """What of its CPU others may have while it is blocked: a task's, but not what an actor holds for its life."""
+        """The CPU that it lends while it is blocked: that of a task, not that which an actor holds for life."""
         if self.grant is None or self.is_reduced:
             return 0
         return self.grant.cpu - (self.actor.creation.function.spec.held_cpu if self.actor is not None else 0)
 
     def lend_cpu(self) -> None:
-        """It is blocked: others may have the CPU of its grant meanwhile."""
+        """Lend the CPU of its grant: it is blocked."""
         self.blocked = True
         self.source.free.cpu += self.lendable_cpu()
 
     def reclaim_cpu(self) -> None:
-        """It is blocked no more. What its source has free may fall below zero."""
+        """Take the lent CPU back: it is no longer blocked. The free CPU of its source may fall below zero."""
         self.blocked = False
         self.source.free.cpu -= self.lendable_cpu()
 
 
 class Rank(Struct, eq=False, gc=False):
-    """A rank process: the agent of its share of a node."""
+    """A rank process: the agent of a part of a node."""
 
     number: int
     node: Node
     hosts_executors: bool
     executors: dict[int, Executor] = {}
     cpus: list[int] = []
-    """Processor numbers that it was given."""
+    """Processor numbers that it may use."""
 
 
 class Node(Source, kw_only=True, eq=False, gc=False):
-    """A host: all ranks that share it, and their resources as one pool. What bundles have of it is not free."""
+    """A host: all its ranks, and their resources as one pool. Resources of bundles are not free."""
 
     number: int
-    """Its own, from 0 on, in the order in which hosts joined: no rank's."""
+    """A number from 0 on, in the order in which hosts joined. It is not a rank."""
     hostname: str
     labels: dict[str, str] = field(default_factory=dict)
     bundles: list[Bundle] = field(default_factory=list)
-    """Reserved on it, or removed and still used."""
+    """Bundles that are reserved on it, or removed and still used."""
     ranks: list[Rank] = field(default_factory=list)
     cpus: list[int] = field(default_factory=list)
     """Processor numbers that may be used."""
     explicit_cpu: int = -1
     """CPU units that the user stated; -1: as many as processors."""
     idle: dict[Key, dict[int, Executor]] = field(default_factory=dict)
-    """Executors without a grant, by key; in each the last to become idle is the last entry."""
+    """Executors without a grant, by key. In each the last entry became idle last."""
     clock_ahead_us: int = NOTHING
-    """How much the head's clock is ahead of this host's, at most: see `history.py`."""
+    """An upper bound of how far the head's clock is ahead of this host's: see `history.py`."""
     arena: int = 0
     gpu_problems: list[str] = field(default_factory=list)
-    """What is wrong with its GPUs, in words."""
+    """Faults of its GPUs, in words."""
     gpu_error: str = ""
-    """Why a rank of it could not find out whether there are any."""
+    """Why one of its ranks could not find out whether there are GPUs."""
     gpu_limit: str = ""
     """What leaves one of its ranks fewer than were stated and are there."""
+    pressure: dict[int, MemoryReported] = field(default_factory=dict)
+    """What those of its ranks have said last that find its memory nearly used up."""
+    ending: tuple[int, bytes] | None = None
+    """What was told to end for that, until it is known to have: an executor, and the call that it runs, if any."""
 
     @property
     def id(self) -> str:
-        """As people see it."""
+        """The id that users see."""
         return f"{self.number:032x}"
 
     @property
     def hosts_executors(self) -> bool:
-        """Whether calls can run on it: the head's node may hold data only."""
+        """Whether calls can run on it. The head's node may hold data only."""
         return any(rank.hosts_executors for rank in self.ranks)
 
+    def is_closed(self) -> bool:
+        """Whether nothing is started: its memory is nearly used up, and something runs that may give some back."""
+        return bool(self.pressure) and any(
+            executor.grant is not None and not executor.is_reduced
+            for rank in self.ranks
+            for executor in rank.executors.values()
+        )
+
     def add_idle(self, executor: Executor) -> dict[int, Executor]:
-        """An executor has nothing to do. Returns all that idle with the same key."""
+        """Note that an executor is idle. Returns all idle ones with the same key."""
         idle = self.idle.setdefault(executor.key, {})
         idle[executor.id] = executor
         return idle
 
     def remove_idle(self, executor: Executor) -> None:
-        """An executor idles no more, if it did."""
+        """Note that an executor is no longer idle."""
         idle = self.idle.get(executor.key)
         if idle is not None:
             idle.pop(executor.id, None)
@@ -210,15 +257,19 @@ class Node(Source, kw_only=True, eq=False, gc=False):
 
 
 class Bundle(Source, kw_only=True, eq=False, gc=False):
-    """What a placement group has reserved of one node."""
+    """Resources that a placement group has reserved of one node."""
 
     group: bytes
     index: int
     node: Node
     grant: Grant
-    """Of the node."""
+    """The grant of the node."""
     removed: bool = False
-    """Its group is gone: what it has goes back to the node with its last executor."""
+    """Whether its group was removed. Its resources return to the node with its last executor."""
+
+    def is_closed(self) -> bool:
+        """As its node is."""
+        return self.node.is_closed()
 
     def device_ids(self) -> list[int]:
         """The GPUs that it has, or has a share of."""
@@ -226,7 +277,7 @@ class Bundle(Source, kw_only=True, eq=False, gc=False):
 
 
 def node_of(source: Source) -> Node:
-    """The node that a source is or lies on."""
+    """The node that a source is, or is a part of."""
     if isinstance(source, Bundle):
         return source.node
     assert isinstance(source, Node)
@@ -234,21 +285,21 @@ def node_of(source: Source) -> Node:
 
 
 class Function(Struct, eq=False, gc=False):
-    """A spec and what has been learnt about its calls."""
+    """A spec, and what was measured of its calls."""
 
     spec: Spec
     request: Request
     queues: list[Queue | None]
-    """By depth of the call, as far as used."""
+    """Its queues, by depth of the call; None where not used."""
     where: Where | None = None
-    """Where its calls run, in terms of this cluster."""
+    """The resolved place of its calls."""
     infeasible: str = ""
     """Why no node can ever run it; empty: some node can."""
     duration_us: int = -1
-    """Moving mean of the measured duration; -1: not known yet."""
+    """The moving mean of the measured duration; -1: not known yet."""
     is_timed: bool = False
-    """Whether the end of the job's time may come before that of its calls: each is looked at when it could begin. Tasks
-    have queues of their own for that; methods are not sent ahead, also as long as nobody knows how long they take."""
+    """Whether its calls are compared with the end of the job's time. Such tasks have queues of their own; such methods
+    are not sent ahead, also while their duration is not known."""
 
     @property
     def is_actor(self) -> bool:
@@ -257,44 +308,46 @@ class Function(Struct, eq=False, gc=False):
 
     @property
     def is_method(self) -> bool:
-        """Whether its calls run inside an actor."""
+        """Whether its calls are calls of an actor."""
         return self.spec.kind == METHOD
 
 
 class Task(Struct, eq=False, gc=False):
-    """One call under way."""
+    """A call that has not ended."""
 
     call: Call
     function: Function
     client: int
-    """Who submitted it."""
+    """The client that submitted it."""
     depth: int
-    """0 for calls of the driver, one more for each level of nesting."""
+    """The depth: 0 for calls of the driver, one more for each level of nesting."""
     order: int
-    """Position among all calls ever submitted."""
+    """Its position among all calls ever submitted."""
     retries: int
-    """How often it may still be run again; -1: without limit."""
+    """Number of retries left; -1: without limit."""
     submitted_us: int
-    """When the head heard of it."""
+    """When the head received it."""
     state: int = WAITING
     missing: int = 0
     """WAITING: arguments without a value. STAGING: arguments not yet on the executor's host."""
     queue: Queue | None = None
     """The queue in which it is, or was last. None: it is a method's, or was never ready."""
     executor: Executor | None = None
-    """STAGING, SENT and BLOCKED: where."""
+    """STAGING, SENT and BLOCKED: its executor."""
     estimate_us: int = 0
-    """SENT: what was added to the executor's load for it."""
+    """SENT: the part of the executor's load for it."""
     actor: Actor | None = None
-    """For creations and methods."""
+    """For creations and methods: the actor."""
     yielded: int = 0
-    """With STREAMING: how many values."""
+    """With STREAMING: the number of values so far."""
     consumed: int = 0
-    """With STREAMING: how many of them its client has taken, or need not be waited for because nobody will."""
+    """With STREAMING: the number of values that its client has consumed, or that will never be consumed."""
     crashes: int = 0
     """How often in a row its process died at once: see `backoff.py`."""
     is_cancelled: bool = False
     """It is to end as soon as its executor lets it."""
+    overdue: str = ""
+    """Why it was interrupted, in words: it runs longer than its time limit. Empty: it was not."""
 
     @property
     def id(self) -> bytes:
@@ -305,7 +358,7 @@ class Task(Struct, eq=False, gc=False):
         return f"call {self.id.hex()} of {self.function.spec.name} (attempt {self.call.attempt}, order {self.order})"
 
     def return_ids(self) -> list[bytes]:
-        """The ids of all return values: consecutive, starting with the id of the call itself."""
+        """The ids of all return values: consecutive, starting with the id of the call."""
         count = self.function.spec.num_returns
         if count <= 1:
             return [self.call.id]
@@ -314,36 +367,36 @@ class Task(Struct, eq=False, gc=False):
 
 
 class Actor(Struct, eq=False, gc=False):
-    """One actor."""
+    """An actor."""
 
     id: bytes
     creation: Task
     state: int = CREATING
     executor: Executor | None = None
     callers: dict[tuple[int, str, int], deque[Task]] = {}
-    """For each caller and concurrency group the calls that have not been sent, in order. Where there is no order, for
-    each function too; else that is 0."""
+    """Calls that have not been sent, in order, for each caller and concurrency group; without an order of calls for
+    each function too, which is otherwise 0."""
     cause: str = ""
     """Why it died, in words."""
     restarts: int = 0
-    """How often it was created again."""
+    """How often it was restarted."""
     kept: list[bytes] = []
-    """What its creation needs, as long as it may be created again."""
+    """Needs of its creation, while it may be restarted."""
     name: tuple[str, str] | None = None
     """Namespace and name, while it has them."""
     error: Value | None = None
-    """If its constructor raised: that error, which every call gets."""
+    """The error of its constructor, if that raised. Every call gets it."""
     title: str = ""
-    """What it calls itself, if its class says how."""
+    """Its title: the `repr` of its instance, if its class defines one."""
 
     def __str__(self) -> str:
-        """What it is and where, in words."""
+        """Its class and place, in words."""
         where = f" (pid {self.executor.pid}, {self.executor.rank.node.hostname})" if self.executor is not None else ""
         return f"actor {self.title or self.creation.function.spec.name} {self.id.hex()}{where}"
 
 
 class Queue(Claimant, kw_only=True, eq=False, gc=False):
-    """Calls that may run on the same executors, in order of submission."""
+    """Calls that can run on the same executors, in order of submission."""
 
     request: Request
     environment: tuple[tuple[str, str], ...]
@@ -352,7 +405,7 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
     for_actors: bool
     where: Where | None
     group: bytes
-    """The placement group in which its calls run, or empty."""
+    """The placement group of its calls, or empty."""
     near: int
     """The node that has most of their large arguments; -1: none."""
     ready: deque[Task]
@@ -362,24 +415,26 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
     executors: dict[int, Executor] = field(default_factory=dict)
     """Executors with a grant for this queue."""
     hungry: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
-    """Those with room for more; those with nothing in hand come first. Not a dict: they get slow at their front."""
+    """Executors with room for more calls; those with nothing in hand come first. Not a dict, which gets slow at its
+    front."""
     loaded: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
-    """Those with calls behind the one they run, and not blocked; those without news for longest come first."""
+    """Executors that are not blocked and have calls behind the running one; those without news for longest come
+    first."""
     progress_us: int = 0
-    """When one of its executors last told of an end, or was hired."""
+    """When one of its executors last reported an end, or was hired."""
     dirty: bool = False
     awaited: list[list[Executor]] = field(default_factory=list)
-    """Executors that were told to end so that calls of the queue can have their devices: for each call some."""
+    """Executors that were told to end, so that calls of the queue can have their devices; some for each call."""
     timed: Function | None = None
-    """The only function whose calls it has, if they are compared with the end of the job's time."""
+    """The only function of its calls, if they are compared with the end of the job's time."""
     is_late: bool = False
-    """Whether they cannot finish before it: then none is started."""
+    """Whether they cannot finish in time. Then none is started."""
     stillborn: int = 0
     """How often in a row executors for it died before they began a call: see `backoff.py`."""
     next_try: int = 0
     """Executors from this number on were forked after the last of them had died."""
     forks_from_us: int = 0
-    """Until then no executor is forked for it."""
+    """No executor is forked for it before this time."""
 
     def tidy(self) -> None:
         """Drop calls at the front that have ended."""
@@ -388,11 +443,11 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
             self.withdrawn -= 1
 
     def position(self) -> int:
-        """Of its first call."""
+        """The position of its first call."""
         return self.ready[0].order if self.ready else NOTHING
 
     def spares(self, request: Request, free: Pool) -> bool:
-        """Whether others may take this: it waits for GPUs, and of the rest there is enough for both."""
+        """Whether others may take this: the queue waits for GPUs, and of the rest there is enough for both."""
         return (
             self.request.needs_device
             and not request.needs_device
@@ -400,11 +455,11 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
         )
 
     def precedence(self) -> tuple[int, int, int]:
-        """Lower is served first."""
+        """The order of service: lower is served first."""
         return (-self.depth, -self.priority, self.ready[0].order if self.ready else 0)
 
     def note_load(self, executor: Executor) -> None:
-        """Keep the list of executors from which calls can be taken back."""
+        """Update the list of executors from which calls can be stolen."""
         if len(executor.in_hand) > 1 and not executor.blocked:
             self.loaded[executor.id] = executor
             self.loaded.move_to_end(executor.id)
@@ -412,13 +467,13 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
             self.loaded.pop(executor.id, None)
 
     def note_room(self, executor: Executor) -> None:
-        """The executor has room for more calls."""
+        """Note that the executor has room for more calls."""
         self.hungry[executor.id] = executor
         if not executor.in_hand:
             self.hungry.move_to_end(executor.id, last=False)
 
     def forget(self, executor: Executor) -> None:
-        """The queue can no longer use the executor."""
+        """Remove an executor that the queue can no longer use."""
         self.executors.pop(executor.id, None)
         self.hungry.pop(executor.id, None)
         self.note_load(executor)

@@ -20,6 +20,7 @@ from mpi_runtime.scheduler.events import (
     ACTOR,
     STRATEGIES,
     STREAMING,
+    Began,
     Consumed,
     Faulted,
     GroupRequested,
@@ -33,7 +34,7 @@ from mpi_runtime.scheduler.events import (
 )
 from mpi_runtime.scheduler.lifecycle import STAGING, STOPPING
 from mpi_runtime.scheduler.limits import REFUSALS_TELL_US
-from mpi_runtime.scheduler.rank_events import ExecutorDied, Fetched, RankJoined, RankLost
+from mpi_runtime.scheduler.rank_events import ExecutorDied, Fetched, MemoryReported, RankJoined, RankLost
 from mpi_runtime.scheduler.records import Executor
 from mpi_runtime.scheduler.state import Client, State
 
@@ -63,6 +64,8 @@ def check_rank(state: State, event: Any) -> None:
         assert rank is not None
         require((event.id, rank.node.number) in state.fetching, "a copy came that nobody wanted")
         require((event.rank, event.offset) not in state.extents, "a copy lies where another object does")
+    elif isinstance(event, MemoryReported):
+        require(event.rank in state.ranks, f"there is no rank {event.rank}")
     elif isinstance(event, RankLost):
         raise RefusedError(f"{event}: the loss of a rank ends the job")
 
@@ -158,6 +161,7 @@ _CLIENT_EVENTS: dict[type, Callable[[State, Client, Any], None]] = {
     GroupRequested: _group_requested,
     Titled: _from_executor,
     Faulted: _from_executor,
+    Began: _from_executor,
 }
 
 

@@ -1,4 +1,4 @@
-"""What is kept and what is given away: nodes and bundles for large requests, and executors that idle."""
+"""Reservations of nodes and bundles for large requests, and the end of idle executors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Requests and grants: arithmetic on amounts, no policy.
 
-A request for whole GPUs gets whole devices, a request for a share gets a share of one device: half of two devices never
-serves a request for one. Which devices those are is decided in `gpu/ledger.py`.
+A request for whole GPUs gets whole devices. A request for a share gets a share of one device: halves of two devices
+never serve a request for one. `gpu/ledger.py` chooses the devices.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from mpi_runtime.scheduler.events import BundleSpec, Spec
 from mpi_runtime.scheduler.limits import UNIT
 
 ANY_MEMORY = 1 << 62
-"""Bytes of a device that is not known yet: as many as anybody asks for."""
+"""Bytes of a device whose memory is not known: enough for every request."""
 TYPE = "accelerator_type:"
-"""What a node has of `accelerator_type:X` are its devices of type X: who asks for some of it is given no others."""
+"""A node has its devices of type X as `accelerator_type:X`. A request for some of it gets only such devices."""
 
 
 class Request(Struct, frozen=True, gc=False):
-    """What one call needs of one node. Hashable: calls are queued by it."""
+    """The resources that one call needs of one node. Hashable, because calls are queued by it."""
 
     cpu: int
     gpu: int
     memory: int
     custom: tuple[tuple[str, int], ...] = ()
     gpu_memory: int = 0
-    """Bytes of each device; without `gpu` it needs one device, and no units of it."""
+    """Bytes of each device. Without `gpu`: bytes of one device, and no units of it."""
 
     @property
     def needs_device(self) -> bool:
-        """Whether it needs any device."""
+        """Whether it needs a device."""
         return bool(self.gpu or self.gpu_memory)
 
     @property
     def types(self) -> tuple[str, ...]:
-        """What each of its devices must be called."""
+        """The type that each of its devices must have."""
         return tuple(name[len(TYPE) :] for name, _ in self.custom if name.startswith(TYPE))
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class Request(Struct, frozen=True, gc=False):
 
 
 class Grant(Struct, gc=False):
-    """What an executor has been given of its node or bundle, or a bundle of its node."""
+    """The resources that an executor holds of its node or bundle, or a bundle of its node."""
 
     cpu: int
     memory: int
@@ -65,21 +65,24 @@ class Grant(Struct, gc=False):
 
 
 class Pool(Struct, gc=False):
-    """What a node or a bundle owns, or what is free of it. CPU may fall below zero when blocked calls wake."""
+    """The resources of a node or a bundle, or the free part of them.
+
+    CPU may fall below zero when blocked calls continue.
+    """
 
     cpu: int
     memory: int
     custom: dict[str, int]
     devices: list[int]
-    """Units for each GPU; the index is its device id."""
+    """Units of each GPU; the index is its device id."""
     device_memory: list[int] = []
-    """Bytes of each; empty where nothing is known of them."""
+    """Bytes of each GPU; empty if not known."""
     inventory: Inventory | None = None
-    """What they are; shared by all pools of a node. None: nothing is known of them."""
+    """Facts about the GPUs, shared by all pools of a node; None: not known."""
 
 
 def amount(units: int) -> str:
-    """Units as people write them."""
+    """Units in the numbers that people use."""
     return f"{units / UNIT:g}"
 
 
@@ -90,12 +93,12 @@ def request_of(spec: Spec | BundleSpec) -> Request:
 
 
 def copy_of(pool: Pool) -> Pool:
-    """The same amounts, to be changed."""
+    """A copy that can be changed."""
     return Pool(pool.cpu, pool.memory, dict(pool.custom), list(pool.devices), list(pool.device_memory), pool.inventory)
 
 
 def pool_of(grant: Grant, total: Pool) -> Pool:
-    """What a bundle owns that was granted this by a node which owns that: devices keep their ids."""
+    """The pool of a bundle with this grant of its node. Devices keep their ids."""
     units = [0] * len(total.devices)
     memory = [0] * len(total.device_memory)
     for device, part, own in grant.devices:
@@ -106,7 +109,7 @@ def pool_of(grant: Grant, total: Pool) -> Pool:
 
 
 def pool_for(request: Request) -> Pool:
-    """What a bundle would own that asks for this, on devices with ids from 0 on."""
+    """The pool of a bundle with this request, on devices with ids from 0 on."""
     whole, share = divmod(request.gpu, UNIT)
     units = [UNIT] * whole + [share] * bool(share)
     inventory = Inventory()
@@ -115,7 +118,7 @@ def pool_for(request: Request) -> Pool:
 
 
 def without_devices(first: Request, second: Request) -> Request:
-    """What two requests need together besides GPUs."""
+    """The sum of two requests, without GPUs."""
     custom = dict(first.custom)
     for name, units in second.custom:
         custom[name] = custom.get(name, 0) + units
@@ -134,7 +137,7 @@ def fits(request: Request, pool: Pool) -> bool:
 
 
 def choose_devices(request: Request, pool: Pool) -> Granted | None:
-    """Devices for a request: whole free ones that are linked best, or the fullest one that still has the share."""
+    """Devices for a request: whole free ones with the best links, or the fullest device that still has the share."""
     inventory = pool.inventory or unknown(len(pool.devices))
     memory = pool.device_memory or [0] * len(pool.devices)
     return ledger.choose(inventory, pool.devices, memory, request.gpu, request.gpu_memory, request.types)
@@ -142,21 +145,21 @@ def choose_devices(request: Request, pool: Pool) -> Granted | None:
 
 @cache
 def unknown(count: int) -> Inventory:
-    """So many devices of which nothing is known."""
+    """This many devices of which nothing is known."""
     inventory = Inventory()
     inventory.add([Device(f"{id:04}") for id in range(count)], (), None)
     return inventory
 
 
 def take(request: Request, free: Pool) -> Grant:
-    """Take what fits from the pool."""
+    """Take a request that fits from the pool."""
     devices = choose_devices(request, free) if request.needs_device else ()
     assert devices is not None, "take() without fits()"
     return take_devices(request, free, devices)
 
 
 def take_devices(request: Request, free: Pool, devices: Granted) -> Grant:
-    """Take what fits from the pool, with these devices."""
+    """Take a request that fits from the pool, with these devices."""
     free.cpu -= request.cpu
     free.memory -= request.memory
     for name, units in request.custom:

@@ -1,6 +1,6 @@
-"""What executors are granted comes from a source: a node, or a bundle that a placement group has reserved of one.
+"""Sources: the nodes and bundles from which executors get their grants.
 
-Either may be kept for a claimant that has waited for long.
+A source can be reserved for a claimant that has waited for long.
 """
 
 from __future__ import annotations
@@ -16,35 +16,41 @@ NOTHING: Final = 1 << 62
 
 
 class Claimant(Struct, eq=False, gc=False):
-    """Who may have nodes or bundles kept for itself while it waits: a queue or a placement group."""
+    """A queue or a placement group, for which sources can be reserved while it waits."""
 
     reserved: list[Source] = []
-    """What is kept for it."""
+    """The sources that are reserved for it."""
     priority: int = 0
     no_reservation_until_us: int = 0
-    """It had a reservation that lapsed: others go first until then."""
+    """It had a reservation that lapsed: until this time others go first."""
 
     def position(self) -> int:
-        """Of what it waits for, among all that was ever submitted; NOTHING if it does not wait."""
+        """The position of its first waiting call among all calls ever submitted; NOTHING if it does not wait."""
         raise NotImplementedError
 
     def spares(self, request: Request, free: Pool) -> bool:
-        """Whether others may take this of what is kept for it: it waits for something else."""
+        """Whether others may take this part of its reservation, because it waits for something else."""
         return False
 
 
 class Source(Struct, eq=False, gc=False):
-    """What grants are taken from, and go back to: a node or a bundle."""
+    """A node or a bundle: grants are taken from it and returned to it."""
 
     total: Pool
     free: Pool
     actor_cpu: int = 0
-    """CPU units held by actors: they do not come free by waiting."""
+    """CPU units held by actors: they do not become free by waiting."""
     reserved_for: Claimant | None = None
     reserved_until_us: int = 0
 
+    def is_closed(self) -> bool:
+        """Whether nothing is started here for now."""
+        return False
+
     def may_take(self, request: Request, claimant: Claimant | None) -> bool:
         """Whether somebody's request can be served here now, and it is not kept for others."""
+        if self.is_closed():
+            return False
         kept_for = self.reserved_for
         is_open = kept_for is None or kept_for is claimant or kept_for.spares(request, self.free)
         return is_open and fits(request, self.free)

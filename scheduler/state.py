@@ -1,4 +1,4 @@
-"""All tables of the scheduler in one place, and the effects gathered so far. No behaviour beyond look-ups."""
+"""All tables of the scheduler in one place, and the effects gathered so far. Only look-ups, no behaviour."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from mpi_runtime.scheduler.sources import NOTHING, Claimant
 from mpi_runtime.scheduler.timers import Alarms
 
 Waiter: TypeAlias = "int | tuple[Task, Executor]"
-"""Who waits for a copy: a client, or a call that is to run on an executor there."""
+"""A client, or a call that is to run on an executor there, that waits for a copy."""
 
 
 class Failure(Struct, eq=False, gc=False):
-    """The error of a call, as long as somebody may read it."""
+    """The error of a call, as long as a client may read it."""
 
     name: str
-    """The function."""
+    """The name of the function."""
     text: str
     rank: Rank | None
     is_read: bool = False
     objects: int = 0
-    """How many objects there are of it: one for each return value."""
+    """The number of objects of it: one for each return value."""
 
 
 class Object(Struct, eq=False, gc=False):
-    """One object of the global store."""
+    """An object of the object store."""
 
     id: bytes
     owner: int
-    """The client that submitted the call or put the value: it is told without asking."""
+    """The client that submitted the call or put the value. It is told without a subscription."""
     references: int
     state: int = PENDING
     data: bytes = b""
@@ -46,7 +46,7 @@ class Object(Struct, eq=False, gc=False):
     code: str = ""
     """RUNTIME_ERROR: the class of the error."""
     copies: dict[int, Stored] | None = None
-    """STORED: where on each node; the first is the primary copy."""
+    """STORED: the place on each node. The first is the primary copy."""
     is_error: bool = False
     """STORED: whether it is a pickled exception."""
     holds: list[bytes] | None = None
@@ -56,52 +56,52 @@ class Object(Struct, eq=False, gc=False):
     waiters: list[Task] | None = None
     """PENDING: calls that have it as an argument."""
     task: Task | None = None
-    """The call that produces it, until it ends."""
+    """The call that makes it, until the call ends."""
     actor: Actor | None = None
-    """The actor whose handle count this is."""
+    """The actor whose handles are counted here."""
     failure: Failure | None = None
-    """If it is an error that the user is told of in case nobody reads it."""
+    """The error to report if no client reads it."""
 
     def __str__(self) -> str:
         return f"object {self.id.hex()}"
 
 
 class Name(Struct, eq=False, gc=False):
-    """One name that is taken."""
+    """A name that is taken."""
 
     actor: bytes
     handle: bytes
-    """What a handle is made of, for those who look the name up; opaque."""
+    """The data of a handle, for lookups of the name; opaque."""
     detached: bool
-    """Whether the actor lives until it is killed or the job ends, whoever has handles."""
+    """Whether the actor lives until it is killed or the job ends, also without handles."""
 
 
 class Group(Claimant, kw_only=True, eq=False, gc=False):
-    """One placement group that has not been removed."""
+    """A placement group that has not been removed."""
 
     id: bytes
     requests: list[Request]
-    """Of its bundles."""
+    """The requests of its bundles."""
     strategy: str
     data: bytes
     """The value of its object."""
     order: int
-    """How many calls had been submitted when it was created."""
+    """The number of calls that had been submitted when it was created."""
     name: tuple[str, str] | None
-    """Namespace and name, if it has them."""
+    """Namespace and name, or None."""
     specs: list[BundleSpec]
     bundles: list[Bundle] = field(default_factory=list)
-    """Empty until it is placed."""
+    """Its bundles; empty until it is placed."""
     is_feasible: bool = True
-    """Whether an arrangement was found for the case that nothing else ran at all. If not it is not tried."""
+    """Whether an arrangement was found for an empty job. If not, the group is not tried."""
 
     def position(self) -> int:
-        """When it was created, while it waits."""
+        """The position of its creation among calls, while it waits."""
         return NOTHING if self.bundles else self.order
 
 
 class Run(Struct, eq=False, gc=False):
-    """One attempt of one call, which has ended."""
+    """One attempt of a call that has ended."""
 
     id: bytes
     function: Function
@@ -110,7 +110,7 @@ class Run(Struct, eq=False, gc=False):
     submitted_us: int
     """By the head's clock."""
     start_us: int
-    """By the clock of its host; of DIED by the head's, and not exactly."""
+    """By the clock of its host; of DIED by the head's, and not exact."""
     duration_us: int
     outcome: int
 
@@ -126,31 +126,31 @@ class Client(Struct, eq=False, gc=False):
 
 
 class Refused(Struct):
-    """Executors that have sent what they may not, or what cannot be read."""
+    """Executors that broke the protocol, or sent unreadable frames."""
 
     count: int = 0
     told: int = 0
-    """Of how many of them the user has been told, and when."""
+    """How many of them were reported, and when."""
     told_us: int = -REFUSALS_TELL_US
 
 
 class Totals(Struct, eq=False, gc=False):
-    """What the user is told at the end, besides what `statistics` has."""
+    """Totals for the end of the job, besides those of `statistics`."""
 
     abandoned: int = 0
-    """Calls that were cancelled because the attempt of a call died that had submitted them."""
+    """Calls that were cancelled because the attempt that submitted them died."""
     actors: int = 0
-    """How many were created."""
+    """Actors created."""
     raised: int = 0
-    """How many calls have ended with an error of user code."""
+    """Calls that ended with an error of user code."""
     put_bytes: int = 0
-    """How large all values were that clients have put, together."""
+    """Bytes of all values that clients have put."""
     busy_us: int = 0
-    """How long calls have run, together."""
+    """The sum of the durations of calls."""
 
 
 class State:
-    """The whole knowledge of the scheduler."""
+    """The complete state of the scheduler."""
 
     def __init__(self) -> None:
         self.functions: dict[int, Function] = {}
@@ -159,28 +159,28 @@ class State:
         self.names: dict[tuple[str, str], Name] = {}
         """Names of actors, by namespace and name."""
         self.groups: dict[bytes, Group] = {}
-        """Placement groups, by their objects' ids."""
+        """Placement groups, by the ids of their objects."""
         self.group_names: dict[tuple[str, str], bytes] = {}
         """Ids of groups, by namespace and name."""
         self.waiting_groups: dict[bytes, Group] = {}
-        """Those that are not placed, in order of creation."""
+        """Groups that are not placed, in order of creation."""
         self.clients: dict[int, Client] = {}
         self.nodes: dict[int, Node] = {}
-        """By their numbers."""
+        """Nodes, by number."""
         self.hosts: dict[int, Node] = {}
-        """The same, by what their ranks call them: the lowest rank of each."""
+        """Nodes, by the lowest rank of each host."""
         self.ranks: dict[int, Rank] = {}
         self.executors: dict[int, Executor] = {}
         self.index = Index()
         self.device_nodes: dict[str, int] = {}
-        """The node to which each GPU is counted, by its UUID: containers may show one GPU on two hosts."""
+        """The node of each GPU, by UUID: containers may show one GPU on two hosts."""
         self.queues: dict[tuple[object, ...], Queue] = {}
         self.dirty: list[Queue] = []
-        """Queues with new calls or with executors that have room: to be served by the next decision."""
+        """Queues with new calls or with executors that have room. The next decision serves them."""
         self.waiting: dict[Queue, None] = {}
-        """Queues whose calls found no room: to be served when something comes free."""
+        """Queues whose calls found no room. They are served when something becomes free."""
         self.freed: bool = False
-        """Whether anything came free since the last decision."""
+        """Whether something became free since the last decision."""
         self.woken: list[Task] = []
         """Tasks whose last missing argument became ready."""
         self.unreferenced_actors: list[Actor] = []
@@ -188,29 +188,30 @@ class State:
         self.called: dict[Actor, None] = {}
         """Actors to which calls may have to be sent."""
         self.extents: dict[tuple[int, int], bytes] = {}
-        """Which object lies at (rank, offset). An error of several return values lies there once."""
+        """The object at (rank, offset). An error of several return values is there once."""
         self.frees: dict[int, list[int]] = {}
-        """Extents to be freed, by rank."""
+        """Extents to free, by rank."""
         self.alarms = Alarms()
-        """Queues with calls behind busy executors or that may be too late, as methods may; nodes; bundles; calls."""
+        """Queues with calls behind busy executors or that may be too late, as methods may; executors whose calls are
+        watched; nodes; bundles; calls."""
         self.effects = Effects()
         self.stories = Stories()
         self.submitted = 0
         self.next_executor = 1
         self.last_spread = -1
-        """The node that was last given a call that is to be spread."""
+        """The node that got the last spread call."""
         self.fetching: dict[tuple[bytes, int], list[Waiter]] = {}
-        """Copies under way, by object and node, with those that wait for them."""
+        """Copies under way, by object and node, with their waiters."""
         self.history: deque[Run] = deque(maxlen=HISTORY_CALLS_MAX)
-        """What has run last."""
+        """Calls that have ended, the last ones."""
         self.ran = 0
-        """How many attempts of calls have ended."""
+        """The number of attempts that have ended."""
         self.wall_us = 0
-        """The time since 1970 less the head's clock."""
+        """The time since 1970 minus the head's clock."""
         self.end_us: int | None = None
-        """When the job's time ends, by the head's clock; None: nobody says."""
+        """The end of the job's time, by the head's clock; None: not known."""
         self.told: set[str] = set()
-        """Names of functions of which calls were not started since the time was too short. Only for membership."""
+        """Names of functions that were reported as late. Only for membership."""
         self.finished = 0
         self.failed = 0
         self.retried = 0
@@ -218,10 +219,10 @@ class State:
         self.refused = Refused()
         self.totals = Totals()
         self.times_told: dict[tuple[str, str], int] = {}
-        """How often what may happen often has happened, by event and name."""
+        """How often frequent events have happened, by event and name."""
 
     def add_client(self, number: int, node: Node, executor: Executor | None) -> None:
-        """A process will submit calls and hold references."""
+        """Add a process that submits calls and holds references."""
         self.clients[number] = Client(number, node, executor)
 
     def to_client(self, client: int, message: object) -> None:
@@ -237,7 +238,7 @@ class State:
         self.effects.ranks.setdefault(rank, []).append(effect)
 
     def send_frees(self, rank: int) -> None:
-        """Add the effect that frees what a rank may free."""
+        """Add the effect that frees the extents of a rank."""
         offsets = self.frees.pop(rank, None)
         if offsets:
             self.to_rank(rank, Free(offsets))

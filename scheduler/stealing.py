@@ -1,4 +1,4 @@
-"""Calls that were sent ahead and not started: taken back, and given to executors that have room."""
+"""Steals calls that were sent ahead and have not started, for executors that have room."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mpi_runtime.scheduler.state import State
 
 
 def rebalance(state: State, queue: Queue, now: int) -> None:
-    """There is room and nothing ready: take back from an executor with enough in hand, or look again soon."""
+    """There is room and no ready call: steal from an executor with enough in hand, or look again soon."""
     if queue.ready or not queue.loaded:
         return
     victim = max(islice(queue.loaded.values(), VICTIMS_MAX), key=lambda executor: executor.load_us)
@@ -25,7 +25,7 @@ def rebalance(state: State, queue: Queue, now: int) -> None:
 
 
 def look_for_stuck(state: State, queue: Queue, now: int) -> None:
-    """An alarm of a queue: calls take longer than thought. If there is room, it is for what waits for their ends."""
+    """Handle the alarm of a queue: calls take longer than estimated. If there is room, steal the calls behind."""
     if (queue.loaded or queue.ready) and find_source(state, queue) is not None:
         silent = takewhile(lambda executor: now - executor.progress_us >= STUCK_US, queue.loaded.values())
         for executor in list(silent):
@@ -47,7 +47,7 @@ def ask_back(state: State, executor: Executor, count: int) -> None:
 
 
 def ask_for_the_rest(state: State, executor: Executor) -> None:
-    """Ask for everything behind the running call; what is not yet sent is taken at once."""
+    """Ask for all calls behind the running one. Calls that were not sent yet are taken back at once."""
     staging = [task for task in executor.in_hand.values() if task.state == STAGING]
     for task in staging:
         executor.drop(task.id)
@@ -58,7 +58,7 @@ def ask_for_the_rest(state: State, executor: Executor) -> None:
 
 
 def give_elsewhere(state: State, tasks: list[Task], cause: str) -> None:
-    """Calls that their executor had not started go back to the front of their queues, but for cancelled ones."""
+    """Put stolen calls back at the front of their queues, except cancelled ones."""
     for task in tasks:
         if task.is_cancelled:
             endings.cancelled(state, task)

@@ -1,4 +1,4 @@
-"""Calls from submission to their end: what they wait for, when they are run again."""
+"""Calls from submission to their end: what they wait for, and when they are run again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mpi_runtime.scheduler.state import Client, Failure, Object, State
 
 
 def register(state: State, spec: Spec) -> None:
-    """A client will make calls of this spec. Whether any node can run them is decided here, once."""
+    """Register a spec of a client. Whether any node can run its calls is decided here, once."""
     if spec.id in state.functions:
         return
     function = Function(spec, request_of(spec), [])
@@ -55,7 +55,7 @@ def why_infeasible(state: State, function: Function) -> str:
 
 
 def largest(nodes: list[Node]) -> str:
-    """The node that owns most CPUs, in words, and who owns most of everything else."""
+    """The node with most CPUs, in words, and the nodes with most of the other resources."""
     if not nodes:
         return "none that runs calls"
     best = max(nodes, key=lambda node: (node.total.cpu, len(node.total.devices), -node.number))
@@ -69,7 +69,7 @@ def largest(nodes: list[Node]) -> str:
 
 
 def submit(state: State, client: Client, call: Call, now: int) -> None:
-    """A client submitted a call. It holds the return values; so does the call until it has ended."""
+    """Handle a submitted call. The client holds the return values, and so does the call until it has ended."""
     try:
         function = state.functions[call.spec]
     except KeyError:
@@ -118,12 +118,15 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
 
 
 def gone(state: State, function: Function, id: bytes) -> str:
-    """What is told of a call that has an argument which does not exist."""
+    """The message for a call with an argument that does not exist."""
     return f"an argument of {function.spec.name}, object {id.hex()}, is gone.{so_far(state.stories.of(id))}"
 
 
 def hold_arguments(state: State, task: Task) -> bytes | None:
-    """Hold all objects that the call needs, count those without a value. Returns one that does not exist, or None."""
+    """Hold all objects that the call needs, and count those without a value.
+
+    Returns one that does not exist, or None.
+    """
     call = task.call
     lost = None
     for id in call.arguments:
@@ -148,13 +151,16 @@ def hold_arguments(state: State, task: Task) -> bytes | None:
 
 
 def fail(state: State, task: Task, code: str, message: str) -> None:
-    """The call cannot be run, for a reason of the runtime."""
+    """Fail a call that cannot be run, with an error of the runtime."""
     endings.fail(state, task, code, message)
     not_run(state, task, None, f"could not be created: {message}")
 
 
 def not_run(state: State, task: Task, error: Value | None, cause: str) -> None:
-    """The call has failed. If it was to create an actor, there will be none; if it is an actor's, others follow."""
+    """Handle a failed call.
+
+    If it was to create an actor, there will be none; if it is an actor's, later ones continue.
+    """
     if task.function.is_actor:
         actor_lives.creation_failed(state, task, error, cause)
     elif task.actor is not None:
@@ -162,7 +168,7 @@ def not_run(state: State, task: Task, error: Value | None, cause: str) -> None:
 
 
 def arguments_ready(state: State, task: Task) -> None:
-    """Nothing is missing any more: on to the queue, unless an argument is an error, which then is the call's result."""
+    """Handle a call with all arguments: queue it, unless an argument is an error, which becomes the call's result."""
     if task.state != WAITING:
         return  # failed meanwhile
     for id in task.call.arguments:
@@ -183,7 +189,7 @@ def arguments_ready(state: State, task: Task) -> None:
 
 
 def ready(state: State, task: Task) -> None:
-    """A call can run: it is queued, or lines up for its actor."""
+    """Queue a call that can run, or line it up for its actor."""
     if task.function.spec.kind == METHOD:
         actor_calls.ready(state, task)
     else:
@@ -191,7 +197,7 @@ def ready(state: State, task: Task) -> None:
 
 
 def done(state: State, executor: Executor | None, event: Done) -> None:
-    """A call ended with one small value: the frequent case, kept short."""
+    """Handle the end of a call with one small value: the frequent case, kept short."""
     if executor is None:
         raise RefusedError("the driver ends a call")
     task = executor.drop(event.id)
@@ -226,7 +232,7 @@ def done(state: State, executor: Executor | None, event: Done) -> None:
 
 
 def returned(state: State, executor: Executor | None, event: Returned) -> None:
-    """A call ended with any values or with an error of user code."""
+    """Handle the end of a call with any values or with an error of user code."""
     if executor is None:
         raise RefusedError("the driver ends a call")
     check_values(state, event.values)
@@ -238,7 +244,7 @@ def returned(state: State, executor: Executor | None, event: Returned) -> None:
                 objects.free_extent(state, value.stored)
         return
     function = task.function
-    is_whole = len(event.values) in (1, max(1, function.spec.num_returns))
+    is_whole = len(event.values) in (1, function.spec.num_returns)
     if task.state != SENT or not is_whole:
         raise RefusedError(f"a call of {function.spec.name} ends as it cannot")
     executor.drop(event.id)
@@ -246,6 +252,12 @@ def returned(state: State, executor: Executor | None, event: Returned) -> None:
     function.duration_us = event.duration_us if known < 0 else (7 * known + event.duration_us) >> 3
     outcome = history.RAISED if event.raised else history.RETURNED
     history.record(state, executor, task, event.start_us, event.duration_us, outcome)
+    if event.raised and task.overdue and not task.is_cancelled:
+        for value in event.values:
+            if value.stored is not None:
+                objects.free_extent(state, value.stored)
+        end_overdue(state, task)
+        return
     again = event.raised and event.may_retry and function.spec.retry_exceptions and task.retries
     # A large error among the arguments is raised by the executor, and would be again.
     if again and not function.is_actor and not any(state.objects[id].is_error for id in task.call.arguments):
@@ -269,6 +281,21 @@ def returned(state: State, executor: Executor | None, event: Returned) -> None:
     endings.conclude(state, task, event.values, FINISH, failure)
     if function.spec.kind != TASK:
         actor_lives.ended(state, task)
+
+
+def end_overdue(state: State, task: Task) -> None:
+    """A call has ended that was interrupted because it ran longer than its time limit."""
+    cause = task.overdue
+    if not endings.may_exceed_again(task):
+        endings.overdue(state, task)
+        if task.actor is not None:
+            actor_lives.ended(state, task)
+    elif task.actor is not None:
+        actor_calls.give_again(state, task.actor, task, cause, has_run=True)
+        state.called[task.actor] = None
+    else:
+        advance(state.stories, task, LOSE, cause)
+        retry(state, task, now=0, has_crashed=False)
 
 
 def retry(state: State, task: Task, now: int, had_ended: bool = False, has_crashed: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Alarms: when to look again at what. One for each subject at a time; the earliest is found in constant time."""
+"""Alarms: when to look at a subject again. One for each subject; the earliest is found in constant time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 
 
 class Alarms:
-    """Subjects with the time at which they want to be looked at."""
+    """Subjects with the times of their alarms."""
 
     def __init__(self) -> None:
         self._at: dict[object, int] = {}
@@ -14,7 +14,7 @@ class Alarms:
         self._count = 0
 
     def set(self, subject: object, at_us: int) -> None:
-        """Look at the subject then, or earlier if it has an earlier alarm."""
+        """Set the alarm of a subject, unless it has an earlier one."""
         known = self._at.get(subject)
         if known is not None and known <= at_us:
             return
@@ -23,14 +23,14 @@ class Alarms:
         heappush(self._heap, (at_us, self._count, subject))
 
     def at(self, subject: object) -> int | None:
-        """When the subject will be looked at; None: it has no alarm."""
+        """The time of the subject's alarm; None: it has none."""
         return self._at.get(subject)
 
     def __contains__(self, subject: object) -> bool:
         return subject in self._at
 
     def due(self, now: int) -> list[object]:
-        """Subjects whose time has come, earliest first; their alarms are over."""
+        """Remove and return the subjects whose alarms are due, earliest first."""
         subjects = []
         while self._heap and self._heap[0][0] <= now:
             at_us, _, subject = heappop(self._heap)
@@ -40,7 +40,7 @@ class Alarms:
         return subjects
 
     def next_us(self) -> int | None:
-        """The earliest alarm."""
+        """The time of the earliest alarm."""
         while self._heap and self._at.get(self._heap[0][2]) != self._heap[0][0]:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None

@@ -1,6 +1,7 @@
-"""The cluster edge: what a batch system has granted, jobs submitted to Slurm, and the end of a job's time.
+"""Batch systems: the allocation of a job, jobs of Slurm, and the end of a job's time.
 
-Knows nothing of the rest of mpi_runtime. PBS, LSF and Grid Engine are read too; jobs are submitted to Slurm alone.
+Imports nothing else of mpi_runtime. Allocations of PBS, LSF and Grid Engine are read too; jobs are submitted to Slurm
+only.
 """
 
 if __name__ != "mpi_runtime.slurm":

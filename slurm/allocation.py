@@ -1,7 +1,7 @@
-"""What a batch system has granted, read from the environment of a process of the job: Slurm, PBS, LSF, Grid Engine.
+"""The allocation of a job, read from the environment of one of its processes: Slurm, PBS, LSF, Grid Engine.
 
-Only what describes the *job* is believed. Under mpirun the task-level variables of Slurm (`SLURM_PROCID`,
-`SLURM_NTASKS`) describe the launcher's own daemon: rank and size come from the launcher instead (host/launch.py).
+Only variables that describe the job are used. Under mpirun Slurm's variables of a task (`SLURM_PROCID`, `SLURM_NTASKS`)
+describe the launcher's own daemon: rank and size come from the launcher instead (host/launch.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,30 +14,30 @@ from mpi_runtime.slurm import nodelist
 
 @dataclass(frozen=True)
 class Allocation:
-    """What the job has. Empty, or None, is what the batch system does not say."""
+    """The resources that a batch system has granted to a job. Fields that it does not state are empty or None."""
 
     system: str = ""
-    """"slurm", "pbs", "lsf" or "sge"; empty outside of a job."""
+    """The batch system: "slurm", "pbs", "lsf" or "sge"; empty outside of a job."""
     job: str = ""
-    """The id by which the batch system's commands know the job."""
+    """The id of the job in the batch system."""
     nodes: tuple[str, ...] = ()
-    """Names of the nodes, the one on which the batch script runs first."""
+    """Names of the nodes; the node of the batch script comes first."""
     tasks: tuple[int, ...] = ()
-    """For each node how many tasks (ranks) it was asked to have."""
+    """The number of tasks (ranks) requested, for each node."""
     cpus: tuple[int, ...] = ()
-    """For each node how many CPUs the job has on it."""
+    """The number of CPUs of the job, for each node."""
     gpus: tuple[str, ...] | None = None
-    """The GPUs that this process may see, by number or id; None: nobody said."""
+    """The GPUs that this process may use, by number or id; None: not stated."""
     restarts: int = 0
-    """How often the job was requeued and has begun again."""
+    """How often the job was requeued and has started again."""
     array_task: int | None = None
-    """Which task of a job array this is."""
+    """The index of this task in a job array; None: there is no array."""
     end_s: float | None = None
-    """When the time of the job ends, in seconds since 1970. Slurm says it here since 23.02; see `end_time`."""
+    """The end of the job's time, in seconds since 1970. Slurm states it since 23.02; see `end_time`."""
 
 
 def from_environment(env: Mapping[str, str]) -> Allocation:
-    """Return what the environment of a process tells about its job."""
+    """Return the allocation that the environment of a process describes."""
     for name, read in (("SLURM_JOB_ID", _slurm), ("PBS_JOBID", _pbs), ("LSB_JOBID", _lsf), ("PE_HOSTFILE", _sge)):
         if env.get(name):
             return read(env)
@@ -64,7 +64,7 @@ def _slurm(env: Mapping[str, str]) -> Allocation:
 
 
 def _gpus(env: Mapping[str, str]) -> tuple[str, ...] | None:
-    """What the process sees, else what its step has; what the job has is true on the batch script's node alone."""
+    """The GPUs of the process, else of its step. Those of the job are right on the node of the batch script only."""
     for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
         if name == "SLURM_JOB_GPUS" and env.get("SLURM_NODEID", "0") != "0":
             continue
@@ -74,7 +74,7 @@ def _gpus(env: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def _ids(text: str) -> tuple[str, ...]:
-    """Split `0,1`; CUDA ends the list at the first that is no device, and -1 is such a one."""
+    """Split `0,1`. CUDA ends the list at the first entry that is not a device, such as -1."""
     ids = [part.strip() for part in text.split(",")]
     return tuple(ids[: ids.index("-1")] if "-1" in ids else filter(None, ids))
 
@@ -91,12 +91,12 @@ def _pbs(env: Mapping[str, str]) -> Allocation:
         tasks=tasks,
         cpus=(cpus,) * len(nodes) if cpus else (),
         gpus=_ids(env["CUDA_VISIBLE_DEVICES"]) if "CUDA_VISIBLE_DEVICES" in env else None,
-        array_task=_number(env.get("PBS_ARRAY_INDEX")) or _number(env.get("PBS_ARRAYID")),
+        array_task=_number(env.get("PBS_ARRAY_INDEX") or env.get("PBS_ARRAYID")),
     )
 
 
 def _lsf(env: Mapping[str, str]) -> Allocation:
-    """A list of names and slots: `node1 16 node2 16`."""
+    """LSF: a list of names and slots, `node1 16 node2 16`."""
     words = env.get("LSB_MCPU_HOSTS", "").split()
     slots = tuple(_number(word) or 0 for word in words[1::2])
     index = _number(env.get("LSB_JOBINDEX"))
@@ -112,7 +112,7 @@ def _lsf(env: Mapping[str, str]) -> Allocation:
 
 
 def _sge(env: Mapping[str, str]) -> Allocation:
-    """Grid Engine's file of hosts: name, slots, queue, processors."""
+    """Grid Engine: the file of hosts has name, slots, queue and processors."""
     try:
         lines = [line.split() for line in Path(env["PE_HOSTFILE"]).read_text().splitlines()]
     except OSError:
@@ -136,7 +136,7 @@ def _first_words(path: str) -> list[str]:
 
 
 def _counted(hosts: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Names in the order of their first line, and how many lines each has."""
+    """Names in the order of their first line, and the number of lines of each."""
     counts: dict[str, int] = {}
     for host, lines in groupby(hosts):
         counts[host] = counts.get(host, 0) + len(list(lines))

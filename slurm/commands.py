@@ -1,4 +1,4 @@
-"""Slurm's commands, run to their end; what they complain about becomes an error that says what to do."""
+"""Runs commands of a batch system. Failures become errors with the command's own words and advice."""
 
 import shlex
 import subprocess
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 LIMIT_S = 120.0
-"""How long a command may take: a busy controller answers late, but it answers."""
+"""Seconds that a command may take. A busy controller answers late, but it answers."""
 
 _CURES = (
     # What Slurm says in lower case, and what helps.
@@ -24,11 +24,11 @@ _CURES = (
     ("invalid job id", "Slurm forgets jobs a few minutes after their end; sacct -j JOB may still know it."),
 )  # fmt: skip
 _WITHOUT_TERM = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
-"""What is ignored before stays ignored."""
+"""A signal that is ignored before `exec` stays ignored."""
 
 
 class SlurmError(RuntimeError):
-    """Slurm refused, or could not be asked; the message has Slurm's own words and what helps."""
+    """Slurm refused a request, or could not be reached. The message has Slurm's words and advice."""
 
 
 def call(
@@ -38,13 +38,18 @@ def call(
     limit_s: float = LIMIT_S,
     ends_us: bool = False,
 ) -> str:
-    """Run a command of Slurm and return what it prints. One that `ends_us` outlives the SIGTERM that it brings about.
+    """Run a command and return its output. A command that `ends_us` survives the SIGTERM that it causes.
 
-    SlurmError: it is not there, does not end, or ends with a code other than 0.
+    Raises:
+        SlurmError: the command does not exist, does not end, or ends with a code other than 0.
     """
     words = [*_WITHOUT_TERM, *command] if ends_us else command
     try:
-        done = subprocess.run(words, cwd=cwd, input=stdin, capture_output=True, text=True, timeout=limit_s)
+        done = subprocess.run(
+            # Names of files need not be UTF-8: as Python reads them they are written.
+            words, cwd=cwd, input=stdin, capture_output=True, encoding="utf-8", errors="surrogateescape",
+            timeout=limit_s,
+        )  # fmt: skip
     except FileNotFoundError:
         raise SlurmError(
             f"there is no {command[0]} here. Slurm's commands are on the login nodes of a cluster and on its compute "
@@ -58,7 +63,7 @@ def call(
 
 
 def explain(name: str, words: str) -> str:
-    """Return what a command has said, without its prefixes, and what helps against it."""
+    """Return the words of a command without its prefixes, and advice."""
     lines = [line.removeprefix(f"{name}: ").removeprefix("error: ") for line in words.splitlines()]
     text = f"{name} says: " + "\n".join(dict.fromkeys(filter(None, lines)))
     cure = next((cure for part, cure in _CURES if part in words.lower()), "")

@@ -1,4 +1,4 @@
-"""Jobs: submitted, looked at, and followed to their end."""
+"""Jobs of Slurm: submit them, ask for their status, follow them to their end."""
 
 import contextlib
 import re
@@ -19,12 +19,12 @@ ENDED = frozenset(
     ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT")
 )
 POLL_S = (0.2, 2.0)
-"""The first and the longest pause between two questions: the controller serves all users."""
+"""The first and the longest pause between two questions. The controller serves all users."""
 PATIENCE_S = 600.0
-"""How long the controller may be out of reach for those who follow a job."""
+"""Seconds that the controller may be out of reach while a job is followed."""
 _PASSING = ("unable to contact slurm controller", "socket timed out", "zero bytes were transmitted")
 LATE_S = 10.0
-"""How long a shared file system may take to show on this host what the job's host has written last."""
+"""Seconds that a shared file system may take to show on this host what the job's host wrote last."""
 _HINTS = {
     # Reasons for which a job waits for ever, or until somebody does something.
     "PartitionConfig": "no nodes of its partition have what it asks for, or its time is longer than they allow",
@@ -36,39 +36,45 @@ _HINTS = {
     "launch_failed_requeued_held": "it could not be started, and is held: scontrol release JOB",
     "DependencyNeverSatisfied": "the job that it waits for has not ended as it must",
 }
+_NOT_STARTED = "Slurm could not start it: the node cannot use its directory, or not write the file of its output there"
 _AVAILABLE = ("idle", "allocated", "mixed", "completing", "planned", "reserved")
-"""States of nodes that can run jobs, if not now then later."""
+"""States of nodes that can run jobs, now or later."""
 _NEVER = "requested node configuration is not available"
 _SACCT = "JobID,State,ExitCode,NodeList,Start,End,Elapsed,Timelimit,JobName,WorkDir"
 
 
 @dataclass(frozen=True)
 class Status:
-    """A job as Slurm knows it."""
+    """The status of a job, as Slurm reports it. `str(status)` is a line for people."""
 
     job: str
-    """Its id; of a task of an array with its number, 12_3, and of tasks that wait together 12_[4-9]."""
+    """The id; 12_3 for a task of an array, 12_[4-9] for tasks that wait together."""
     state: str
-    """Slurm's word: PENDING, RUNNING, COMPLETED ..."""
+    """The state, in Slurm's words: PENDING, RUNNING, COMPLETED ..."""
     reason: str
-    """Why it waits or has failed, in Slurm's words; empty where there is none."""
+    """Why the job waits or has failed, in Slurm's words; empty if there is no reason."""
     exit_code: int | None
-    """Of the batch script, once it has ended; 128 and the number for a signal."""
+    """The exit code of the batch script, once it has ended; 128 plus the number for a signal."""
     nodes: str
+    """Names of the nodes, in Slurm's short form; empty before the start."""
     name: str
+    """The name of the job."""
     start: str
-    """When it has begun, or is expected to."""
+    """When it started, or is expected to start."""
     end: str
+    """When it ended, or will end."""
     time_used: str
+    """How long it has run."""
     time_limit: str
+    """How long it may run."""
     output: str | None
-    """The file that it writes, where Slurm still knows it."""
+    """The path of the output file; None if Slurm no longer knows it."""
     program_exit_code: int | None
-    """What the program itself has left, if `submit` started it and it has come to its end."""
+    """The exit code of the program, if `submit` started it and it ran to its end; else None."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing will happen any more; a requeued job waits again."""
+        """Whether the job has ended. A requeued job waits again."""
         return self.state in ENDED
 
     def __str__(self) -> str:
@@ -81,6 +87,8 @@ class Status:
             own = self.program_exit_code
             told = "the program has not come to its end" if own is None else f"the program has ended with {own}"
             parts.append(f"exit code {self.exit_code}; {told}")
+            if self.reason == "JobLaunchFailure":
+                parts.append(_NOT_STARTED)
         elif self.state == "RUNNING":
             parts.append(f"{self.time_used} of {self.time_limit}, until {self.end}")
         elif self.reason in _HINTS:
@@ -92,7 +100,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Granted:
-    """What a job has on one node."""
+    """The resources of a job on one node."""
 
     cpus: int
     memory: int
@@ -102,9 +110,10 @@ class Granted:
 
 
 def make_request(profile: str | None = None, **options: Any) -> Request:
-    """Return what the profiles and these options ask for; options that are None count as not given.
+    """Return the request of a profile and these options. Options that are None count as not given.
 
-    ValueError, TypeError: a profile or an option is not there, or its value not allowed.
+    Raises:
+        ValueError, TypeError: the profile or an option does not exist, or a value is not allowed.
     """
     given = {name: value for name, value in options.items() if value is not None}
     profiles.check_names(given, "submit()")
@@ -115,14 +124,15 @@ def submit(program: str | Sequence[str], *, profile: str | None = None, cwd: str
     """Submit a program to Slurm and return the id of its job.
 
     Args:
-        program: app.py, or a list: ["app.py", "argument"], ["-m", "package.module"].
-        profile: of the file of profiles; None is its `[default]`.
-        cwd: the directory in which the job runs and writes its output; None: this one. The nodes must see it.
-        **options: the fields of `Request`: nodes=2, gpus_per_node=4, time="1:00:00" ...
+        program: the program, "app.py", or a list with its arguments: ["app.py", "argument"], ["-m", "package.module"].
+        profile: a name in the file of profiles; None: its `[default]`.
+        cwd: the directory in which the job runs and writes its output; None: the present one. All nodes must see it.
+        **options: the fields of `Request`, such as nodes=2, gpus_per_node=4, time="1:00:00". They come before a
+            profile.
 
     Raises:
-        SlurmError: Slurm refused; says why.
-        ValueError, TypeError: an option is not allowed.
+        SlurmError: Slurm refused, or no nodes can ever run the job. The message says why.
+        ValueError, TypeError: an option is not allowed, or the program is not a file.
     """
     words = (program,) if isinstance(program, str) else tuple(program)
     request = make_request(profile, **options)
@@ -131,7 +141,7 @@ def submit(program: str | Sequence[str], *, profile: str | None = None, cwd: str
 
 
 def check_program(request: Request, program: tuple[str, ...], cwd: str | None = None) -> None:
-    """ValueError: the program is no file of the directory in which the job begins, as far as can be told here."""
+    """Raise ValueError if the program is not a file of the job's directory, as far as this host can tell."""
     word = program[0] if program else ""
     if not word or word in ("-m", "-c") or Path(cwd or ".", word).exists():
         return
@@ -146,7 +156,8 @@ def check_program(request: Request, program: tuple[str, ...], cwd: str | None = 
 def submit_script(text: str, cwd: str | None = None) -> str:
     """Submit a batch script and return the id of its job.
 
-    SlurmError: Slurm refused, or no nodes of the partition could ever run it; says why.
+    Raises:
+        SlurmError: Slurm refused, or no nodes of the partition can ever run it. The message says why.
     """
     try:
         call(["sbatch", "--test-only"], cwd, text)
@@ -168,9 +179,10 @@ def _are_all_nodes_available(text: str) -> bool:
 
 
 def status(job: str | int) -> Status:
-    """Return how a job stands, or one task of an array ("12_3").
+    """Return the status of a job, or of one task of an array ("12_3").
 
-    SlurmError: Slurm does not know it, or does not answer; or it is an array: see `statuses`.
+    Raises:
+        SlurmError: Slurm does not know the job, or does not answer; or the job is an array: see `statuses`.
     """
     found = statuses(job)
     if len(found) > 1:
@@ -179,9 +191,12 @@ def status(job: str | int) -> Status:
 
 
 def statuses(job: str | int) -> list[Status]:
-    """Return how each task of an array stands, in their order; those that wait are one. Of other jobs the only one.
+    """Return the status of each task of an array, in order. Tasks that wait together are one entry.
 
-    SlurmError: Slurm does not know it, or does not answer.
+    For other jobs the list has one entry.
+
+    Raises:
+        SlurmError: Slurm does not know the job, or does not answer.
     """
     try:
         lines = call(["scontrol", "show", "job", "-o", str(job)]).splitlines()
@@ -191,7 +206,7 @@ def statuses(job: str | int) -> list[Status]:
 
 
 def _task_number(status: Status) -> int:
-    return int(found[1]) if (found := re.search(r"_\[?(\d+)", status.job)) else 0
+    return next(iter(_task_numbers(status)), 0)
 
 
 def _status(facts: dict[str, str]) -> Status:
@@ -217,9 +232,10 @@ def _status(facts: dict[str, str]) -> Status:
 
 
 def granted(job: str | int) -> dict[str, Granted]:
-    """Return what a running job has on each of its nodes, by name.
+    """Return the resources of a running job on each of its nodes, by name.
 
-    SlurmError: Slurm does not know it, or does not answer.
+    Raises:
+        SlurmError: Slurm does not know the job, or does not answer.
     """
     found: dict[str, Granted] = {}
     for line in call(["scontrol", "--detail", "show", "job", str(job)]).splitlines():
@@ -231,19 +247,24 @@ def granted(job: str | int) -> dict[str, Granted]:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """0-2,5 as numbers."""
+    """Read 0-2,5 as numbers."""
     return tuple(int(name) for name in nodelist.expand(f"[{text}]")) if text else ()
 
 
 def follow(job: str | int, out: IO[str] | None = None, log: IO[str] | None = None) -> int:
-    """Copy the output of a job to `out` while it is written, and how it gets on to `log`, until it has ended.
+    """Copy the output of a job to `out`, and write its progress to `log`, until the job has ended.
 
-    On a terminal that is one line, which is replaced; elsewhere a line for each state. Of an array `out` gets a table
-    of all tasks at the end.
+    On a terminal the progress is one line, which is replaced; elsewhere a line for each state. For an array `out` gets
+    a table of all tasks at the end. If the controller is out of reach, this waits up to ten minutes.
+
+    Args:
+        job: the id of the job.
+        out: standard output by default.
+        log: standard error by default.
 
     Returns:
-        The exit code of the program. Of one that has not come to its end, whatever Slurm says, never 0: that of the
-        batch script, or 1. Of an array that of the first task whose code is not 0.
+        The exit code of the program. Never 0 if the program did not run to its end: then the code of the batch script,
+        or 1. For an array the code of the first task whose code is not 0.
     """
     progress = Progress(out or sys.stdout, log or sys.stderr)
     found = _patiently(job)
@@ -277,13 +298,17 @@ def _follow_array(job: str | int, progress: Progress, found: list[Status]) -> in
     tasks: dict[str, Status] = {}
     known = ""
     pauses = _pauses()
+    seen: set[int] = set()
     while True:
         # Slurm may forget a task that has ended before the last has.
         tasks = {name: one for name, one in tasks.items() if one.has_ended}
         tasks |= {one.job: one for one in found}
+        seen.update(*(_task_numbers(one) for one in found))
+        for number in seen.difference(*(_task_numbers(one) for one in tasks.values())):
+            tasks[f"{job}_{number}"] = _never_begun(f"{job}_{number}", found[0].name)
         counts: dict[str, int] = {}
         for one in tasks.values():
-            counts[one.state] = counts.get(one.state, 0) + _task_count(one)
+            counts[one.state] = counts.get(one.state, 0) + len(_task_numbers(one))
         news = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
         has_ended = all(one.has_ended for one in tasks.values())
         name = next(iter(tasks.values())).name
@@ -300,7 +325,7 @@ def _follow_array(job: str | int, progress: Progress, found: list[Status]) -> in
 
 
 def table(tasks: Sequence[Status]) -> str:
-    """Return a line for each task of an array, below a line of titles."""
+    """Return a line for each task of an array, after a line of titles."""
     rows = [("task", "state", "exit code", "nodes", "time", "output")]
     for one in tasks:
         code = "none" if one.has_ended else ""
@@ -312,9 +337,15 @@ def table(tasks: Sequence[Status]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _task_count(status: Status) -> int:
-    found = re.search(r"_\[([\d,-]+)", status.job)
-    return len(_numbers(found[1].rstrip(","))) if found else 1
+def _task_numbers(status: Status) -> tuple[int, ...]:
+    """Of how many tasks it tells, and of which."""
+    found = re.search(r"_(?:(\d+)|\[([\d,-]+))", status.job)
+    return _numbers((found[1] or found[2]).rstrip(",")) if found else ()
+
+
+def _never_begun(job: str, name: str) -> Status:
+    """A task that was cancelled while it waited: of it Slurm says nothing any more."""
+    return Status(job, "CANCELLED", "", None, "", name, "", "", "", "", None, None)
 
 
 def _code(status: Status) -> int:
@@ -322,7 +353,7 @@ def _code(status: Status) -> int:
 
 
 def _with_late_codes(ended: list[Status]) -> list[Status]:
-    """The same when a shared file system shows what the programs have left."""
+    """The same, once a shared file system shows the exit codes that the programs have left."""
     seen_s = time.monotonic()
     while time.monotonic() < seen_s + LATE_S:
         late = [number for number, one in enumerate(ended) if one.program_exit_code is None and one.exit_code == 0]
@@ -335,7 +366,7 @@ def _with_late_codes(ended: list[Status]) -> list[Status]:
 
 
 def _patiently(job: str | int) -> list[Status]:
-    """Return how a job stands, from a controller that may be started anew meanwhile."""
+    """Return the status of a job. Waits while the controller is restarted."""
     give_up_s = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -361,7 +392,7 @@ def facts_of(text: str) -> dict[str, str]:
 
 
 def _from_accounting(job: str, error: SlurmError) -> list[Status]:
-    """A job that the controller has forgotten, from the accounting, where there is one."""
+    """The status of a job that the controller has forgotten, from the accounting if there is one."""
     try:
         rows = call(["sacct", "-n", "-P", "-X", "-j", job, "-o", _SACCT]).splitlines()
     except SlurmError:

@@ -1,4 +1,4 @@
-"""From what a user asks for to the text of a batch script: pure, so that it can be printed before it is submitted."""
+"""The text of a batch script for a request. Pure, so that it can be printed before it is submitted."""
 
 import re
 import shlex
@@ -9,61 +9,65 @@ from pathlib import PurePath
 from typing import cast
 
 WARN_S = "MPI_RUNTIME_WARN_S"
-"""The variable that tells the program how many seconds before the end SIGUSR1 was asked for."""
+"""The variable that tells the program how many seconds before the end SIGUSR1 was requested."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a job is to have. What is None is left to Slurm's own defaults."""
+    """The resources and settings of a job. For fields that are None Slurm's own defaults apply."""
 
     nodes: int = 1
+    """The number of nodes."""
     ranks_per_node: int | None = None
-    """None: one on each node, which gives all that the job has there to tasks."""
+    """MPI ranks on each node; None: one, which gives all CPUs of the job on its node to calls."""
     cpus_per_node: int | None = None
-    """None: whole nodes, for this job alone, with all their CPUs. A multiple of `ranks_per_node`."""
+    """CPUs on each node, a multiple of `ranks_per_node`; None: whole nodes for this job alone, with all their CPUs."""
     gpus_per_node: int | str | None = None
-    """A number, or type and number: 4, "a100:4"."""
+    """GPUs on each node: a number, or type and number, such as 4 or "a100:4"."""
     memory: str | None = None
-    """Of each node, as Slurm writes it: "64G"; "0" for all of it."""
+    """Memory of each node, as Slurm writes it: "64G"; "0" for all of it."""
     time: str | None = None
-    """As Slurm writes it: "1:00:00", "2-12" (days and hours), "30" (minutes)."""
+    """The time limit, as Slurm writes it: "1:00:00", "2-12" (days and hours), "30" (minutes)."""
     name: str | None = None
-    """None: the name of the program."""
+    """The name of the job; None: the name of the program."""
     partition: str | None = None
+    """The partition."""
     account: str | None = None
+    """The account to charge."""
     qos: str | None = None
+    """The quality of service."""
     array: str | None = None
-    """Of a job array, as Slurm writes it: "0-9", "1-100%10"."""
+    """The indices of a job array, as Slurm writes them: "0-9", "1-100%10"."""
     warn_s: int | None = None
-    """Send the program SIGUSR1 about so many seconds before the time ends (see `before_walltime`)."""
+    """Send the program SIGUSR1 about this many seconds before the end of the time (see `before_walltime`)."""
     requeue: bool = False
-    """Start the job again after a preemption or the failure of a node. Without it only `slurm.requeue()` does."""
+    """Start the job again after a preemption or the failure of a node. Without it only `slurm.requeue()` does so."""
     modules: tuple[str, ...] = ()
     """Environment modules to load."""
     setup: tuple[str, ...] = ()
-    """Commands of the shell to run before the program, each complete in itself. If one fails, the job does."""
+    """Shell commands to run before the program, each complete in itself. If one fails, the job fails."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Variables to set. $NAME, ${NAME} and ~ at the begin are what they are on the node; \\$ is a dollar."""
+    """Variables to set. $NAME, ${NAME} and a leading ~ are expanded on the node; \\$ is a dollar sign."""
     launcher: str = "mpirun"
-    """"mpirun": the one that belongs to the MPI of this Python; "srun" with what follows it: "srun --mpi=pmix"."""
+    """"mpirun", which is that of this Python's MPI; or "srun" with options: "srun --mpi=pmix"."""
     sbatch: tuple[str, ...] = ()
-    """Other options of sbatch, each one word: "--constraint=a100"."""
+    """Other options of sbatch, one word each: "--constraint=a100"."""
     python: str = sys.executable
-    """The interpreter on the nodes; $NAME and ~ as in `environment`."""
+    """The interpreter on the nodes; $NAME and a leading ~ are expanded there."""
 
     def __post_init__(self) -> None:
         _check(self)
 
     @property
     def ranks(self) -> int:
-        """How many ranks are started: one for a single node, which then needs no MPI."""
+        """The number of ranks. A single rank needs no MPI."""
         return self.nodes * (self.ranks_per_node or 1)
 
 
 TASK = "{task}"
-"""Stands for the number of an array's task in the program's arguments."""
+"""A placeholder for the array index in the program's arguments."""
 DOCTOR = ("-m", "mpi_runtime", "doctor")
-"""The program that all ranks run, not the first alone."""
+"""The program that all ranks run, not only rank 0."""
 _TIME = re.compile(r"\d+|\d+:\d+|\d+:\d+:\d+|\d+-\d+(:\d+){0,2}|UNLIMITED|INFINITE", re.IGNORECASE)
 """Minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]]."""
 
@@ -83,9 +87,11 @@ check() {{
 }}
 """
 _GPUS = """\
-# Of a whole node this shell is shown all GPUs, and steps on the other nodes as many as were asked for.
+# Of a whole node this shell is shown all GPUs, and the launcher's steps on the other nodes all (Slurm 24.11) or as
+# many as were asked for (22.05). The nodes are this job's alone: the same numbers are right on each.
 if [ -n "$CUDA_VISIBLE_DEVICES" ]; then
     export CUDA_VISIBLE_DEVICES=$(cut -d, -f-{number} <<<"$CUDA_VISIBLE_DEVICES") SLURM_GPUS_ON_NODE={number}
+    export OMPI_MCA_mca_base_env_list="$OMPI_MCA_mca_base_env_list;CUDA_VISIBLE_DEVICES;SLURM_GPUS_ON_NODE"
 fi"""
 _RUN = """\
 {launch} &
@@ -137,7 +143,7 @@ echo "mpi-runtime: the program has not come to its end (the launcher has ended w
 exit $((code ? code : 1))
 """
 PROBE_LIMIT_S = 60
-"""How long nodes may take to run a command that does nothing."""
+"""Seconds that nodes may take to run a command that does nothing."""
 
 
 def text(request: Request, program: tuple[str, ...]) -> str:
@@ -166,7 +172,7 @@ def text(request: Request, program: tuple[str, ...]) -> str:
 
 
 def job_name(request: Request, program: tuple[str, ...]) -> str:
-    """Return the name of the job, in which nothing has to be quoted."""
+    """Return the name of the job, without characters that must be quoted."""
     name = request.name
     if name is None:
         word = "doctor" if program == DOCTOR else program[1] if program[0] == "-m" and program[1:] else program[0]
@@ -175,7 +181,7 @@ def job_name(request: Request, program: tuple[str, ...]) -> str:
 
 
 def output(request: Request, program: tuple[str, ...]) -> str:
-    """Return the name of the job's output, in Slurm's patterns."""
+    """Return the name of the output file, with Slurm's patterns."""
     return f"{job_name(request, program)}-{'%A_%a' if request.array else '%j'}.out"
 
 
@@ -206,7 +212,7 @@ def _options(request: Request, program: tuple[str, ...]) -> list[str]:
 
 
 def _launch(request: Request, program: tuple[str, ...]) -> str:
-    """The command: rank 0 runs the program, by `-m mpi_runtime`, which leaves how it stands."""
+    """The launch command. Rank 0 runs the program by `-m mpi_runtime`, which writes the exit file."""
     python = _expanded(request.python)
     words = f'--exit-file "$left" {" ".join(_argument(word, request) for word in program)}'
     if request.ranks == 1:
@@ -223,7 +229,7 @@ def _argument(word: str, request: Request) -> str:
 
 
 def _expanded(value: str) -> str:
-    """A word of the shell in which variables and a `~` at the begin are replaced, and nothing else."""
+    """A shell word in which variables and a leading `~` are expanded, and nothing else."""
     if re.fullmatch(r"[A-Za-z0-9_@%+=:,./-]+", value):
         return value
     if value == "~" or value.startswith("~/"):

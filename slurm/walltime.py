@@ -1,11 +1,11 @@
-"""The end of a job's time: told to the program while there is still time, and the job queued once more.
+"""The end of a job's time: callbacks before it, and requeueing the job.
 
-Slurm announces the end by SIGUSR1 if the job was submitted with `--signal=B:USR1@SECONDS`; it announces its own kill,
+Slurm announces the end by SIGUSR1 if the job was submitted with `--signal=B:USR1@SECONDS`. It announces its own kill,
 and a scancel, by SIGTERM, KillWait seconds (30 by default) before SIGKILL. A known end of the time needs no signal.
 
-Callbacks run in a thread of their own: one that ran in a signal handler could interrupt the runtime in the middle of a
-message, and would then wait for itself. The handlers do no more than wake that thread, through a queue that may be used
-in handlers. After SIGTERM the process ends as it would have done, when the callbacks have returned.
+Callbacks run in a thread of their own. A callback in a signal handler could interrupt the runtime in the middle of a
+message, and would then wait for itself. The handlers only wake that thread, through a queue that handlers may use.
+After SIGTERM the process ends as it would have without us, once the callbacks have returned.
 """
 
 import contextlib
@@ -29,24 +29,25 @@ from mpi_runtime.slurm.script import WARN_S
 
 _SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
 EARLY_S = 65.0
-"""How much earlier than it was asked to Slurm may announce the end: it looks at times every 30 s."""
+"""How many seconds too early Slurm may announce the end: it checks every 30 s."""
 _START_LIMIT_S = 10.0
-"""How long a start waits for an answer at most; without one no end is known."""
+"""Seconds that a start waits for an answer. Without one the end is not known."""
 
 
 def end_time() -> float | None:
-    """Return when the time of this job ends, in seconds since 1970; None where that is not known.
+    """Return the end of this job's time, in seconds since 1970; None if it is not known.
 
-    The batch system (Slurm, PBS or LSF) is asked, since the time may have been changed; else what it had said at the
-    start counts.
+    Asks the batch system (Slurm, PBS or LSF), because the time may have been changed. Without an answer the end that
+    was known at the start counts.
     """
     return _asked(allocation(), LIMIT_S)
 
 
 def end_time_at_start() -> float | None:
-    """Return what `end_time` does, for the start of a program: thousands may start at a time, and none may wait long.
+    """Return the end of this job's time at the start of a program. Thousands may start together, and must not wait.
 
-    The batch system is asked only where it has not said when the time ends, or that is past: it has been put off.
+    The batch system is asked only if the environment does not state the end, or states a past one: it was extended
+    then.
     """
     own = allocation()
     return own.end_s if own.end_s is not None and own.end_s > time.time() else _asked(own, _START_LIMIT_S)
@@ -64,20 +65,20 @@ def _asked(own: Allocation, limit_s: float) -> float | None:
 
 
 def before_walltime(seconds: float, callback: Callable[[], object]) -> None:
-    """Have a function called once, before the time of the job ends: to save what there is, to call `requeue`.
+    """Call a function once before the end of the job's time, for example to save results and to call `requeue`.
 
-    It is called `seconds` before the known end, or when SIGUSR1 announces the end, or at SIGTERM, whatever comes
-    first; in a thread of its own, beside the program, which goes on. It may use the runtime (`get`, `remote`). What it
-    raises is printed. Outside of a batch job only the signals call it. Slurm announces the end up to a minute early:
-    where the end is known, the callback is called as long before it as was asked for, not earlier.
+    It is called at the first of these: `seconds` before the known end, SIGUSR1, SIGTERM. It runs in a thread of its own
+    while the program continues, and may use the runtime (`get`, `remote`). What it raises is printed. Outside of a
+    batch job only the signals call it. Slurm sends SIGUSR1 up to a minute early: if the end is known, the callback
+    waits until `seconds`, or the `warn_s` that was requested, before it.
 
     Args:
-        seconds: how long before the end.
+        seconds: how many seconds before the end.
         callback: a function without arguments.
 
     Raises:
         ValueError: `seconds` is negative or not finite.
-        RuntimeError: this is not the main thread, in which alone signal handlers can be set.
+        RuntimeError: this is not the main thread. Only the main thread can set signal handlers.
     """
     if not 0 <= seconds < math.inf:
         raise ValueError(f"seconds must be a finite number, 0 or more, not {seconds!r}")
@@ -87,13 +88,15 @@ def before_walltime(seconds: float, callback: Callable[[], object]) -> None:
 
 
 def requeue() -> None:
-    """Have Slurm start this job again, from its beginning and under the same id, as soon as there is room.
+    """Make Slurm start this job again, from its beginning and under the same id, as soon as there is room.
 
-    The running program ends: save first. One that `submit` has started is interrupted as by Ctrl-C, ends in order and
-    is queued again then; another is ended by Slurm, by SIGTERM and SIGKILL. `allocation().restarts` counts. What Slurm
-    has queued again already, at a preemption, stays as it is.
+    The running program ends: save first. A program that `submit` started is interrupted as by Ctrl-C, ends in order,
+    and is then requeued. Slurm ends other programs by SIGTERM and SIGKILL. `allocation().restarts` counts the restarts.
+    A job that a preemption has already requeued is left as it is.
 
-    SlurmError: this is no job of Slurm, it was cancelled, or Slurm refuses (interactive jobs cannot be requeued).
+    Raises:
+        SlurmError: this is not a job of Slurm, it was cancelled, or Slurm refuses (interactive jobs cannot be
+            requeued).
     """
     own = allocation()
     if own.system != "slurm":
@@ -113,18 +116,18 @@ def requeue() -> None:
 
 
 class _Watch:
-    """The thread that calls the callbacks, and what it waits for."""
+    """The thread that calls the callbacks."""
 
     def __init__(self) -> None:
         self._callbacks: list[tuple[float, Callable[[], object]]] = []
-        """Those that have not been called: seconds before the end, and the function."""
+        """Callbacks that were not called yet: seconds before the end, and the function."""
         self._news: queue.SimpleQueue[int] = queue.SimpleQueue()
-        """Numbers of signals that came, 0 for a new callback: the only queue that handlers may use."""
+        """Numbers of signals that came, 0 for a new callback. The only kind of queue that handlers may use."""
         self._thread: threading.Thread | None = None
         self._previous: dict[int, Any] = {}
-        """The handlers that were there before ours."""
+        """The signal handlers before ours."""
         self._announced_s = 0.0
-        """How long before the end SIGUSR1 was asked for, once it has come too early."""
+        """How many seconds before the end SIGUSR1 was requested, if it came too early."""
 
     def add(self, seconds: float, callback: Callable[[], object]) -> None:
         self._callbacks.append((seconds, callback))
@@ -173,25 +176,25 @@ class _Watch:
                 signal.pthread_kill(threading.main_thread().ident or 0, number)
 
     def _lead_s(self, callback: tuple[float, Callable[[], object]]) -> float:
-        """How long before the end it is due."""
+        """How many seconds before the end the callback is due."""
         return max(callback[0], self._announced_s)
 
     def _announce(self, end: float | None) -> None:
-        """SIGUSR1 has come: call what need not wait for the known end."""
+        """Handle SIGUSR1: call the callbacks that need not wait for the known end."""
         asked = environment().get(WARN_S, "")
         self._announced_s = float(asked) if asked.isdecimal() else 0.0
         left_s = end - time.time() if end is not None else 0.0
         self._call([one for one in self._callbacks if not 0 < self._lead_s(one) < left_s < self._lead_s(one) + EARLY_S])
 
     def _pause(self, end: float | None) -> float | None:
-        """Seconds until the next callback is due; None: for ever."""
+        """Seconds until the next callback is due; None: no limit."""
         if end is None or not self._callbacks:
             return None
         first = max(map(self._lead_s, self._callbacks))
         return min(max(0.0, end - first - time.time()), threading.TIMEOUT_MAX)
 
     def _call(self, due: list[tuple[float, Callable[[], object]]]) -> None:
-        """Call these, the earliest first."""
+        """Call these callbacks, the earliest first."""
         for one in sorted(due, key=lambda one: -one[0]):
             try:
                 one[1]()

@@ -1,7 +1,7 @@
-"""This runtime under Ray's name: `import ray` gives it, so that libraries written for Ray's core run here unchanged.
+"""This runtime under Ray's name: `import ray` gives it, so that libraries written for Ray's core run unchanged.
 
-`names.py` says which modules of Ray there are and what they are made of, `modules.py` makes them, and importing
-`installed.py` installs them. Executors import it too, if the driver has, before they run anything.
+`names.py` lists the modules of Ray and their content, `modules.py` makes them, and importing `installed.py` installs
+them. If the driver has imported it, executors import it before they run anything.
 """
 
 import importlib
@@ -9,19 +9,21 @@ import sys
 
 
 def install_as_ray() -> None:
-    """Have `import ray` give this runtime, here and in all processes of the jobs that this program starts.
+    """Make `import ray` give this runtime, here and in all processes of the jobs that this program starts.
 
-    To be called before `init()` and before anything imports `ray`. The modules `ray`, `ray.util`, `ray.actor`,
-    `ray.exceptions` and their like are there; Ray's libraries (`ray.data`, `ray.train` ...) are not, as with a plain
-    `pip install ray`. What is not there raises an error that names it when it is used.
+    Call it before `init()` and before anything imports `ray`. The modules `ray`, `ray.util`, `ray.actor`,
+    `ray.exceptions` and others exist. Ray's libraries (`ray.data`, `ray.train` ...) do not, as with a plain
+    `pip install ray`. Use of a name that is missing raises an error that names it.
 
     Raises:
         RuntimeError: Ray itself has been imported, or the job is running already.
 
     Example:
+        ```python
         import mpi_runtime
         mpi_runtime.install_as_ray()
         import modin.pandas as pd
+        ```
     """
     name = "mpi_runtime.as_ray.installed"
     if name in sys.modules:

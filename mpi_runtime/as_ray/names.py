@@ -22,7 +22,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.util.actor_pool": ("mpi_runtime.util.actor_pool",),
     "ray.util.annotations": ("mpi_runtime.as_ray.annotations",),
     "ray.util.check_serialize": ("mpi_runtime.util.check_serialize",),
-    "ray.util.client": ("mpi_runtime.as_ray.client",),
+    "ray.util.client": ("mpi_runtime.as_ray.ray_client",),
     "ray.util.collective": ("mpi_runtime.util.collective",),
     "ray.util.dask": ("mpi_runtime.util.dask",),
     "ray.util.debug": ("mpi_runtime.as_ray.debug",),

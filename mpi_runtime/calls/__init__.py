@@ -1,1 +1,1 @@
-"""What a call is made of: remote functions, actor classes, options, arguments."""
+"""The parts of a call: remote functions, actor classes, options, arguments."""

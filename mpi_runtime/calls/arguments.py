@@ -1,4 +1,4 @@
-"""The arguments of a remote call: references at the top level become slots for their values, the rest is serialised."""
+"""The arguments of a remote call. References at the top level become slots for their values; the rest is serialised."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from mpi_runtime.client.submitting import put
 from mpi_runtime.objects import serialize
 
 PAYLOAD_BYTES_MAX = 65536
-"""Arguments larger than this travel as an object."""
+"""Larger arguments become an object."""
 
 
 class Parameters(NamedTuple):
-    """What a function takes, for a check of calls that costs next to nothing when they are right."""
+    """The parameters of a function, for a fast check of calls."""
 
     least: float
-    """With fewer arguments by position, or with any by name, `signature` has to be asked."""
+    """With fewer positional arguments, or with any keyword argument, `signature` has to be consulted."""
     most: float
     signature: inspect.Signature | None
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Parameters:
-        """Those of a function or class; of some written in C nothing is known."""
+        """The parameters of a function or class; of some functions in C they are not known."""
         try:
             signature = inspect.signature(function)
         except (TypeError, ValueError):
@@ -36,7 +36,7 @@ class Parameters(NamedTuple):
 
     @classmethod
     def of_signature(cls, signature: inspect.Signature) -> Parameters:
-        """Those of a signature."""
+        """The parameters of a signature."""
         by_kind: dict[Any, list[inspect.Parameter]] = {}
         for parameter in signature.parameters.values():
             by_kind.setdefault(parameter.kind, []).append(parameter)
@@ -48,14 +48,14 @@ class Parameters(NamedTuple):
         return cls(least, math.inf if inspect.Parameter.VAR_POSITIONAL in by_kind else len(positional), signature)
 
     def portable(self, drop: int) -> tuple[tuple[str, int, bool], ...] | None:
-        """The same for a handle that travels, without the first so many; None: nothing is known."""
+        """The parameters in a form that handles carry, without the first few; None: not known."""
         if self.signature is None:
             return None
         ones = list(self.signature.parameters.values())[drop:]
         return tuple((one.name, int(one.kind), one.default is not inspect.Parameter.empty) for one in ones)
 
     def in_words(self, name: str) -> str:
-        """How the function is called, for its `repr`."""
+        """How to call the function, for its `repr`."""
         if self.signature is None:
             return f"{name}(...)"
         plain = inspect.Parameter.empty
@@ -75,7 +75,7 @@ class Parameters(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def parameters_of(portable: tuple[tuple[str, int, bool], ...] | None) -> Parameters:
-    """What `Parameters.portable` told."""
+    """The parameters from their portable form."""
     if portable is None:
         return Parameters(0, math.inf, None)
     kinds = {int(kind): kind for kind in _KINDS}
@@ -96,23 +96,23 @@ _KINDS = (
 
 
 class Packed(NamedTuple):
-    """Arguments as a call carries them."""
+    """The arguments in the form of a call."""
 
     payload: bytes
     arguments: list[bytes]
-    """Objects that stand in for slots."""
+    """Objects whose values replace slots."""
     holds: list[bytes]
-    """References inside."""
+    """References inside the arguments."""
     keep: ObjectRef[Any] | None
-    """To be kept until the call has been submitted."""
+    """A reference to keep until the call has been submitted."""
 
 
 def pack(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> Packed:
     """Serialise the arguments of a call to `name`.
 
     Raises:
-        TypeError: one of them cannot be serialised.
-        ObjectStoreFullError: they are large, and there is no room for them.
+        TypeError: an argument cannot be serialised.
+        ObjectStoreFullError: the arguments are large, and the object store has no room for them.
     """
     ids: list[bytes] = []
 

@@ -1,12 +1,12 @@
 """Chunks: many calls of one function in one task, for `f.map`.
 
-A chunk makes its calls one after another; its value says what became of each. Nobody measures beforehand: a chunk that
-turns out long (or its results large) stops, submits what is left in pieces of the right size, and returns references to
-them with what it has. So nothing depends on when the results are looked at, and all that the caller's process knows is
-a list of pieces.
+A chunk makes its calls one after another. Its value has the outcome of each. Nothing is measured beforehand: a chunk
+that takes long, or whose results are large, stops, submits the remaining calls in pieces of the right size, and returns
+references to them with the outcomes so far. So nothing depends on when the results are read, and the caller's process
+only has a list of pieces.
 
-A chunk whose process dies is run again by the scheduler, and then makes no call itself but submits each as a task of
-its own: the call that kills its process fails alone, after as many attempts as it has.
+A chunk whose process dies is run again by the scheduler. It then makes no call itself but submits each as a task of its
+own: the call that kills its process fails alone, after all its attempts.
 """
 
 from __future__ import annotations
@@ -29,38 +29,40 @@ from mpi_runtime.client.refs import ObjectRef, note
 from mpi_runtime.objects import serialize
 
 CALLS_MAX = 1024
-"""Calls in one chunk: beyond this the cost of a message is small against that of the calls."""
+"""The largest number of calls in one chunk. Beyond it the cost of a message is small compared to the calls."""
 SLICE_S = 0.03
-"""How long a chunk goes on: long against the cost of a task, short against what a caller notices."""
+"""Seconds that a chunk runs: long compared to the cost of a task, short for a caller who waits."""
 RESULT_BYTES_MAX = 1 << 20
-"""How much a chunk returns: it is one object, which has to fit into the arena and to be moved as a whole."""
+"""The most bytes that a chunk returns. They are one object, which must fit into the arena and is transferred as a
+whole."""
 
 _PLAIN = frozenset((type(None), bool, int, float, complex))
-"""Small values that are sent as they are. What is not plain is serialised by itself, so that its error is its own."""
+"""Small values that are sent as they are. Other values are serialised one by one, so that an error concerns one value
+only."""
 
 
 class Piece(NamedTuple):
-    """Some calls that follow each other, and where what becomes of them will be."""
+    """Consecutive calls, and the reference to their outcomes."""
 
     start: int
-    """The index of the first one."""
+    """The index of the first call."""
     calls: int
     ref: ObjectRef[Any]
     is_call: bool
-    """Whether it is one call on its own, whose value is the call's; else a chunk's: `(outcomes, pieces)`."""
+    """Whether it is one call on its own, whose value is the call's; otherwise it is a chunk: `(outcomes, pieces)`."""
     is_large: bool = False
     """Whether the arguments were too large for a message."""
 
 
 class Failed(NamedTuple):
-    """What became of a call: an error."""
+    """The outcome of a call: an error."""
 
     data: bytes
-    """As `errors.to_bytes` makes it; read anew each time it is raised, or its traceback would grow."""
+    """The result of `errors.to_bytes`. It is read again each time it is raised, or its traceback would grow."""
 
 
 class Pickled:
-    """What became of a call: a value that is not plain, serialised by itself and read when it is asked for."""
+    """The outcome of a call: a value that is serialised by itself, and read on demand."""
 
     __slots__ = ("buffers", "data", "held", "source")
 
@@ -69,7 +71,7 @@ class Pickled:
         self.buffers = buffers
         self.held = held
         self.source = source
-        """Keeps the references inside alive until the whole has been sent."""
+        """Keeps the references inside alive until the whole is sent."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         for id in self.held:
@@ -77,7 +79,7 @@ class Pickled:
         return Pickled, (self.data, [pickle.PickleBuffer(buffer) for buffer in self.buffers])
 
     def load(self) -> Any:
-        """The value; arrays in it are views of the chunk's memory."""
+        """The value. Arrays in it are views of the chunk's memory."""
         return pickle.loads(self.data, buffers=self.buffers)
 
 
@@ -94,12 +96,12 @@ def open_outcome(outcome: Any) -> Any:
 
 
 class Runner:
-    """Makes the calls of a chunk. Stands in the place of the user's function as the code of a task."""
+    """Makes the calls of a chunk. It replaces the user's function as the code of a task."""
 
     def __init__(self, function: Submitter[..., Any], calls: int) -> None:
         self.function = function
         self.calls = calls
-        """How many at most, if all of them are made here; else 0."""
+        """The largest number of calls, if all of them are made here; else 0."""
         self.__name__ = function._name
         retries = function._options.get("max_retries")
         self.max_retries = DEFAULT_MAX_RETRIES if retries is None else retries
@@ -118,11 +120,11 @@ class Runner:
 
         Args:
             elements: one for each call.
-            star: whether they are tuples of arguments, or each the only argument.
-            slice_s: how long to go on before the rest is handed on, in seconds; None to do all.
+            star: whether an element is a tuple of arguments, or the only argument.
+            slice_s: seconds after which the remaining calls are submitted in pieces; None: make all.
 
         Returns:
-            What became of the first ones, and pieces for the others; their starts count from the first of those.
+            The outcomes of the first calls, and pieces for the others; their starts count from the first of these.
         """
         client = running.client()
         call, line = client.scopes.current().call, client.line
@@ -159,7 +161,7 @@ class Runner:
         return outcomes, list(submit(self.function, rest, star, slice_s, max(1, int(len(outcomes) / share))))
 
     def _again(self, function: Callable[..., Any], args: tuple[Any, ...], error: BaseException) -> tuple[Any, int]:
-        """What becomes of a call that has raised: it is made again as often as it may be."""
+        """The outcome of a call that has raised. The call is made again as often as its options allow."""
         attempts = 0
         while isinstance(error, self._retried) and attempts != self.max_retries:
             attempts += 1
@@ -176,7 +178,7 @@ class Runner:
         return failed, len(failed.data)
 
     def _one_by_one(self, elements: list[Any], star: bool) -> list[Piece]:
-        """Submit each call as a task. One attempt has been made of each, or may have been."""
+        """Submit each call as a task. One attempt of each was made, or may have been."""
         function = self.function
         pieces = []
         for index, element in enumerate(elements):
@@ -192,7 +194,7 @@ def _load(kind: type[Submitter[..., Any]], code: bytes, options: Mapping[str, An
 
 
 def _with_values(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with values in the place of references."""
+    """The function, called with values instead of references."""
     get = running.client().waiting.get
 
     def call(*args: Any) -> Any:
@@ -202,7 +204,7 @@ def _with_values(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _carried(value: Any) -> tuple[Any, int]:
-    """A value as it can be sent among others, and about how many bytes that takes.
+    """The value in the form in which it is sent with others, and about how many bytes it takes.
 
     Raises:
         TypeError: it cannot be serialised.
@@ -221,7 +223,7 @@ def _carried(value: Any) -> tuple[Any, int]:
 def submit(
     function: Submitter[..., Any], elements: list[Any], star: bool, slice_s: float | None, most: int
 ) -> Iterator[Piece]:
-    """Submit calls in chunks of at most `most`. Those that have to wait for an argument are left to wait alone."""
+    """Submit calls in chunks of at most `most`. Calls that wait for an argument become tasks of their own."""
     values = running.client().references.values
     arguments = itertools.chain.from_iterable(elements) if star else elements
     if ObjectRef not in map(type, arguments):
@@ -244,9 +246,9 @@ def submit(
 
 
 def of_chunks(function: Submitter[..., Any], calls: int) -> Submitter[..., Any]:
-    """What makes so many calls of a function in one task; 0: as many as it has time for.
+    """The function that makes this many calls in one task; 0: as many as it has time for.
 
-    Each is a function of its own for the scheduler, which learns how long its tasks take.
+    Each is a function of its own for the scheduler, which measures the duration of its tasks.
     """
     known = function._chunks.get(calls)
     if known is None:
@@ -257,17 +259,20 @@ def of_chunks(function: Submitter[..., Any], calls: int) -> Submitter[..., Any]:
 
 
 def _rounded(calls: int, most: int) -> int:
-    """As how many calls a chunk counts that makes all of its calls: so there are few kinds of chunks."""
+    """The chunk size, rounded up to a power of two, so that there are few kinds of chunks."""
     return min(most, 1 << (calls - 1).bit_length())
 
 
 def time_limit(of_call: float | None, calls: int) -> float | None:
-    """How many seconds a chunk may take, if that is said of a call; 0 calls: it begins none when its slice is over."""
+    """The time limit of a chunk, in seconds, if its calls have one.
+
+    With 0 calls: it starts none when its slice is over.
+    """
     if of_call is None:
         return None
     return calls * of_call if calls else SLICE_S + of_call
 
 
 def _waits(values: Mapping[bytes, object], args: tuple[Any, ...]) -> bool:
-    """Whether these hold a reference to something that is not known to be there yet."""
+    """Whether these include a reference whose value may not be there yet."""
     return any(type(arg) is ObjectRef and arg.binary() not in values for arg in args)

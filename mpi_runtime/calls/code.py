@@ -8,35 +8,35 @@ import warnings
 from mpi_runtime.client import current
 
 CODE_BYTES_WARN = 10_000_000
-"""Code that takes more has probably caught data."""
+"""Larger code has probably captured data by mistake."""
 CODE_BYTES_MAX = 100_000_000
-"""The head keeps all code for as long as the job lives, and each process that runs it has its own copy."""
+"""The head keeps all code until the job ends, and each process that runs it has its own copy."""
 
 
 class Code:
-    """A function or class as bytes: made once in a job, since what it refers to may belong to the job."""
+    """A function or class as bytes. They are made once in a job, because what it refers to may belong to the job."""
 
     def __init__(self, code: object, name: str) -> None:
         self._code = code
         self._name = name
         self._pickled = b""
         self._client: object = None
-        """With whose job it was made."""
+        """The client for which the bytes were made."""
 
     def pickled(self) -> bytes:
-        """The bytes; see `dump_code` for what it raises."""
+        """The bytes. Errors are those of `dump_code`."""
         client = current.client_or_none()
         if not self._pickled or client is not self._client:
             self.know(dump_code(self._code, self._name))
         return self._pickled
 
     def know(self, pickled: bytes) -> None:
-        """It came as these bytes: others would be another function elsewhere."""
+        """Use these bytes, in which it came: other bytes would be another function elsewhere."""
         self._pickled, self._client = pickled, current.client_or_none()
 
 
 def dump_code(code: object, name: str) -> bytes:
-    """A function or class as bytes. Warns if there are many: what it refers to travels with it.
+    """A function or class as bytes. Warns if they are large: what it refers to is included.
 
     Raises:
         TypeError: it refers to something that cannot be serialised.
@@ -65,7 +65,7 @@ def dump_code(code: object, name: str) -> bytes:
 
 
 def _depth_of_user_code() -> int:
-    """For a warning by the caller: how many frames up the first one is that is not of this package."""
+    """How many frames up the first frame outside of this package is, for a warning by the caller."""
     depth, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("mpi_runtime.", "functools")):
         depth, frame = depth + 1, frame.f_back

@@ -1,4 +1,4 @@
-"""Calls that are bound before they are made: `f.bind(g.bind(1)).execute()` makes them all, each once."""
+"""Graphs of bound calls: `f.bind(g.bind(1)).execute()` submits them all, each once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Node:
-    """A call that `execute` will make, with what it stands on."""
+    """A call that `execute` submits, with the nodes that it needs."""
 
     def __init__(self, make: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._make = make
@@ -15,11 +15,11 @@ class Node:
         self._kwargs = kwargs
 
     def execute(self) -> Any:
-        """Make the call and all that it needs; returns what `.remote` returns."""
+        """Submit the call and all nodes that it needs. Returns the result of `.remote`."""
         return self._made({})
 
     def _made(self, made: dict[int, Any]) -> Any:
-        """What the call has returned, if it was made already in this execution."""
+        """The result of the call, which is submitted once in an execution."""
         if id(self) not in made:
             args = [one._made(made) if isinstance(one, Node) else one for one in self._args]
             kwargs = {name: one._made(made) if isinstance(one, Node) else one for name, one in self._kwargs.items()}
@@ -28,7 +28,7 @@ class Node:
 
 
 class ActorNode(Node):
-    """An actor that will be made; its methods can be bound."""
+    """An actor that `execute` creates. Its methods can be bound."""
 
     def __getattr__(self, name: str) -> _Method:
         if name.startswith("_"):
@@ -37,12 +37,12 @@ class ActorNode(Node):
 
 
 class _Method:
-    """A method of an actor that will be made."""
+    """A method of an actor that `execute` creates."""
 
     def __init__(self, actor: ActorNode, name: str) -> None:
         self._actor = actor
         self._name = name
 
     def bind(self, *args: Any, **kwargs: Any) -> Node:
-        """A call of it."""
+        """A node for a call of the method."""
         return Node(lambda actor, *a, **k: getattr(actor, self._name).remote(*a, **k), (self._actor, *args), kwargs)

@@ -1,4 +1,4 @@
-"""What `f.map` and `f.starmap` return: the results of many calls in few messages. `chunks.py` has how they are made."""
+"""The results of `f.map` and `f.starmap`. `chunks.py` makes the calls."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from mpi_runtime.calls.submitter import Submitter
 T_co = TypeVar("T_co", covariant=True)
 
 CHUNKS_PER_SLOT = 4
-"""Into how many chunks the work of one CPU is cut at least, so that all end at about the same time."""
+"""Fewest chunks for one CPU, so that all CPUs end at about the same time."""
 LEAD_PIECES_MIN = 16
-"""How many pieces of an iterable without a length are submitted before the results of the first are asked for."""
+"""Number of pieces of an iterable without a length that are submitted before the first result is read."""
 
 
 class Results(Sequence[T_co]):
-    """The results of `f.map` and `f.starmap`, in the order of the calls: a sequence that waits where it is read.
+    """The results of `f.map` and `f.starmap`, in the order of the calls. A sequence: reading waits for the value.
 
-    An index, a slice, and iteration give values, and raise the error of a call in its place. Others are not touched by
-    that, and iteration goes on behind it when it is asked for the next one. For an iterable without a length, reading
-    submits what follows; `len()` submits all of it. Results are kept as long as this object is. It belongs to one
-    thread, and stays in its process.
+    An index, a slice and iteration return values. If a call raised, reading its value raises the error; the other
+    values are not affected, and iteration can continue after the error. If the iterable has no length, reading submits
+    further calls, and `len()` submits all of them. The values are kept as long as this object. It belongs to one
+    thread, and cannot be passed to other processes.
 
         squares = square.map(range(1_000_000))
         print(squares[3], sum(squares))
@@ -52,12 +52,12 @@ class Results(Sequence[T_co]):
         self._most = chunk if isinstance(chunk, int) else _most(function, length, slots)
         self._size = 1 if self._is_auto else self._most
         self._drawn: list[Any] = []
-        """Elements that are not submitted yet: they outlive an error of the iterable, and Ctrl-C."""
+        """Elements that are not submitted yet. They survive an error of the iterable, and Ctrl-C."""
         self._pieces: list[Piece] = []
         self._submitted = 0
         self._is_complete = False
         self._last: tuple[int, list[Any]] = (-1, [])
-        """The outcomes that were read last, and the index of the first."""
+        """The index of the first of the outcomes that were read last, and these outcomes."""
         self._reaches(0)
 
     def __len__(self) -> int:
@@ -71,10 +71,10 @@ class Results(Sequence[T_co]):
     def __getitem__(self, index: slice) -> list[T_co]: ...
 
     def __getitem__(self, index: int | slice) -> Any:
-        """A value, or a list of values for a slice; waits for them.
+        """Wait for a value, or for the list of values of a slice, and return it.
 
         Raises:
-            TaskError: the call raised; also an instance of the class that it raised.
+            TaskError: the call raised. The error is also an instance of the class that the call raised.
             IndexError: there is no such call.
         """
         if isinstance(index, slice):
@@ -102,15 +102,15 @@ class Results(Sequence[T_co]):
         return Iteration(itertools.chain.from_iterable(chunks), open_outcome)
 
     def get(self, timeout: float | None = None, return_exceptions: bool = False) -> list[T_co]:
-        """All values, in order.
+        """Wait for all values and return them, in the order of the calls.
 
         Args:
-            timeout: seconds to wait at most; None for as long as it takes.
-            return_exceptions: give errors in their places, instead of raising the first of them.
+            timeout: the most seconds to wait; None waits without a limit.
+            return_exceptions: return errors in the places of their values, instead of raising the first error.
 
         Raises:
-            GetTimeoutError: not all were there in time; those that are can be asked for.
-            TaskError: a call raised; also an instance of the class that it raised.
+            GetTimeoutError: not all values were there in time. Those that are there can still be read.
+            TaskError: a call raised. The error is also an instance of the class that the call raised.
         """
         found: list[Any] = []
         try:
@@ -121,15 +121,15 @@ class Results(Sequence[T_co]):
         return found
 
     def as_completed(self, timeout: float | None = None, return_exceptions: bool = False) -> Iterator[tuple[int, T_co]]:
-        """Pairs of index and value, those first that are there first; calls of one chunk come together.
+        """Iterate over pairs of index and value, in the order of completion. Calls of one chunk come together.
 
         Args:
-            timeout: seconds for all of it at most; None for as long as it takes.
-            return_exceptions: give errors as values, instead of raising them in their turn.
+            timeout: the most seconds for the whole iteration; None waits without a limit.
+            return_exceptions: return errors as values, instead of raising them.
 
         Raises:
-            GetTimeoutError: not all were there in time.
-            TaskError: a call raised. The iteration goes on behind it when it is asked for the next one.
+            GetTimeoutError: not all values were there in time.
+            TaskError: a call raised. The iteration can be continued after it.
         """
         pairs = self._by_completion(timeout, _deadline(timeout))
         return Iteration(pairs, _pair_or_error if return_exceptions else _open_pair)
@@ -163,13 +163,13 @@ class Results(Sequence[T_co]):
             self._size = min(self._most, 2 * self._size)
 
     def _reaches(self, number: int) -> bool:
-        """Whether there is a piece with this number. Submits up to it, and beyond as far as the lead goes."""
+        """Whether there is a piece with this number. Submits this piece, and `_lead` pieces after it."""
         while not self._is_complete and len(self._pieces) <= number + self._lead:
             self._submit_more()
         return number < len(self._pieces)
 
     def _number(self, index: int) -> int:
-        """The number of the piece with the call of this index."""
+        """The number of the piece that has the call with this index."""
         return bisect_right(self._pieces, index, key=lambda piece: piece.start) - 1
 
     def _outcomes(self, number: int, timeout: float | None, deadline: float) -> list[Any]:
@@ -240,7 +240,7 @@ class Results(Sequence[T_co]):
 
 
 class Iteration(Iterator[T_co]):
-    """Goes on behind an error, which a generator does not."""
+    """An iterator that can be continued after an error. A generator cannot."""
 
     def __init__(self, outcomes: Iterator[Any], open: Callable[[Any], T_co]) -> None:
         self._outcomes = outcomes
@@ -327,7 +327,7 @@ def _checked(function: Submitter[..., Any], elements: Iterator[Any], name: str) 
 
 
 def _slots(options: Mapping[str, Any]) -> int:
-    """How many calls with these options can run at a time, if nothing else does; at least 1."""
+    """How many calls with these options can run at a time if nothing else runs; at least 1."""
     cpus = options.get("num_cpus")
     asked = {"CPU": 1 if cpus is None else cpus, "GPU": options.get("num_gpus"), **(options.get("resources") or {})}
     total = running.client().questions.query("cluster_resources")
@@ -336,7 +336,7 @@ def _slots(options: Mapping[str, Any]) -> int:
 
 
 def _most(function: Submitter[..., Any], length: float, slots: int) -> int:
-    """How many calls a chunk has at most."""
+    """The largest number of calls in a chunk."""
     if function._options.get("max_retries") == 0:
         return 1  # else those that had ended when another one's process died would have to be run again
     return max(1, math.ceil(min(CALLS_MAX, length / (CHUNKS_PER_SLOT * slots))))

@@ -1,4 +1,4 @@
-"""Options of remote functions and classes: their names, and what each may be. `specs.py` says what they become."""
+"""Options of remote functions and classes: their names and allowed values. `specs.py` turns them into specs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mpi_runtime.scheduler.events import DYNAMIC, RETURNS_MAX, STREAMING
 TASK_OPTIONS = (
     "num_cpus", "num_gpus", "accelerator_type", "gpu_memory", "memory", "resources",
     "num_returns", "max_retries", "retry_exceptions", "name",
-    "runtime_env", "scheduling_strategy", "label_selector", "max_calls", "priority", "time_limit",
+    "runtime_env", "scheduling_strategy", "label_selector", "max_calls", "priority", "time_limit", "enforce_time_limit",
     "_generator_backpressure_num_objects", "fallback_strategy", "enable_task_events", "_metadata", "_labels",
 )  # fmt: skip
 ACTOR_OPTIONS = (
@@ -24,22 +24,22 @@ ACTOR_OPTIONS = (
     "fallback_strategy", "enable_task_events", "_metadata", "_labels",
 )  # fmt: skip
 METHOD_OPTIONS = (
-    "num_returns", "max_task_retries", "retry_exceptions", "concurrency_group", "time_limit",
+    "num_returns", "max_task_retries", "retry_exceptions", "concurrency_group", "time_limit", "enforce_time_limit",
     "_generator_backpressure_num_objects", "name", "enable_task_events",
 )  # fmt: skip
 RETURNS = {"streaming": STREAMING, "dynamic": DYNAMIC}
-"""Values of `num_returns` that are words."""
+"""Words that are values of `num_returns`."""
 WHOLE_MAX = 2**62
 COUNT_MAX = 2**31 - 1
 _MAY_BE_UNLIMITED = ("max_retries", "max_restarts", "max_task_retries")
 
 
 def check(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
-    """Refuse options that there are not, and values that cannot be.
+    """Check names and values of options.
 
     Raises:
-        ValueError: there is no such option, or its value is out of bounds.
-        TypeError: its value is of the wrong type.
+        ValueError: an option does not exist, or its value is out of bounds.
+        TypeError: a value is of the wrong type.
     """
     for name, value in options.items():
         if name not in known:
@@ -70,10 +70,10 @@ def _bytes(name: str, value: Any) -> None:
 
 
 def size_in_bytes(name: str, value: Any) -> int:
-    """A number of bytes, or a text like "20GB" or "512 MiB".
+    """Read a number of bytes, or a text such as "20GB" or "512 MiB".
 
     Raises:
-        TypeError, ValueError: it is neither; says which and why.
+        TypeError, ValueError: it is neither. The message says why.
     """
     if isinstance(value, str):
         match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]i?)?B?", value.strip())
@@ -132,7 +132,7 @@ def _pending(name: str, value: Any) -> None:
 
 
 def _anything(name: str, value: Any) -> None:
-    """Accepted for Ray's sake."""
+    """Accept any value, as in Ray."""
 
 
 def _fallbacks(name: str, value: Any) -> None:
@@ -178,10 +178,10 @@ def _lifetime(name: str, value: Any) -> None:
 
 
 def check_name(options: Mapping[str, Any]) -> None:
-    """Refuse options of actors that mean nothing without a name, or an empty name.
+    """Check options of actors that need a name, and that the name is not empty.
 
     Raises:
-        ValueError: says which.
+        ValueError: an option needs a name. The message says which.
     """
     if options.get("name") == "":
         raise ValueError("name must not be empty")
@@ -250,6 +250,7 @@ _CHECKS = {
     "max_calls": _count,
     "priority": _whole,
     "time_limit": _seconds,
+    "enforce_time_limit": _bool,
     "max_restarts": _count,
     "max_task_retries": _count,
     "max_concurrency": _count,
@@ -268,6 +269,6 @@ _CHECKS = {
 
 
 def in_words(options: Mapping[str, Any]) -> str:
-    """Options that were given, for the `repr` of what has them: ` with num_cpus=2`."""
+    """The given options in words, for a `repr`: ` with num_cpus=2`."""
     given = ", ".join(f"{name}={value!r}" for name, value in options.items() if value is not None)
     return f" with {given}" if given else ""

@@ -1,4 +1,4 @@
-"""Placement groups: resources that are reserved on nodes together, for tasks and actors that run in them."""
+"""Placement groups: resources reserved together, for tasks and actors that run in them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import msgspec
 from mpi_runtime import errors
 from mpi_runtime.calls import running
 from mpi_runtime.client import current
-from mpi_runtime.client.ids import PlacementGroupID
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.client.submitting import create_group, new_ref, put_written
+from mpi_runtime.client.typed_ids import PlacementGroupID
 from mpi_runtime.config import check_amount
 from mpi_runtime.objects import serialize
 from mpi_runtime.scheduler.events import STRATEGIES, BundleSpec, GroupRemovalRequested
@@ -20,9 +20,9 @@ from mpi_runtime.scheduler.limits import UNIT
 
 
 class PlacementGroup:
-    """Stands for a placement group; it can be passed on like any value.
+    """A handle of a placement group. It can be passed on like any value.
 
-    The group lives until `remove_placement_group()` or the end of the job, whoever has handles.
+    The group lives until `remove_placement_group()` or the end of the job, with or without handles.
     """
 
     def __init__(self, ref: ObjectRef[Any], bundle_specs: list[dict[str, float]], strategy: str, name: str) -> None:
@@ -34,28 +34,28 @@ class PlacementGroup:
 
     @property
     def id(self) -> PlacementGroupID:
-        """The 16 bytes of its id, with a type."""
+        """The id of the group, with `hex()` and `binary()`."""
         return PlacementGroupID(self._ref.binary())
 
     @property
     def is_empty(self) -> bool:
-        """Whether this is `PlacementGroup.empty()`."""
+        """Whether this is `PlacementGroup.empty()`, which stands for no group."""
         return self._ref.is_nil()
 
     @classmethod
     def empty(cls) -> PlacementGroup:
-        """What stands for no placement group."""
+        """A placement group that stands for none."""
         return cls(ObjectRef.nil(), [], "PACK", "")
 
     @property
     def bundle_count(self) -> int:
-        """How many bundles it has."""
+        """The number of bundles."""
         return len(self.bundle_specs)
 
     def ready(self) -> ObjectRef[PlacementGroup]:
-        """A reference to the group itself, which is there as soon as all its bundles are reserved.
+        """A reference that is ready as soon as all bundles are reserved. Its value is the group.
 
-        If the group is removed, also later, `get` raises `PlacementGroupRemovedError`.
+        When the group has been removed, `get` of the reference raises `PlacementGroupRemovedError`.
         """
         self.check_job()
         client, id = running.client(), self._ref.binary()
@@ -67,10 +67,16 @@ class PlacementGroup:
         return put_written(client, written)
 
     def wait(self, timeout_seconds: float = 30) -> bool:
-        """Wait until all bundles are reserved, for `timeout_seconds` at most; whether they are.
+        """Wait until all bundles are reserved.
+
+        Args:
+            timeout_seconds: the most seconds to wait.
+
+        Returns:
+            Whether all bundles are reserved.
 
         Raises:
-            PlacementGroupRemovedError: the group was removed, and never will be ready.
+            PlacementGroupRemovedError: the group was removed.
         """
         self.check_job()
         client = running.client()
@@ -80,7 +86,7 @@ class PlacementGroup:
         return True
 
     def check_job(self) -> None:
-        """Raise `ObjectLostError` if the job that this belongs to has ended."""
+        """Raise `ObjectLostError` if the job of this group has ended."""
         self._ref.check_job()
 
     def __repr__(self) -> str:
@@ -99,23 +105,30 @@ class PlacementGroup:
 def placement_group(
     bundles: Sequence[Mapping[str, float]], strategy: str = "PACK", name: str = "", lifetime: str | None = None
 ) -> PlacementGroup:
-    """Ask for resources that are reserved together, all or none; returns at once.
+    """Reserve resources together, all or none. Returns at once; the group waits until it can be placed.
+
+    A group that can never be placed waits too: `explain(group.ready())` says why.
 
     Args:
-        bundles: for each the amounts by name ("CPU", "GPU", "memory" in bytes, custom resources) that it is to have
-            of one node.
+        bundles: a list of dictionaries. Each has the amounts by name ("CPU", "GPU", "memory" in bytes, custom
+            resources) to reserve on one node.
         strategy: "PACK" (on as few nodes as possible), "SPREAD" (on as many as possible), "STRICT_PACK" (on one node),
-            "STRICT_SPREAD" (each on another).
-        name: for `get_placement_group()`, in the namespace of the job.
-        lifetime: None or "detached", which mean the same here: the group lives until it is removed or the job ends.
+            "STRICT_SPREAD" (each bundle on a node of its own).
+        name: the name by which `get_placement_group()` finds the group, in the namespace of the job.
+        lifetime: None or "detached", with the same meaning: the group lives until it is removed or the job ends.
+
+    Returns:
+        A handle of the group.
 
     Raises:
         ValueError, TypeError: an argument is not allowed, or the name is taken; says which and why.
 
     Example:
+        ```python
         group = placement_group([{"CPU": 2}, {"CPU": 2}], strategy="STRICT_SPREAD")
         mpi_runtime.get(group.ready())
         f.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote()
+        ```
     """
     if strategy not in STRATEGIES:
         raise ValueError(f"Invalid strategy {strategy!r} of a placement group; there are: {', '.join(STRATEGIES)}")
@@ -141,10 +154,10 @@ def placement_group(
 
 
 def bundle_spec(bundle: Mapping[str, float]) -> BundleSpec:
-    """A bundle as the scheduler counts it.
+    """The bundle in the units of the scheduler.
 
     Raises:
-        ValueError, TypeError: it is empty, or an amount cannot be; says which and why.
+        ValueError, TypeError: the bundle is empty, or an amount is not allowed. The message says which and why.
     """
     if not isinstance(bundle, dict) or not bundle:
         raise ValueError(f"a bundle must be a dictionary with at least one amount, not {bundle!r}")
@@ -174,13 +187,13 @@ def _check_in_bundle(name: object, amount: float) -> None:
 
 
 def remove_placement_group(placement_group: PlacementGroup) -> None:
-    """End a group. What runs in it is killed, and so are its actors; what waits for it fails.
+    """Remove a group. Tasks and actors that run in it are killed; calls that wait for it fail.
 
-    Tasks raise `PlacementGroupRemovedError`, calls of actors `ActorDiedError`. What the group had is free again when
-    the processes that used it are gone.
+    Tasks raise `PlacementGroupRemovedError`, calls of actors `ActorDiedError`. The resources of the group are free
+    again when the processes that used them are gone.
 
     Raises:
-        TypeError: not a placement group.
+        TypeError: `placement_group` is not a placement group.
     """
     if not isinstance(placement_group, PlacementGroup):
         raise TypeError(f"remove_placement_group() needs a PlacementGroup, not {placement_group!r}")
@@ -191,10 +204,10 @@ def remove_placement_group(placement_group: PlacementGroup) -> None:
 
 
 def get_placement_group(placement_group_name: str) -> PlacementGroup:
-    """The group with this name in the namespace of the job.
+    """Find a group by its name, in the namespace of the job.
 
     Raises:
-        ValueError: there is no such group, or none any more.
+        ValueError: no group has this name.
     """
     if not isinstance(placement_group_name, str) or not placement_group_name:
         raise ValueError(f"get_placement_group() needs a name that is not empty, not {placement_group_name!r}")
@@ -211,12 +224,16 @@ def get_placement_group(placement_group_name: str) -> PlacementGroup:
 
 
 def placement_group_table(placement_group: PlacementGroup | None = None) -> dict[str, Any]:
-    """Facts about one group, or about all: a dictionary of them by the hexadecimal digits of their ids.
+    """Facts about one group, or about all groups.
 
-    Among them "state" ("PENDING", "CREATED" or "REMOVED"), "bundles_to_node_id", and "why" it is so, in words.
+    The facts are a dictionary with "state" ("PENDING", "CREATED" or "REMOVED"), "bundles", "bundles_to_node_id", "why"
+    (the reason of the state, in words) and others.
 
     Args:
-        placement_group: of which; None for all that have not been removed.
+        placement_group: the group; None: all groups that have not been removed.
+
+    Returns:
+        The facts of the group, or a dictionary of facts by the hexadecimal ids of the groups.
 
     Raises:
         ObjectLostError: the group belongs to a job that has ended.

@@ -1,4 +1,4 @@
-"""Remote functions: what `@remote` makes of a function."""
+"""Remote functions: `@remote` turns a function into one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ T = TypeVar("T")
 
 
 class RemoteFunction(Submitter[P, R]):
-    """A function whose calls run as tasks: `f.remote(...)` returns an `ObjectRef` at once."""
+    """A function whose calls run as tasks. `@remote` makes it; it cannot be called directly.
+
+    `f.remote(...)` submits a call and returns an `ObjectRef` at once.
+    """
 
     def __init__(self, function: Callable[P, R], options: Mapping[str, Any]) -> None:
         if options.get("num_returns") in option_rules.RETURNS and not _may_yield(function):
@@ -36,7 +39,7 @@ class RemoteFunction(Submitter[P, R]):
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> NoReturn:
-        """Refused: tells what to write instead."""
+        """Raise `TypeError`, with what to write instead."""
         raise TypeError(
             f"Remote functions cannot be called directly. Instead of running '{self._name}()', "
             f"write '{self._name}.remote()'."
@@ -58,57 +61,71 @@ class RemoteFunction(Submitter[P, R]):
     def options(self, **options: Any) -> RemoteFunction[P, R]: ...
 
     def options(self, **options: Any) -> Any:
-        """The same function with other options for the calls made through what is returned.
+        """The same function with other options.
+
+        Args:
+            **options: as for `remote`. Options that are not named stay as they are.
+
+        Returns:
+            A remote function. This one is not changed.
 
         Raises:
-            ValueError: there is no such option, or its value is out of bounds.
+            ValueError: an option does not exist, or its value is out of bounds.
         """
         changed = RemoteFunction(self._function, {**self._options, **options})
         changed._code = self._code
         return changed
 
     def bind(self, *args: Any, **kwargs: Any) -> Node:
-        """A call that `execute()` of what is returned makes; arguments may be such calls themselves."""
+        """A node of a graph of calls. Its method `execute()` submits the call.
+
+        Arguments may be nodes themselves. Each node is submitted once.
+        """
         from mpi_runtime.calls.graphs import Node
 
         return Node(self.remote, args, kwargs)
 
     def _remote(self, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any) -> Any:
-        """`.options(**options).remote(*args, **kwargs)`, as libraries write it."""
+        """Call `.options(**options).remote(*args, **kwargs)`. Libraries use this form."""
         return (self.options(**options) if options else self).remote(*(args or ()), **(kwargs or {}))
 
     def map(self, iterable: Iterable[Any], *, chunk: int | Literal["auto"] = "auto") -> Results[R]:
-        """Call the function with each element: many calls in few messages.
+        """Call the function once for each element. Many calls make one task, a chunk.
 
         Each call has its own error and its own retries, as with `.remote`. Calls of one chunk run one after another in
         one process, and must not wait for each other. An element that is an `ObjectRef` stands for its value.
 
         Args:
-            iterable: the arguments. Without a length it is read as the results are, some thousand calls ahead.
-            chunk: how many calls make one task. By default the runtime decides, by their number, the size of their
-                arguments, and how long they take; with `max_retries=0` it is 1. With a number of your own each
-                task makes so many, and with `max_retries=0` besides they are lost together if their process dies. The
-                `time_limit` is that of one call: such a task may take as many times that.
+            iterable: the arguments. An iterable without a length is read as the results are read, some thousand calls
+                ahead.
+            chunk: number of calls in one task. "auto" chooses it by the number of calls, the size of their arguments
+                and their duration; with `max_retries=0` it is 1. With a number of your own and `max_retries=0` the
+                calls of a chunk are lost together if their process dies. `time_limit` is for one call: a chunk of n
+                calls may take n times as long.
 
         Returns:
-            A sequence of the values that waits where it is read: `[index]`, `for`, `.get(timeout=)`, `.as_completed()`.
+            A sequence of the values. Reading waits: `[index]`, `for`, `.get(timeout=)`, `.as_completed()`.
 
         Raises:
             TypeError: the function does not take one argument, or an element cannot be serialised.
-            ValueError: `chunk` is below 1, or the function has `num_returns`.
+            ValueError: `chunk` is below 1, or the function has the option `num_returns`.
 
         Example:
+            ```python
             sum(square.map(range(1_000_000)))
+            ```
         """
         from mpi_runtime.calls.mapping import Results  # not at the top: who does not call this need not wait for it
 
         return Results(self, iterable, chunk, star=False)
 
     def starmap(self, iterable: Iterable[Iterable[Any]], *, chunk: int | Literal["auto"] = "auto") -> Results[R]:
-        """Call the function with the arguments in each element; otherwise like `map`.
+        """Call the function once for each element, which holds all arguments of the call. Otherwise like `map`.
 
         Example:
+            ```python
             power.starmap([(2, 10), (3, 5)]).get()
+            ```
         """
         from mpi_runtime.calls.mapping import Results
 
@@ -123,5 +140,5 @@ class RemoteFunction(Submitter[P, R]):
 
 
 def _may_yield(function: Any) -> bool:
-    """Whether calls of it may give a generator: of a plain function it is known."""
+    """Whether calls may return a generator. Only for plain functions this is known beforehand."""
     return not inspect.isfunction(function) or hasattr(function, "__wrapped__") or inspect.isgeneratorfunction(function)

@@ -1,4 +1,4 @@
-"""The client that public calls use: the running one, or a new job's as if `init()` had been called."""
+"""The client for public calls: the running one, or that of a new job as after `init()`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mpi_runtime.errors import RuntimeNotInitializedError
 
 
 def client() -> Client:
-    """The client of this process; starts a job with defaults if there is none.
+    """The client of this process. Starts a job with defaults if there is none.
 
     Raises:
         RuntimeNotInitializedError: this is a forked child of a process of a job.

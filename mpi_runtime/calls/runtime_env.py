@@ -1,13 +1,12 @@
-"""`runtime_env`: what calls find in their environment: variables, a working directory, modules.
+"""`runtime_env`: the environment of calls: variables, a working directory, modules.
 
     ray.init(runtime_env={"working_dir": ".", "excludes": ["*.csv"]})             # for all calls of the job
     f.options(runtime_env={"env_vars": {"MODE": "fast"}}).remote()                 # for one
     Actor.options(runtime_env={"py_modules": ["../my_module"]}).remote()
 
-A directory is packed when a call first names it in the job, and is then what it was: later changes are not seen, by
-whatever host. The copy travels through the object store, is unpacked once on each host into a directory that belongs to
-the job, and goes with the job. Calls that a call makes inherit its environment; what they say themselves
-replaces it, but `env_vars` are merged by name.
+A directory is packed when a call first names it in the job. Later changes are not seen, on any host. The copy goes
+through the object store. Each host unpacks it once, into a directory that belongs to the job and is removed with it.
+Calls made by a call inherit its environment. What they state themselves replaces it; `env_vars` are merged by name.
 """
 
 from __future__ import annotations
@@ -40,41 +39,41 @@ _NOT_HERE = {
     "rocprof_sys": "start the profiler around the ranks: mpirun -n 8 rocprof-sys-run -- python app.py",
     "java_jars": "start Java from the task: there are calls of Python functions only",
 }
-"""What Ray has besides, and what to do instead."""
+"""Keys that only Ray has, and what to do instead."""
 _KNOWN = ("env_vars", "working_dir", "py_modules", "excludes", "config")
 
 
 class RuntimeEnv(dict[str, Any]):
-    """A `runtime_env` by keywords: the same as the dictionary."""
+    """A `runtime_env` as a dictionary whose keys are checked when it is made."""
 
     def __init__(self, **keys: Any) -> None:
-        """Take the keys of the dictionary.
+        """Make a runtime environment.
 
         Args:
-            **keys: `env_vars` (variables and their texts), `working_dir` (a directory or a zip file: calls start in a
-                copy of it, and import from it), `py_modules` (directories, Python files or modules that calls can
-                import), `excludes` (patterns as in `.gitignore`: what of them is left out). `config` is accepted
-                for Ray's sake, and means nothing.
+            **keys: `env_vars`: variables, by name. `working_dir`: a directory or a zip file; calls start in a copy of
+                it and import from it first. `py_modules`: directories, Python files or modules that calls can import.
+                `excludes`: patterns as in `.gitignore`, for files to leave out. `config`: accepted as in Ray, without
+                effect.
 
         Raises:
-            TypeError, ValueError: there is no such key, or its value is not what it may be.
+            TypeError, ValueError: a key does not exist, or its value is not allowed.
         """
         super().__init__({key: value for key, value in keys.items() if value is not None})
         check("runtime_env", self)
 
 
 class Archive(NamedTuple):
-    """What stands for a path once it has been packed: a reference is counted, wherever a function takes it."""
+    """A packed directory or file: its hash, and a reference to it in the object store."""
 
     hash: str
     ref: ObjectRef[Any]
 
 
 def check(name: str, value: Any) -> None:
-    """Refuse what is no `runtime_env`. Whether there are such files is seen when a call is made.
+    """Check that a value is a `runtime_env`. Files are looked for later, when a call is made.
 
     Raises:
-        TypeError, ValueError: says what is wrong, and what to do instead.
+        TypeError, ValueError: it is not. The message says why, and what to do instead.
     """
     if not isinstance(value, dict):
         raise TypeError(f"{name} must be a dict, not {value!r}")
@@ -137,15 +136,15 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
 }
 
 
-# What calls get.
+# The environment of calls.
 
 
 def environment(inherited: Inherited, given: Mapping[str, Any]) -> dict[str, str]:
-    """What a call made here finds that says this: what the process has, changed by it.
+    """The environment of a call made here: that of this process, changed by `given`.
 
     Raises:
-        ValueError: a directory is not there, cannot be read, or is too large.
-        ObjectStoreFullError: there is no room for its copy.
+        ValueError: a directory does not exist, cannot be read, or is too large.
+        ObjectStoreFullError: the object store has no room for its copy.
     """
     found = {**inherited.environment, **(given.get("env_vars") or {})}
     packed = _packed(inherited, given)
@@ -157,7 +156,7 @@ def environment(inherited: Inherited, given: Mapping[str, Any]) -> dict[str, str
 
 
 def portable(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same as another process can use it: paths mean something here alone, and are packed."""
+    """The `runtime_env` in a form that other processes can use: with archives instead of paths."""
     client = current.client_or_none()
     return given if client is None else _packed(client.inherited, given)
 
@@ -169,14 +168,14 @@ def _named(inherited: Inherited, packed: Sequence[Archive]) -> str:
 
 
 def _know(inherited: Inherited, archive: Archive) -> None:
-    """Keep an archive for calls that will name it, unless another one with the same content is kept."""
+    """Keep an archive for later calls, unless one with the same content is kept."""
     if archive.hash not in inherited.archives:
         keep(archive.ref)
         inherited.archives[archive.hash] = archive.ref.binary()
 
 
 def _packed(inherited: Inherited, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with archives in the place of paths and modules."""
+    """The `runtime_env` with archives instead of paths and modules."""
     packed, excludes = dict(given), tuple(given.get("excludes") or ())
     if given.get("working_dir") is not None:
         packed["working_dir"] = _archive(inherited, given["working_dir"], excludes, _pack_working_dir)
@@ -188,7 +187,7 @@ def _packed(inherited: Inherited, given: Mapping[str, Any]) -> dict[str, Any]:
 def _archive(
     inherited: Inherited, given: Any, excludes: tuple[str, ...], pack: Callable[[str, Sequence[str]], bytes]
 ) -> Archive:
-    """The archive that stands for a path or module: packed once in a job, and stored once by content."""
+    """The archive of a path or module. A path is packed once in a job; equal contents are stored once."""
     if isinstance(given, Archive):
         given.ref.check_job()
         return given
@@ -208,7 +207,7 @@ def _path_of(module: ModuleType) -> str:
     """The directory of a package, or the file of a module.
 
     Raises:
-        ValueError: it has none, or several.
+        ValueError: the module has none, or has several.
     """
     places = list(getattr(module, "__path__", ()))
     if len(places) == 1:

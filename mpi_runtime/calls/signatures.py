@@ -1,4 +1,4 @@
-"""What type checkers are told about `.remote`, `.options` and `@method`. Never loaded by a running program."""
+"""Types of `.remote`, `.options` and `@method` for type checkers. A running program never loads this."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ S_co = TypeVar("S_co", covariant=True)
 T_co = TypeVar("T_co", covariant=True)
 
 Few = Literal[2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
-"""Numbers of return values for which a list of references is promised; of a number that is not known, nothing is."""
+"""Numbers of return values for which a list of references is promised."""
 
 
 class Submit(Protocol[P, S_co]):
-    """A `.remote`: takes what the function takes, or a reference in the place of any of the first six arguments.
+    """The type of `.remote`: it takes the function's arguments, or references for any of the first six.
 
-    By name a reference is refused, although it works: the type system cannot say so and still check the others.
+    A reference as a keyword argument is refused, although it works: the type system cannot express it and still check
+    the others.
     """
 
     @overload
@@ -52,7 +53,7 @@ class Returning(Protocol[P, S_co]):
 
 
 class ClassObject(Protocol[P, T_co]):
-    """A class, not just anything that can be called: what it makes, and from which arguments."""
+    """A class: its instances, and the arguments of its constructor."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co: ...  # noqa: D102
     @property
@@ -60,7 +61,7 @@ class ClassObject(Protocol[P, T_co]):
 
 
 class BoundMethod(Protocol[P, R_co, S_co]):
-    """A method that is marked with `@method`, seen on an object: a plain call in the actor, `.remote` on a handle."""
+    """A method that is marked with `@method`, on an object: a plain call in the actor, `.remote` on a handle."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...  # noqa: D102
 
@@ -73,7 +74,7 @@ class BoundMethod(Protocol[P, R_co, S_co]):
 
 
 class MarkedMethod(Protocol[P, R_co, S_co]):
-    """A method that is marked with `@method`, seen in its class."""
+    """A method that is marked with `@method`, in its class."""
 
     @overload
     def __get__(self, instance: None, owner: Any) -> Callable[Concatenate[Any, P], R_co]: ...

@@ -1,4 +1,4 @@
-"""The specs that options become: what the scheduler is told once of a function, a class or a method."""
+"""Specs: what the scheduler is told once of a function, a class or a method, made from options."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import msgspec
 
 from mpi_runtime.calls.options import RETURNS, size_in_bytes
 from mpi_runtime.client.inherited import Inherited
+from mpi_runtime.errors import TaskTimeoutError
 from mpi_runtime.scheduler.events import ACTOR, METHOD, STREAMING, TASK, Spec, Where
 from mpi_runtime.scheduler.ids import digest
 from mpi_runtime.scheduler.limits import UNIT
-from mpi_runtime.scheduler.resources import TYPE, Request
 
 DEFAULT_MAX_RETRIES = 3
 ASYNC_MAX_CONCURRENCY = 1000
-"""How many calls of an actor with coroutines are under way at most, unless it says otherwise: as in Ray."""
+"""The default of `max_concurrency` for actors with coroutines, as in Ray."""
 TYPE_UNITS = UNIT // 1000
-"""What `accelerator_type` takes of the resource that nodes have of that name: as little as in Ray."""
+"""The amount of the resource `accelerator_type:X` that `accelerator_type` requests: as little as in Ray."""
 
 
 class Method(msgspec.Struct, frozen=True, array_like=True):
-    """What is known of one method of an actor class. Handles carry it."""
+    """Facts about one method of an actor class. Handles carry them."""
 
     num_returns: int = 1
     max_retries: int = 0
@@ -31,12 +31,14 @@ class Method(msgspec.Struct, frozen=True, array_like=True):
     group: str = ""
     backpressure: int = 0
     time_limit_us: int = 0
+    enforces_limit: bool = False
+    retries_timeouts: bool = False
     name: str = ""
-    """What its calls are known by, if not by its own name."""
+    """The name of its calls, if it is not its own name."""
     parameters: tuple[tuple[str, int, bool], ...] | None = None
-    """What it takes: name, kind (as of `inspect`), whether it may be left out. None: unknown."""
+    """Its parameters: name, kind (as in `inspect`), whether there is a default. None: not known."""
     max_pending: int = 0
-    """How many calls of one handle may be under way; 0: any number."""
+    """The largest number of unfinished calls of one handle; 0: no limit."""
 
 
 def _with_id(spec: Spec) -> Spec:
@@ -57,6 +59,8 @@ def _needs(
     }
     kind = options.get("accelerator_type")
     if kind is not None:
+        from mpi_runtime.scheduler.resources import TYPE  # not at the top: it loads the ledger of GPUs
+
         needs["custom"].setdefault(TYPE + kind, TYPE_UNITS)
     says = any(options.get(one) for one in ("scheduling_strategy", "label_selector", "fallback_strategy"))
     where = _where(name, options, needs, inherited) if says or inherited is not None else None
@@ -64,10 +68,10 @@ def _needs(
 
 
 def environment(inherited: Inherited, options: Mapping[str, Any]) -> dict[str, str]:
-    """What calls made here find in their environment: what this process has, changed by their own `runtime_env`.
+    """The environment of calls made here: that of this process, changed by their own `runtime_env`.
 
     Raises:
-        ValueError: it names a directory that is not there, cannot be read, or is too large.
+        ValueError: a directory does not exist, cannot be read, or is too large.
     """
     given = options.get("runtime_env")
     if not given:
@@ -78,7 +82,7 @@ def environment(inherited: Inherited, options: Mapping[str, Any]) -> dict[str, s
 
 
 def portable(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Options as another process can use them."""
+    """Options in a form that other processes can use."""
     if not options.get("runtime_env"):
         return options
     from mpi_runtime.calls import runtime_env
@@ -87,17 +91,21 @@ def portable(options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _retrying(options: Mapping[str, Any]) -> dict[str, Any]:
-    """For which exceptions a call may be run again. Only executors know classes."""
+    """The exceptions for which a call may be retried. Only executors know classes."""
     wanted = options.get("retry_exceptions")
     if not isinstance(wanted, (list, tuple)) or not wanted:
-        return {"retry_exceptions": wanted is True}
+        return {"retry_exceptions": wanted is True, "retries_timeouts": False}
     import cloudpickle
 
-    return {"retry_exceptions": True, "retry_only": cloudpickle.dumps(tuple(wanted), protocol=5)}
+    return {
+        "retry_exceptions": True,
+        "retry_only": cloudpickle.dumps(tuple(wanted), protocol=5),
+        "retries_timeouts": issubclass(TaskTimeoutError, tuple(wanted)),
+    }
 
 
 def _count_of_returns(value: int | str | None, is_generator: bool) -> int:
-    """What `num_returns` comes to. Generators stream, unless told otherwise."""
+    """The number of return values for `num_returns`. The default of generators is to stream."""
     if value is None:
         return STREAMING if is_generator else 1
     return RETURNS[value] if isinstance(value, str) else value
@@ -105,6 +113,7 @@ def _count_of_returns(value: int | str | None, is_generator: bool) -> int:
 
 def _where(name: str, options: Mapping[str, Any], needs: dict[str, Any], inherited: Where | None) -> Where | None:
     from mpi_runtime.calls import strategies
+    from mpi_runtime.scheduler.resources import Request
 
     asked = {name: value for name, value in needs.items() if name != "custom"}
     request = Request(**asked, custom=tuple(sorted(needs["custom"].items())))
@@ -119,12 +128,12 @@ def task_spec(
     is_generator: bool = False,
     environment: dict[str, str] | None = None,
 ) -> Spec:
-    """The spec of a remote function. Calls that say nothing about their place run where `inherited` says.
+    """The spec of a remote function. Calls without a place of their own run where `inherited` says.
 
-    `environment` is what its `runtime_env` comes to.
+    `environment` is made of its `runtime_env`.
 
     Raises:
-        ValueError: no bundle of the placement group in which it is to run can hold a call.
+        ValueError: no bundle of the placement group can hold a call.
     """
     retries = options.get("max_retries")
     return _with_id(
@@ -138,6 +147,7 @@ def task_spec(
             max_calls=options.get("max_calls") or 0,
             priority=options.get("priority") or 0,
             time_limit_us=_time_limit_us(options),
+            enforces_limit=_enforces_limit(name, options),
             max_retries=DEFAULT_MAX_RETRIES if retries is None else retries,
             **_retrying(options),
             **_needs(name, options, inherited, environment),
@@ -149,6 +159,15 @@ def _time_limit_us(options: Mapping[str, Any]) -> int:
     return min(round((options.get("time_limit") or 0) * 1e6), 2**62)
 
 
+def _enforces_limit(name: str, options: Mapping[str, Any], has_limit: bool = False) -> bool:
+    if options.get("enforce_time_limit") and not has_limit and options.get("time_limit") is None:
+        raise ValueError(
+            f"{name} has enforce_time_limit=True and no time_limit: say how many seconds a call may take, "
+            "as with time_limit=60"
+        )
+    return bool(options.get("enforce_time_limit"))
+
+
 def _concurrency(options: Mapping[str, Any], is_async: bool) -> dict[str, int]:
     """How many calls of each group run at a time; empty: one after the other, in the main thread."""
     groups = options.get("concurrency_groups") or {}
@@ -157,7 +176,10 @@ def _concurrency(options: Mapping[str, Any], is_async: bool) -> dict[str, int]:
 
 
 def _out_of_order(name: str, options: Mapping[str, Any], is_async: bool) -> bool:
-    """Whether calls start as their arguments come: where several run at a time a later one may open the way."""
+    """Whether calls start as soon as their arguments are there.
+
+    With concurrent calls a later one may be needed by an earlier one.
+    """
     several = is_async or (options.get("max_concurrency") or 1) > 1
     wanted = options.get("allow_out_of_order_execution")
     if several and wanted is False:
@@ -177,13 +199,13 @@ def actor_spec(
     is_async: bool = False,
     environment: dict[str, str] | None = None,
 ) -> Spec:
-    """The spec of an actor's creation. Without `num_cpus` it takes one CPU to be placed and none to run.
+    """The spec of an actor's creation. Without `num_cpus` it needs one CPU to be placed and none to run.
 
-    `environment` is what its `runtime_env` comes to.
+    `environment` is made of its `runtime_env`.
 
     Raises:
-        ValueError: no bundle of the placement group in which it is to run can hold the actor; or its calls are to keep
-            an order although several run at a time.
+        ValueError: no bundle of the placement group can hold the actor; or its calls are to keep an order although they
+            are concurrent.
     """
     needs = _needs(name, options, inherited, environment)
     held = 0 if options.get("num_cpus") is None else needs["cpu"]
@@ -210,7 +232,7 @@ def method(
     is_generator: bool = False,
     parameters: tuple[tuple[str, int, bool], ...] | None = None,
 ) -> Method:
-    """What a method's own options and its actor's come to."""
+    """The facts about a method, from its own options and its actor's."""
     returns = _count_of_returns(None, is_generator)
     pending = max(actor.get("max_pending_calls") or 0, 0)
     retries = actor.get("max_task_retries") or 0
@@ -232,13 +254,15 @@ def changed(method: Method, options: Mapping[str, Any]) -> Method:
         values["group"] = options["concurrency_group"]
     if options.get("time_limit") is not None:
         values["time_limit_us"] = _time_limit_us(options)
+    if options.get("enforce_time_limit") is not None:
+        values["enforces_limit"] = _enforces_limit("the method", options, has_limit=method.time_limit_us > 0)
     if options.get("name") is not None:
         values["name"] = options["name"]
     return msgspec.structs.replace(method, **values)
 
 
 def method_spec(name: str, method: Method) -> Spec:
-    """The spec of an actor's method; where its calls have another name, its own goes in the place of code."""
+    """The spec of an actor's method. If its calls have another name, its own name replaces the code."""
     return _with_id(
         Spec(
             0,
@@ -252,5 +276,7 @@ def method_spec(name: str, method: Method) -> Spec:
             group=method.group,
             backpressure=method.backpressure,
             time_limit_us=method.time_limit_us,
+            enforces_limit=method.enforces_limit,
+            retries_timeouts=method.retries_timeouts,
         )
     )

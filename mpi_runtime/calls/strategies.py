@@ -1,4 +1,4 @@
-"""Strategies: what a task or an actor may say about where it runs."""
+"""Scheduling strategies: where a task or an actor may run."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from mpi_runtime.scheduler.resources import Request, fits, pool_for, request_of
 
 @dataclass(frozen=True)
 class PlacementGroupSchedulingStrategy:
-    """Run in a placement group."""
+    """Run in a placement group: in one of its bundles and nowhere else."""
 
     placement_group: PlacementGroup | None
-    """None: in none, even if whoever makes the call runs in one and captures."""
+    """The group; None: no group, even if the caller runs in a group that captures its calls."""
     placement_group_bundle_index: int = -1
-    """In which of its bundles; -1: in any that has room."""
+    """The index of the bundle; -1: any bundle that has room."""
     placement_group_capture_child_tasks: bool | None = False
-    """Whether tasks and actors that it makes run in the same group, unless they say where."""
+    """Whether tasks and actors that the call makes run in the same group, unless they state a strategy."""
 
     def __post_init__(self) -> None:
         group, index = self.placement_group, self.placement_group_bundle_index
@@ -40,12 +40,13 @@ class PlacementGroupSchedulingStrategy:
 
 @dataclass(frozen=True)
 class NodeAffinitySchedulingStrategy:
-    """Run on one node."""
+    """Run on one node and nowhere else."""
 
     node_id: str
-    """As `nodes()` tells it."""
+    """The "NodeID" of one of `nodes()`."""
     soft: bool
-    """Whether any node will do if there is no such node, or it is too small."""
+    """True: any node will do if the node does not exist or is too small. False: the call then fails with
+    `InfeasibleResourceError`."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.node_id, str) or not self.node_id:
@@ -55,7 +56,7 @@ class NodeAffinitySchedulingStrategy:
 
 
 class In:
-    """The label is one of these."""
+    """Condition on a label: it has one of these values."""
 
     def __init__(self, *values: str) -> None:
         self.values = _texts("In", values)
@@ -65,7 +66,7 @@ class In:
 
 
 class NotIn:
-    """The label is none of these, or the node has no such label."""
+    """Condition on a label: it has none of these values, or the node lacks the label."""
 
     def __init__(self, *values: str) -> None:
         self.values = _texts("NotIn", values)
@@ -75,14 +76,14 @@ class NotIn:
 
 
 class Exists:
-    """The node has such a label."""
+    """Condition on a label: the node has the label."""
 
     def __repr__(self) -> str:
         return "Exists()"
 
 
 class DoesNotExist:
-    """The node has no such label."""
+    """Condition on a label: the node lacks the label."""
 
     def __repr__(self) -> str:
         return "DoesNotExist()"
@@ -90,12 +91,12 @@ class DoesNotExist:
 
 @dataclass(frozen=True)
 class NodeLabelSchedulingStrategy:
-    """Run on nodes with certain labels: for each label `In(...)`, `NotIn(...)`, `Exists()` or `DoesNotExist()`."""
+    """Run on nodes whose labels meet conditions: `In(...)`, `NotIn(...)`, `Exists()` or `DoesNotExist()`."""
 
     hard: Mapping[str, Any] | None = None
-    """What labels must be."""
+    """Conditions that must hold, by label."""
     soft: Mapping[str, Any] | None = None
-    """What they are to be where there is room now."""
+    """Conditions that should hold, by label: nodes that meet them and have room now are preferred."""
 
     def __post_init__(self) -> None:
         _labels("hard", self.hard)
@@ -132,15 +133,15 @@ def _labels(name: str, conditions: Mapping[str, Any] | None) -> tuple[Label, ...
 
 
 _LABEL = re.compile(r"[\w./:@-]+")
-"""Of the name of a label, and of its value."""
+"""The characters of a label's name, and of its value."""
 _SELECTOR = re.compile(r"(?P<negated>!?)(?:in\((?P<values>[^()]*)\)|(?P<value>[^!(),]+))")
 
 
 def check_selector(name: str, selector: Any) -> tuple[Label, ...]:
-    """The conditions of a `label_selector`.
+    """Read the conditions of a `label_selector`.
 
     Raises:
-        ValueError, TypeError: it is not one; says what one is.
+        ValueError, TypeError: `selector` is not a label selector. The message says what one is.
     """
     if not isinstance(selector, dict):
         raise TypeError(f"{name} must be a dictionary of labels and values, not {selector!r}")
@@ -160,10 +161,10 @@ def check_selector(name: str, selector: Any) -> tuple[Label, ...]:
 
 
 def check_fallbacks(name: str, fallbacks: Any) -> list[tuple[Label, ...]]:
-    """The conditions of each part of a `fallback_strategy`.
+    """Read the conditions of each part of a `fallback_strategy`.
 
     Raises:
-        ValueError, TypeError: it is no list of label selectors.
+        ValueError, TypeError: `fallbacks` is not a list of label selectors.
     """
     if not isinstance(fallbacks, (list, tuple)):
         raise TypeError(f"{name} must be a list of dictionaries with a label_selector each, not {fallbacks!r}")
@@ -176,7 +177,7 @@ def check_fallbacks(name: str, fallbacks: Any) -> list[tuple[Label, ...]]:
 
 
 def _first_that_a_node_has(choices: Sequence[tuple[Label, ...]]) -> tuple[Label, ...]:
-    """Of several lists of conditions the first that some node meets; else the first. No nodes join later."""
+    """The first list of conditions that some node meets; else the first list. Nodes never join later."""
     nodes = [entry["Labels"] for entry in running.client().questions.query("nodes")]
     for choice in choices:
         if any(all(_meets(labels.get(label.key), label) for label in choice) for labels in nodes):
@@ -191,10 +192,10 @@ def _meets(value: str | None, label: Label) -> bool:
 
 
 def check_strategy(name: str, strategy: Any) -> None:
-    """Refuse what is no strategy.
+    """Check that a value is a strategy.
 
     Raises:
-        ValueError: says what there is.
+        ValueError: it is not. The message lists the strategies.
     """
     kinds = (PlacementGroupSchedulingStrategy, NodeAffinitySchedulingStrategy, NodeLabelSchedulingStrategy)
     if strategy not in ("DEFAULT", "SPREAD") and not isinstance(strategy, kinds):
@@ -205,13 +206,13 @@ def check_strategy(name: str, strategy: Any) -> None:
 
 
 def where(name: str, options: Mapping[str, Any], request: Request, inherited: Where | None) -> Where | None:
-    """Where the calls of a function or class are to run; None: anywhere.
+    """Where the calls of a function or class may run; None: anywhere.
 
     Args:
-        name: of the function or class.
-        options: as they were given.
-        request: what a call needs.
-        inherited: where calls run that say nothing, because their caller captures them.
+        name: name of the function or class.
+        options: its options.
+        request: resources that a call needs.
+        inherited: the place of calls without a strategy, if their caller captures them.
 
     Raises:
         ValueError: no bundle can serve the request, or two options contradict each other.

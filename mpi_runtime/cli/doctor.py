@@ -16,9 +16,9 @@ import msgspec
 from mpi_runtime import config
 from mpi_runtime.cli import gpus
 from mpi_runtime.gpu.device import Report
-from mpi_runtime.host import launchers, limits
+from mpi_runtime.host import launchers, machine
 from mpi_runtime.host.launch import Launch, detect
-from mpi_runtime.rank.gpus import Finder, Gpus
+from mpi_runtime.rank.gpu_finder import Finder, Gpus
 from mpi_runtime.rank.joining import join
 from mpi_runtime.slurm import jobs
 from mpi_runtime.slurm.allocation import Allocation, from_environment
@@ -85,9 +85,9 @@ def _look(rank: int, own: Allocation, found: Report) -> Seen:
     return Seen(
         rank,
         os.uname().nodename,
-        tuple(limits.cpus_allowed()),
+        tuple(machine.cpus_allowed()),
         os.cpu_count() or 1,
-        limits.memory_limit(),
+        machine.memory_limit(),
         own.gpus,
         found.error,
         len(found.devices),

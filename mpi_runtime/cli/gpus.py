@@ -14,7 +14,7 @@ import msgspec
 from mpi_runtime.config import environment, find_gpus
 from mpi_runtime.gpu.device import MIB, Device, Report, Use
 from mpi_runtime.host.launch import detect
-from mpi_runtime.rank.gpus import Finder, Gpus
+from mpi_runtime.rank.gpu_finder import Finder, Gpus
 
 LIMIT_S = 20.0
 """How long the driver may take, as long as in a job with the default `start_timeout_s`."""

@@ -150,8 +150,10 @@ def launch_command(
     """Return the command that starts the program on this many ranks."""
     if fault_tolerant and launcher.kind != "openmpi":
         raise LaunchError(f"--fault-tolerant needs Open MPI; {launcher.path} is {launcher.version}")
-    places = _places(hosts, ranks)
-    spread = [] if places else spread_over_job(from_environment(env or {}), ranks)
+    own = from_environment(env or {})
+    places, spread = _places(hosts, ranks), spread_over_job(own, ranks)
+    if not places and own.system != "slurm":
+        places = spread  # not every launcher knows of PBS, LSF and Grid Engine, but each takes names
     flags: list[str] = []
     if launcher.kind == "openmpi":
         flags += ["--bind-to", "none"]
@@ -167,7 +169,7 @@ def launch_command(
             flags += ["--with-ft", "ulfm"]
         if places:
             flags += ["--host", ",".join(places)]
-        elif spread:
+        if spread and not hosts and sum(own.tasks) != ranks:
             # The first is how many ranks each node has, the second that neighbours have numbers in a row.
             flags += ["--map-by", "node:OVERSUBSCRIBE", "--rank-by", "slot"]
     elif places or spread:
@@ -218,13 +220,15 @@ def spread_over_job(own: Allocation, ranks: int) -> list[str]:
     """Return the nodes of a batch job with a number of ranks each, evenly; empty where the launcher does right.
 
     Launchers fill the places (tasks) of a job on one node after the other: fewer ranks than places leave
-    nodes without any, and more are refused.
+    nodes without any, and more are refused. As many as there are places each node was asked to have: those of Slurm
+    do that by themselves.
     """
-    if len(own.nodes) < 2 or sum(own.tasks) in (0, ranks):
+    is_asked = sum(own.tasks) == ranks
+    if len(own.nodes) < 2 or not own.tasks or (is_asked and own.system == "slurm"):
         return []
     share, more = divmod(ranks, len(own.nodes))
-    counts = [(node, share + (index < more)) for index, node in enumerate(own.nodes)]
-    return [f"{node}:{count}" for node, count in counts if count]
+    counts = own.tasks if is_asked else [share + (index < more) for index in range(len(own.nodes))]
+    return [f"{node}:{count}" for node, count in zip(own.nodes, counts, strict=True) if count]
 
 
 def _host_count(places: Sequence[str], env: Mapping[str, str]) -> int:

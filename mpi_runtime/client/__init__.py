@@ -1,1 +1,1 @@
-"""The client: a process's line to its rank, its references, its values, and waiting for them."""
+"""The client: the connection of a process to its rank, its references, its values, and waiting for them."""

@@ -1,4 +1,7 @@
-"""What a client hears, and who of its threads waits for that. No lock, no socket: the simulator runs this too."""
+"""Incoming messages of a client, and the threads that wait for them.
+
+No lock, no socket: the simulator runs this too.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from mpi_runtime.transport.messages import Allocated, Exit
 
 
 class Watch:
-    """What a thread waits for in `get`, and what of that has turned out to be an error."""
+    """The objects that a thread waits for in `get`, and those of them that are errors."""
 
     __slots__ = ("failed", "wanted")
 
@@ -26,7 +29,7 @@ class Watch:
 
 
 class Arrivals:
-    """Sorts what one client hears. The owner sees to it that one thread at a time does so."""
+    """Sorts the incoming messages of one client. The owner lets one thread at a time do so."""
 
     def __init__(
         self,
@@ -35,19 +38,19 @@ class Arrivals:
         feed: Feed,
         answered: Callable[[Allocated | Answer], None],
     ) -> None:
-        """Sort into these; `answered` is told of answers."""
+        """Sort messages into these. `answered` is called with answers."""
         self._references = references
         self._items = items
         self._feed = feed
         self._answered = answered
         self.taken = 0
-        """How many messages have come."""
+        """The number of messages so far."""
         self.watches: list[Watch] = []
         """One for each thread in `get`."""
         self.expected: set[bytes] = set()
         """Objects that futures wait for."""
         self.come: deque[bytes] = deque()
-        """Those of them that have come and were not looked at."""
+        """Expected objects that have come and were not handled."""
 
     def take(self, messages: list[Any]) -> None:
         """Take in one frame. The values of a call's arguments come before it in the same frame."""
@@ -87,7 +90,7 @@ class Arrivals:
         return found if found is not None else self._references.values[id]
 
     def _came(self, message: Entry) -> None:
-        """A value has come that this process has references to."""
+        """Note that a value has come to which this process has references."""
         if message.id in self.expected:
             self.come.append(message.id)
         if self.watches and is_error(message):

@@ -13,29 +13,35 @@ from mpi_runtime.scheduler.events import BLOCKED_IDS_MAX, Blocked, Unblocked
 
 
 class Blocking:
-    """Of one process. The owner sees to it that one thread at a time uses it."""
+    """The state of one process. The owner lets one thread at a time use it."""
 
     def __init__(self, outgoing: Outgoing) -> None:
         self._outgoing = outgoing
         self.lends_cpu = False
-        """Whether this is an executor that gives up its CPU while its call waits."""
+        """Whether this is an executor that lends its CPU while its call waits."""
         self.is_said = False
         """Whether the scheduler was told that the running call waits."""
 
     def waits(self, scope: Scope, ids: Sequence[bytes]) -> None:
-        """A thread of a call waits, for these objects among others. Each is told: what one waits for may be there."""
+        """Note that a thread of a call waits for these objects, among others.
+
+        Each is reported: one of them may be there.
+        """
         scope.waiting += 1
         self.is_said = True
         self._outgoing.post(Blocked(list(ids[:BLOCKED_IDS_MAX])))
 
     def waits_no_more(self, scope: Scope, running: Scope) -> None:
-        """A thread of a call waits no more; `running` is what runs now. The last one is told."""
+        """Note that a thread of a call no longer waits; `running` is the running call. The last one is reported."""
         scope.waiting -= 1
         if not scope.waiting and scope is running:
             self.goes_on()
 
     def goes_on(self) -> None:
-        """No thread of the running call waits any more, or it ends: threads that it leaves behind do not count."""
+        """Note that no thread of the running call waits, or that it ends.
+
+        Threads that it leaves behind do not count.
+        """
         if self.is_said:
             self.is_said = False
             self._outgoing.post(Unblocked())

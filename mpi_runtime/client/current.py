@@ -13,7 +13,7 @@ def client() -> Client:
     """The client of this process.
 
     Raises:
-        RuntimeNotInitializedError: neither `init()` was called nor is this an executor.
+        RuntimeNotInitializedError: `init()` was not called, and this is not an executor.
     """
     if _client is None:
         raise RuntimeNotInitializedError
@@ -21,7 +21,7 @@ def client() -> Client:
 
 
 def client_or_none() -> Client | None:
-    """The client of this process, if there is one."""
+    """The client of this process, or None."""
     return _client
 
 
@@ -33,7 +33,7 @@ def set_client(client: Client | None) -> None:
 
 
 def disown() -> None:
-    """This is a forked child: what its parent's client was for is none of its business."""
+    """Forget the client of the parent: this is a forked child."""
     global _client, _disowned
     _disowned = _disowned or _client is not None
     _client = None

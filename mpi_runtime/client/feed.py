@@ -1,4 +1,4 @@
-"""What an executor is fed with: calls to run, their specs, and how much is wanted of those that yield.
+"""The input of an executor: calls to run, their specs, and how many items of generators were consumed.
 
 The simulator runs this too.
 """
@@ -12,21 +12,21 @@ from mpi_runtime.scheduler.events import Call, Spec
 
 
 class Feed:
-    """What has come for one executor."""
+    """The input of one executor."""
 
     def __init__(self) -> None:
         self.calls: deque[tuple[Call, list[Entry]]] = deque()
         """Calls to run, each with the values of its arguments."""
         self.received = 0
-        """How many calls have come."""
+        """The number of calls so far."""
         self.specs: dict[int, Spec] = {}
         self.exiting = False
-        """Whether the process is to end when it has run its calls."""
+        """Whether the process ends when it has run its calls."""
         self._taken: dict[bytes, int] = {}
-        """Of each call that yields here: how many of its items were taken, as it was told."""
+        """The number of items consumed, for each call that yields here."""
 
     def came(self, call: Call, arguments: list[Entry]) -> None:
-        """A call has come."""
+        """Note that a call has come."""
         self.received += 1
         self.calls.append((call, arguments))
 
@@ -35,25 +35,25 @@ class Feed:
         return bool(self.calls) or self.exiting
 
     def retire(self) -> None:
-        """Run nothing more. What came keeps its tokens: others will run it."""
+        """Run nothing more. Calls that have come keep their tokens: others will run them."""
         self.calls.clear()
         self.exiting = True
 
     # Calls that yield
 
     def begins_to_yield(self, call: bytes) -> None:
-        """From now on it matters what is taken of it."""
+        """From now on count the items that are consumed of this call."""
         self._taken[call] = 0
 
     def yields_no_more(self, call: bytes) -> None:
-        """It has ended."""
+        """Note that a call that yields has ended."""
         self._taken.pop(call, None)
 
     def demanded(self, message: Demand) -> None:
-        """Items of a call have been taken. If it has not begun it will be told again, with the next."""
+        """Note that items of a call were consumed. If it has not begun, it is told again with the next items."""
         if message.call in self._taken:
             self._taken[message.call] = message.count
 
     def wants(self, call: bytes, index: int, backpressure: int) -> bool:
-        """Whether a call may yield the item with this index, of which so many may wait to be taken."""
+        """Whether a call may yield the item with this index, with this many unconsumed items allowed."""
         return self._taken[call] > index - backpressure

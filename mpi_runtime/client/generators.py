@@ -1,4 +1,4 @@
-"""What calls return that give many values: references one by one while the call runs, or all when it has ended."""
+"""Generators of references: one by one while the call runs, or all when it has ended."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class ObjectRefGenerator(Generic[T_co]):
-    """References to what a remote generator yields, each as soon as it has been yielded.
+    """An iterator over references to the items that a call yields, each as soon as it is yielded.
 
-    Made by calls with `num_returns="streaming"`, which is the default of generator functions. If the call raises, the
-    last reference is one whose `get` raises that error. Items that nobody has taken are freed with the generator; the
-    call itself then runs on. To end it: `close()`.
+    Calls with `num_returns="streaming"`, the default of generator functions, return it. If the call raises, `get` of
+    the last reference raises that error. Items that were not read are freed with the generator; the call itself
+    continues. `close()` ends it. Only the process that made the call can read its items: a generator cannot be passed
+    on.
 
         @mpi_runtime.remote
         def count(n):
@@ -31,7 +32,7 @@ class ObjectRefGenerator(Generic[T_co]):
     """
 
     def __init__(self, ref: ObjectRef[Any], client: Client) -> None:
-        """Stand for a call of which the client knows that it yields."""
+        """Iterate over the items of a call that the client has registered as yielding."""
         self._ref = ref
         self._client = client
         self._ended = False
@@ -40,17 +41,20 @@ class ObjectRefGenerator(Generic[T_co]):
         return self
 
     def __next__(self) -> ObjectRef[T_co]:
-        """Wait for the next item, and return a reference to it. It is an error's if the call has raised."""
+        """Wait for the next item and return a reference to it. If the call raised, it refers to the error."""
         ref = self.next_ref(None)
         if ref is None:
             raise StopIteration
         return ref
 
     def next_ref(self, timeout: float | None) -> ObjectRef[T_co] | None:
-        """Wait for the next item, and return a reference to it; None: there is none.
+        """Wait for the next item and return a reference to it, or None at the end.
+
+        Args:
+            timeout: the most seconds to wait; None waits without a limit.
 
         Raises:
-            GetTimeoutError: it was not yielded within `timeout` seconds.
+            GetTimeoutError: the item was not yielded in time.
         """
         if self._ended:
             return None
@@ -59,14 +63,14 @@ class ObjectRefGenerator(Generic[T_co]):
         if id is not None:
             return ObjectRef(id, self._client)
         self._ended = True
-        # The value of a call that did not raise is None, which is never elsewhere.
+        # The value of a call that did not raise is None, which is always inline.
         return self._ref if self._client.waiting.may_be_error(self._ref.binary()) else None
 
     def __aiter__(self) -> AsyncIterator[ObjectRef[T_co]]:
         return self
 
     async def __anext__(self) -> ObjectRef[T_co]:
-        """The same for coroutines: others run meanwhile."""
+        """Wait for the next item while other coroutines run."""
         import asyncio  # not at the top: most programs use none
 
         ref = await asyncio.get_running_loop().run_in_executor(None, self.next_ref, None)
@@ -75,7 +79,7 @@ class ObjectRefGenerator(Generic[T_co]):
         return ref
 
     def next_ready(self) -> bool:
-        """Whether `next` would give an item, or the call's error, without waiting. At the end there is none."""
+        """Whether `next` would return an item, or the call's error, without waiting. False at the end."""
         if self._ended:
             return False
         id = self._ref.binary()
@@ -83,15 +87,15 @@ class ObjectRefGenerator(Generic[T_co]):
         return is_ready and (not self._client.items.is_drained(id) or self._client.waiting.may_be_error(id))
 
     def completed(self) -> ObjectRef[Any]:
-        """A reference that is ready when the call has ended; its `get` returns None, or raises what the call raised."""
+        """A reference that is ready when the call has ended. `get` of it returns None, or raises the call's error."""
         return self._ref
 
     def is_finished(self) -> bool:
-        """Whether there is nothing more to take."""
+        """Whether there are no more items."""
         return self._ended or self._client.items.is_drained(self._ref.binary())
 
     def close(self) -> None:
-        """Take no more, and cancel the call if it is not at its end."""
+        """Stop iterating, and cancel the call if it has not ended."""
         if not self._ended:
             self._ended = True
             self._client.items.forget(self._ref.binary(), cancel=True)
@@ -114,10 +118,13 @@ class ObjectRefGenerator(Generic[T_co]):
 
 
 class DynamicObjectRefGenerator(Generic[T_co]):
-    """References to all that a remote generator has yielded: the value of a call with `num_returns="dynamic"`."""
+    """References to all items that a call has yielded: the value of a call with `num_returns="dynamic"`.
+
+    It can be iterated over, indexed and passed on.
+    """
 
     def __init__(self, refs: Sequence[ObjectRef[T_co]]) -> None:
-        """Give these references."""
+        """Hold these references."""
         self._refs = list(refs)
         self._next = 0
 

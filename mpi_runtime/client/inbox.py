@@ -1,4 +1,4 @@
-"""The reading end of a client: what has arrived, as frames. Only one thread at a time may use it."""
+"""The reading end of a client: frames that have arrived. One thread at a time may use it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Inbox:
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self._arrived: deque[bytes] = deque()
-        """What was read and has not been looked at."""
+        """Bytes that were read and not handled."""
         self._splitter = Splitter()
         self.patience = Patience()
         self.is_closed = False
@@ -25,8 +25,8 @@ class Inbox:
     def read(self, timeout_s: float | None, also: int = -1) -> None:
         """Read once, waiting up to the time given, or until there is something to read from another descriptor.
 
-        Python looks for signals before it waits, and one that comes between the two does not end the wait. Who must not
-        miss a signal has its sender write to a pipe first.
+        Python looks for signals before it waits, and a signal between the two does not end the wait. If a signal must
+        not be missed, its sender writes to a pipe first.
         """
         patience = self.patience
         try:
@@ -51,7 +51,7 @@ class Inbox:
         return True
 
     def frames(self) -> list[Frame] | None:
-        """The whole frames in what was read; None if nothing was."""
+        """The complete frames in what was read; None if nothing was read."""
         if not self._arrived:
             return None
         data = self._arrived.popleft()

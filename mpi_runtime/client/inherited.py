@@ -1,4 +1,4 @@
-"""What calls have that are made here and say nothing about it themselves."""
+"""Settings that calls made here inherit."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from mpi_runtime.scheduler.events import Where
 
 
 class Inherited:
-    """In an executor what its own call has, in the driver what the job has."""
+    """In an executor the settings of its call, in the driver those of the job."""
 
     def __init__(self) -> None:
         self.namespace = ""
-        """Where names of actors are looked up."""
+        """The default namespace of names."""
         self.environment: dict[str, str] = {}
         """Variables, and archives: see `scratch.py`."""
         self.where: Where | None = None
-        """Where calls run, if the running call captures them."""
+        """The place of calls, if the running call captures them."""
         self.archives: dict[str, bytes] = {}
-        """Objects that are archives which calls made here name, by their hashes: kept for as long as the process."""
+        """Archives that calls made here name, by their hashes. They are kept until the process ends."""
         self.packed: dict[tuple[str, tuple[str, ...], str], str] = {}
-        """The hash of what was packed here: by path, what was left out, and how."""
+        """The hash of each packed path, by path, excludes and way of packing."""

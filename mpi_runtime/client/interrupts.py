@@ -1,8 +1,8 @@
-"""Ctrl-C in the middle of a message is put off until the message is whole, and so is what cancels a task.
+"""Signals in the middle of a message are delayed until the message is complete: Ctrl-C, and the cancels of tasks.
 
 Python runs signal handlers between any two instructions of the main thread. A `KeyboardInterrupt` after half a frame
-was sent, or between reading and noting what was read, would leave a client that waits for ever for what was lost, and a
-program may go on after Ctrl-C: a notebook does.
+was sent, or between reading and noting what was read, would leave a client that waits without end for the lost part. A
+program may continue after Ctrl-C: a notebook does.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from types import FrameType
 from typing import Any
 
 _signal = importlib.import_module("_signal")
-"""What `signal` wraps. That also looks for a name of each handler, which takes much longer."""
+"""The C part of `signal`. The Python part also looks up a name of each handler, which takes much longer."""
 CANCEL_SIGNAL = signal.SIGURG
-"""Tells an executor to look at which calls were cancelled. Nobody uses it, and who does not expect it ignores it."""
+"""Tells an executor to read which calls are cancelled. No program uses it, and its default is to be ignored."""
 
 
 class Interrupts:
-    """While entered by the main thread a signal to it waits.
+    """While the main thread has entered it, a signal waits.
 
-    Outside, the program's own handler is in place: asyncio, trio and notebooks look at it and set theirs.
+    Outside, the program's own handler is in place: asyncio, trio and notebooks inspect it and set theirs.
     """
 
     def __init__(self, number: int = signal.SIGINT, second_at_once: bool = True) -> None:
-        """Put this signal off.
+        """Delay this signal.
 
         Args:
-            number: of the signal.
-            second_at_once: whether a second one does not wait: of who presses Ctrl-C again, something hangs.
+            number: the signal.
+            second_at_once: whether a second one does not wait: a user who presses Ctrl-C again sees a hang.
         """
         self._number = int(number)
         self._second_at_once = second_at_once
         self._main = threading.main_thread().ident
         self._handler: Any = None
-        """The program's, while ours is in place. None too if C code has set it: then it stays."""
+        """The program's handler, while ours is in place. None also if C code has set it; then it stays."""
         self._depth = 0
         self._put_off = False
 

@@ -1,8 +1,7 @@
-"""What a client has to say, in the order in which the scheduler must hear it.
+"""Outgoing messages of a client, in the order in which the scheduler must get them.
 
-1. A reference that is gone is told after everything that was posted while it was there: it may be an argument, or to
-   a value that had one of those inside that were adopted since.
-2. A reference that comes back is told in a later frame than that it was gone.
+1. A release is sent after all messages that were posted while the reference lived: it may be an argument of one, or of
+a value that contained an adopted reference. 2. A reference that comes back is sent in a later frame than its release.
 
 No lock, no socket: `outbox.py` adds them. The simulator runs this too.
 """
@@ -21,24 +20,24 @@ class Outgoing:
         self.messages: list[object] = []
 
     def post(self, message: object) -> None:
-        """Say this, soon."""
+        """Post a message, to be sent soon."""
         self.messages.append(message)
 
     def add(self, message: object) -> None:
-        """Say this with whatever is said next. Takes no lock."""
+        """Add a message, to be sent with the next one. Takes no lock."""
         self.messages.append(message)
 
     def drop(self, id: bytes, urgent: bool = False) -> None:
-        """A reference or a view is gone; `urgent`: it is to be told soon, whatever it was of."""
+        """Note that a reference or a view is gone. `urgent`: send the release soon, whatever it was of."""
         self.references.dropped.append(id)
 
     def adopt(self, id: bytes) -> None:
-        """A reference came to this process inside a value, or a view of an object was made."""
+        """Note that a reference came to this process inside a value, or that a view of an object was made."""
         if self.references.add(id):
             self.messages.append(Held([id]))
 
     def frame(self) -> list[object]:
-        """Everything that is to be said by now. What it returns is said before what a later call returns."""
+        """All messages that are due. A frame is sent before the frames of later calls."""
         gone = self.references.settle() if self.references.dropped else None
         # Only now, and not before: a reference that is gone may have been posted as an argument until then.
         messages = self.messages
@@ -50,5 +49,5 @@ class Outgoing:
 
 
 def ends_in(frame: list[object]) -> int:
-    """How many calls end in a frame of an executor. Its agent counts on that, which does not look inside."""
+    """How many calls end in a frame of an executor, for its agent, which does not decode it."""
     return sum(1 for message in frame if type(message) is Done or type(message) is Returned)

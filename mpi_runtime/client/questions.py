@@ -1,4 +1,4 @@
-"""Questions of a client, and their answers: the scheduler is asked about its state, the agent for memory."""
+"""Questions of a client and their answers. The scheduler is asked about its state, the agent for memory."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from mpi_runtime.transport.messages import Abandon, Allocate, Allocated
 
 
 class Replies:
-    """Answers that have come, and those that nobody waits for."""
+    """Answers that have come, and questions whose answers are not wanted."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self.here: dict[int, Allocated | Answer] = {}
         self.unwanted: set[int] = set()
-        """Questions whose answers have not come, and nobody waits for."""
+        """Questions whose answers have not come and are not wanted."""
 
     def came(self, reply: Allocated | Answer) -> None:
-        """An answer has come."""
+        """Note an answer."""
         if reply.request in self.unwanted:
             self._refuse(reply)
         else:
             self.here[reply.request] = reply
 
     def refuse(self, number: int) -> None:
-        """Nobody takes the answer to this question, whether it has come or not: it may be memory."""
+        """Drop the answer to this question, now or when it comes. It may be memory."""
         self.unwanted.add(number)
         if number in self.here:
             self._refuse(self.here.pop(number))
@@ -43,10 +43,10 @@ class Replies:
 
 
 class Questions:
-    """What one client asks."""
+    """The questions of one client."""
 
     def __init__(self, line: Line, replies: Replies, host: int) -> None:
-        """Ask through this line, where answers come into `replies`; `host` is the lowest rank of this host."""
+        """Ask through this line. Answers come into `replies`; `host` is the lowest rank of this host."""
         self._line = line
         self._replies = replies
         self._host = host
@@ -54,7 +54,7 @@ class Questions:
         self._node_id = ""
 
     def number(self) -> int:
-        """A number for a message that is to be answered."""
+        """A number for a message that gets an answer."""
         return next(self._numbers)
 
     def query(self, what: str, id: bytes = b"") -> Any:
@@ -64,13 +64,13 @@ class Questions:
         return msgspec.msgpack.decode(self.answer(number))
 
     def node_id(self) -> str:
-        """The id of this process's node. It is asked for once: it stays the same."""
+        """The id of this process's node. It is asked for once."""
         if not self._node_id:
             self._node_id = self.query("node_of_rank", self._host.to_bytes(16, "big"))
         return self._node_id
 
     def allocate(self, size: int) -> Allocated:
-        """Ask the agent for so many bytes of the arena."""
+        """Ask the agent for this many bytes of the arena."""
         number = self.number()
         self._line.outbox.send_local(Allocate(number, size))
         reply = self._reply(number)

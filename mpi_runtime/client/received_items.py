@@ -1,4 +1,4 @@
-"""The items of calls that yield, as the client has them that made the calls. The simulator runs this too."""
+"""Items of calls that yield, in the client that made the calls. The simulator runs this too."""
 
 from __future__ import annotations
 
@@ -9,28 +9,31 @@ from mpi_runtime.scheduler.effects import Item
 from mpi_runtime.scheduler.events import CancelRequested, Consumed
 
 ALL = 1 << 62
-"""As many items as there will ever be."""
+"""More items than there will ever be."""
 
 
 class ReceivedItems:
-    """What has come of the calls of one client that yield, and was not taken."""
+    """The items of one client's calls that have come and were not consumed."""
 
     def __init__(self, outgoing: Outgoing) -> None:
         self._outgoing = outgoing
         self._values = outgoing.references.values
         self._waiting: dict[bytes, deque[bytes]] = {}
-        """By call."""
+        """Items by call."""
         self._taken: dict[bytes, int] = {}
-        """How many items were taken of each call whose executor waits for that."""
+        """The number of items consumed, for each call whose executor waits for it."""
 
     def begin(self, call: bytes, is_limited: bool) -> None:
-        """A call that yields is about to be submitted; if `is_limited` its executor wants to hear what is taken."""
+        """Register a call that yields, before it is submitted.
+
+        If `is_limited`, its executor is told what is consumed.
+        """
         self._waiting[call] = deque()
         if is_limited:
             self._taken[call] = 0
 
     def came(self, message: Item) -> None:
-        """An item has come, and is ours to count. Of a call whose items nobody wants any more it is dropped."""
+        """Note an item, which this client now counts. If items of the call are no longer wanted, it is dropped."""
         waiting = self._waiting.get(message.call)
         if waiting is None:
             self._outgoing.drop(message.id)
@@ -42,16 +45,16 @@ class ReceivedItems:
         return bool(self._waiting.get(call)) or call in self._values
 
     def is_ready(self, call: bytes) -> bool:
-        """Whether one need not wait for `take`: it has an answer, or nobody wants more."""
+        """Whether `take` need not wait: it has an answer, or items are no longer wanted."""
         waiting = self._waiting.get(call)
         return waiting is None or bool(waiting) or call in self._values
 
     def is_drained(self, call: bytes) -> bool:
-        """Whether a call has ended and everything was taken."""
+        """Whether a call has ended and all items were consumed."""
         return not self._waiting.get(call) and call in self._values
 
     def take(self, call: bytes) -> bytes | None:
-        """The next item, now the caller's to count; None at the end."""
+        """The next item, which the caller now counts; None at the end."""
         waiting = self._waiting[call]
         if not waiting:
             return None
@@ -62,7 +65,7 @@ class ReceivedItems:
         return waiting.popleft()
 
     def forget(self, call: bytes, cancel: bool = False) -> None:
-        """Nobody takes items of a call any more. Runs in `__del__`: takes no lock unless the call is cancelled."""
+        """Stop consuming items of a call. Runs in `__del__`: takes no lock unless the call is cancelled."""
         waiting = self._waiting.pop(call, None)
         while waiting:
             self._outgoing.drop(waiting.popleft())

@@ -1,6 +1,6 @@
-"""The references of one process: counted for the process as a whole, so that only the first and the last are told.
+"""The references of one process. They are counted for the process as a whole; the first and the last are reported.
 
-No lock, no socket: `outgoing.py` says what is to be said, in its order. The simulator runs this too.
+No lock, no socket: `outgoing.py` keeps the order of messages. The simulator runs this too.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from mpi_runtime.scheduler.events import Put, SubscriptionRequested, Value
 
 
 class References:
-    """Objects of which this process has references or views, and what it knows of their values."""
+    """Objects of which this process has references or views, and their values."""
 
     def __init__(self) -> None:
         self.counts: dict[bytes, int] = {}
-        """How many references and views there are, by object, less those in `dropped`."""
+        """The number of references and views, by object, without those in `dropped`."""
         self.dropped: list[bytes] = []
-        """References and views that are gone and not yet taken off. Appended to by `__del__`, which takes no lock."""
+        """References and views that are gone and not yet subtracted. Appended to by `__del__`, which takes no lock."""
         self.values: dict[bytes, Entry] = {}
-        """What has come, or was made here."""
+        """Values that have come, or were made here."""
         self.borrowed: dict[bytes, bool] = {}
-        """Objects that others made: whether they have been subscribed to. The others are announced unasked."""
+        """Objects that others made, and whether they were subscribed to. Other objects are announced without a
+        subscription."""
 
     def settle(self) -> list[bytes]:
-        """Take off what was dropped; the objects of which nothing is left here. One caller at a time."""
+        """Subtract what was dropped. Returns the objects without a reference here. One caller at a time."""
         dropped, counts = self.dropped, self.counts
         gone: list[bytes] = []
         batch = dropped[:]
@@ -44,7 +45,7 @@ class References:
         return gone
 
     def add(self, id: bytes) -> bool:
-        """There is one reference more; whether it is the first, which is to be told."""
+        """Count one more reference. Returns whether it is the first, which is reported."""
         count = self.counts.get(id, 0)
         self.counts[id] = count + 1
         if not count:
@@ -52,7 +53,7 @@ class References:
         return not count
 
     def made(self, id: bytes, value: Value) -> Put:
-        """A value was written that is to be an object, with one reference; how that is told."""
+        """Register an object for a value that was written, with one reference. Returns its message."""
         place = value.stored
         self.counts[id] = 1
         if place is None:
@@ -62,14 +63,14 @@ class References:
         return Put(id, value)
 
     def ask_again(self, ids: Sequence[bytes]) -> SubscriptionRequested | None:
-        """How to ask for those of the objects that are ready elsewhere, if any are."""
+        """The message that asks for those of the objects that are ready elsewhere, or None."""
         elsewhere = [id for id in ids if type(self.values.get(id)) is ReadyElsewhere]
         for id in elsewhere:
             self.values.pop(id, None)
         return SubscriptionRequested(elsewhere, True) if elsewhere else None
 
     def subscribe(self, ids: Sequence[bytes], fetch: bool) -> SubscriptionRequested | None:
-        """How to ask for those of the objects that others made, if any were not asked for and have not come."""
+        """The message that subscribes to those of the objects that others made, or None."""
         unasked = [id for id in ids if self.borrowed.get(id) is False and id not in self.values]
         for id in unasked:
             self.borrowed[id] = True

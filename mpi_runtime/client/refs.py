@@ -1,7 +1,7 @@
-"""`ObjectRef`: the name of a value that exists or will exist.
+"""`ObjectRef`: a reference to a value that exists or will exist.
 
 Each process counts its own references (`References.counts`): a new `ObjectRef` or a view into the arena adds one, its
-end takes one off. Only the first and the last are told to the scheduler.
+end removes one. The scheduler is told of the first and of the last reference of a process only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mpi_runtime.client import current
 from mpi_runtime.client.client import Client
-from mpi_runtime.client.ids import TaskID
+from mpi_runtime.client.typed_ids import TaskID
 from mpi_runtime.errors import ActorDiedError, ObjectLostError
 from mpi_runtime.objects import collecting
 from mpi_runtime.scheduler.ids import ID_BYTES, first_of
@@ -25,10 +25,10 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class ObjectRef(Generic[T_co]):
-    """A reference to a value in the global store. Values are fetched with `get`.
+    """A reference to a value that exists or will exist. `get` returns the value; `await ref` does so in a coroutine.
 
-    As an argument of a remote call it stands for the value; inside a container it stays a reference. The value is
-    kept as long as a reference to it exists anywhere.
+    As an argument of a remote call it stands for the value. Inside a container it stays a reference. The value lives as
+    long as a reference to it exists anywhere in the job. References can be compared and hashed.
     """
 
     __slots__ = ("__weakref__", "_client", "_id")
@@ -42,7 +42,7 @@ class ObjectRef(Generic[T_co]):
         return self._id
 
     def hex(self) -> str:
-        """The id as 32 hexadecimal digits."""
+        """The id as 32 hexadecimal digits, as in the lists of `util.state`."""
         return self._id.hex()
 
     def task_id(self) -> TaskID:
@@ -50,30 +50,30 @@ class ObjectRef(Generic[T_co]):
         return TaskID(first_of(self._id))
 
     def is_nil(self) -> bool:
-        """Whether it refers to nothing, as `ObjectRef.nil()` does."""
+        """Whether the reference refers to nothing, like `ObjectRef.nil()`."""
         return self._id == _NIL
 
     @classmethod
     def nil(cls) -> ObjectRef[Any]:
-        """A reference to nothing."""
+        """A reference that refers to nothing."""
         return ObjectRef(_NIL, _GONE)  # type: ignore[arg-type]
 
     def as_future(self, _internal: bool = False) -> asyncio.Future[T_co]:
-        """A future of the running asyncio loop that gets the value."""
+        """A future of the value, for the running asyncio loop."""
         import asyncio
 
         return asyncio.wrap_future(self.future())
 
     def future(self) -> Future[T_co]:
-        """A `concurrent.futures.Future` that gets the value, or the error that `get` would raise.
+        """A `concurrent.futures.Future` of the value, or of the error that `get` would raise.
 
-        Cancelling it does nothing to the call.
+        Cancelling the future does not cancel the call.
         """
         self.check_job()
         return future_of(self)
 
     def __await__(self) -> Generator[Any, None, T_co]:
-        """`await ref` in a coroutine is `get(ref)` without holding up the others."""
+        """Wait for the value, as `get` does, while other coroutines run."""
         import asyncio
 
         return asyncio.wrap_future(self.future()).__await__()
@@ -106,23 +106,23 @@ class ObjectRef(Generic[T_co]):
         return adopt, (self._id,)
 
     def check_job(self) -> None:
-        """Raise `ObjectLostError` if the job that this belongs to has ended."""
+        """Raise `ObjectLostError` if the job of this reference has ended."""
         if self._client.has_ended:
             raise ObjectLostError((_RELEASED if isinstance(self._client, _Gone) else _ENDED).format(self))
 
 
 class _Gone:
-    """In the place of the client of a reference that was given back, as the members of a cycle find each other."""
+    """Stands for the client in a reference that was released. Members of a garbage cycle can meet such references."""
 
     has_ended = True
 
     @property
     def outbox(self) -> _Gone:
-        """As of a client."""
+        """Like the attribute of a client."""
         return self
 
     def drop(self, id: bytes, urgent: bool = False) -> None:
-        """There is nothing to give back."""
+        """Do nothing: there is nothing to release."""
 
 
 _GONE = _Gone()
@@ -132,12 +132,12 @@ _ENDED = "{} belongs to a job that has ended: shutdown() was called since, and e
 
 
 class ActorRef(ObjectRef[Any]):
-    """Counts as a handle of an actor. Its end is told at once: a process and its resources may depend on it."""
+    """A reference to an actor. Its release is sent at once: a process and its resources may depend on it."""
 
     __slots__ = ()
 
     def check_job(self) -> None:
-        """Raise `ActorDiedError` if the job that this belongs to has ended."""
+        """Raise `ActorDiedError` if the job of this actor has ended."""
         if self._client.has_ended:
             raise ActorDiedError(_ENDED.format(f"Actor {self.hex()}"))
 
@@ -155,12 +155,12 @@ class ActorRef(ObjectRef[Any]):
 
 
 class WeakActorRef(ActorRef):
-    """Names an actor without keeping it: what a name was looked up for."""
+    """A reference to an actor that is not counted, and so does not keep the actor alive."""
 
     __slots__ = ()
 
     def __del__(self) -> None:
-        """Nothing was counted."""
+        """Do nothing: this reference was not counted."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.check_job()
@@ -168,38 +168,38 @@ class WeakActorRef(ActorRef):
 
 
 def weak_actor(id: bytes) -> WeakActorRef:
-    """A reference to an actor that does not count."""
+    """A reference to an actor that is not counted."""
     return WeakActorRef(id, current.client())
 
 
 def adopt(id: bytes) -> ObjectRef[Any]:
-    """A reference to an object that this process learnt of by reading a value."""
+    """A reference to an object that this process found in a value."""
     client = current.client()
     client.outbox.adopt(id)
     return ObjectRef(id, client)
 
 
 def adopt_actor(id: bytes) -> ActorRef:
-    """The same for an actor."""
+    """A reference to an actor that this process found in a value."""
     client = current.client()
     client.outbox.adopt(id)
     return ActorRef(id, client)
 
 
 def keep(ref: ObjectRef[Any]) -> None:
-    """Have one more reference to the same object, for as long as this process lives."""
+    """Add a reference to the same object that lasts until this process ends."""
     ref._client.outbox.keep(ref.binary())
 
 
 def note(id: bytes, client: Client) -> None:
-    """A reference is being serialised: into a value of ours, which will hold it, or elsewhere, and then for ever."""
+    """Note that a reference is serialised: a value of ours holds it, or it is kept until this process ends."""
     if not collecting.note(id):
         client.outbox.keep(id)
 
 
 def future_of(ref: ObjectRef[T], then: Callable[[Future[T]], None] | None = None) -> Future[T]:
-    """A future for a reference's value. `then` is called when it is done, never in the caller's thread."""
-    # Not at the top: what it stands on is slow to load, and most programs use none.
+    """A future of a reference's value. `then` is called when it is done, never in the caller's thread."""
+    # Not at the top: the module is slow to load, and most programs use no futures.
     from mpi_runtime.client.blocking_future import BlockingFuture
 
     future: BlockingFuture[T] = BlockingFuture()

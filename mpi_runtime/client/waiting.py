@@ -1,7 +1,7 @@
-"""Waiting for values: what a client does in `get` and `wait`, and for futures.
+"""Waits for values: `get`, `wait` and futures.
 
-Values that this client made or asked to be made are announced without being asked for; those that others made (borrowed
-ones) are subscribed to when somebody waits for them.
+Values that this client made or requested are announced without a subscription. Values that others made (borrowed ones)
+are subscribed to when a thread waits for them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from mpi_runtime.scheduler.effects import ReadyElsewhere
 from mpi_runtime.scheduler.events import SubscriptionRequested
 
 SUBSCRIBED_MAX = 100
-"""How many objects that are ready elsewhere are asked for at a time, while one waits for many."""
+"""How many objects that are ready elsewhere are requested at a time, during a wait for many."""
 
 
 class Waiting:
-    """What the threads of one client wait for."""
+    """The waits of one client's threads."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Waiting:
         self._stalls = stalls
 
     def get(self, ids: Sequence[bytes], timeout_s: float | None, read: Callable[..., Any] = pickle.loads) -> list[Any]:
-        """The values, in order; waits for them. `read`: see `serialize.loads`.
+        """Wait for values and return them, in order. `read`: see `serialize.loads`.
 
         Raises:
             GetTimeoutError: not all were there in time.
@@ -106,10 +106,10 @@ class Waiting:
     def wait(
         self, ids: Sequence[bytes], count: int, timeout_s: float | None, streams: Sequence[bytes] = ()
     ) -> list[bool]:
-        """Wait until `count` of the objects are ready or failed, or have an item to take, if their calls stream.
+        """Wait until `count` of the objects are ready or failed, or have an item to consume, if their calls stream.
 
         Returns:
-            For each of `ids`, and then for each of `streams`, whether it is ready.
+            Whether each of `ids`, and then each of `streams`, is ready.
         """
         values, is_ready, arrivals = self._values, self._items.is_ready, self._arrivals
         missing = [id for id in ids if id not in values]
@@ -157,7 +157,7 @@ class Waiting:
         return True
 
     def ask_for(self, id: bytes) -> None:
-        """Have the value of an object brought here."""
+        """Ask for the value of an object."""
         self._subscribe_elsewhere([id])
         self._subscribe_borrowed([id], fetch=True)
         self._line.outbox.flush_or(self._line.lost)

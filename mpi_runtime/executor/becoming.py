@@ -19,6 +19,8 @@ from mpi_runtime.executor.shadowing import shadowed
 from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.transport.messages import bytes_to_text
 
+OOM_SCORE = 1000
+"""The most that there is. Ray's workers say the same of themselves."""
 SELECTABLE_MAX = 1024
 """`select` takes descriptors below this number."""
 HIGH_DESCRIPTORS = 32
@@ -98,6 +100,9 @@ def prepare(setup: Setup, request: Fork) -> None:
     sys.argv[:] = map(bytes_to_text, setup.argv)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    # Rather this process than its rank, if the kernel has to kill one for memory.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(str(OOM_SCORE))
     gc.enable()
 
 

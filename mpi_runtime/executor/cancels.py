@@ -1,7 +1,7 @@
 """Which calls of an executor are cancelled, and how those that run are interrupted.
 
-A call is cancelled by its id in a pipe and a signal, which interrupts user code even where it waits. A task gets a
-`KeyboardInterrupt`; methods of actors are left alone once they run, but for coroutines: the actor is to live on.
+A call is cancelled by its id and attempt in a pipe and a signal, which interrupts user code even where it waits. A task
+gets a `KeyboardInterrupt`; methods of actors are left alone once they run, but for coroutines: the actor is to live on.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from collections.abc import Callable
 from types import FrameType
 
 from mpi_runtime.client.interrupts import CANCEL_SIGNAL
-from mpi_runtime.scheduler.ids import ID_BYTES
+from mpi_runtime.scheduler.events import Call
+from mpi_runtime.scheduler.ids import ATTEMPT_BYTES, attempt_of
 
+READ_BYTES = ATTEMPT_BYTES << 12
 IGNORED_PAUSE_S = 0.01
 """How long after an interrupt that Python had to ignore the next one comes."""
 
@@ -26,15 +28,25 @@ class Cancels:
     """What is cancelled in one executor."""
 
     def __init__(self, pipe: int) -> None:
-        """Listen to nothing yet. Ids come through this descriptor, which does not block."""
+        """Listen to nothing yet. What is cancelled comes through this descriptor, which does not block."""
         self._pipe = pipe
         self._pid = os.getpid()
-        self.ids: set[bytes] = set()
-        """Calls that are not to run, or not to run on."""
-        self.interruptible = b""
+        self._attempts: set[bytes] = set()
+        """Attempts of calls that are not to run, or not to run on."""
+        self.interruptible: Call | None = None
         """The call whose user code runs in the main thread, if it may be interrupted."""
         self.on_cancelled: Callable[[list[bytes]], None] | None = None
         """Told of calls that are cancelled, where calls run elsewhere than in the main thread."""
+
+    def has(self, call: Call | None) -> bool:
+        """Whether this attempt of a call is cancelled."""
+        return bool(self._attempts) and call is not None and attempt_of(call.id, call.attempt) in self._attempts
+
+    def forget(self, id: bytes) -> None:
+        """A call has ended, perhaps although it was cancelled."""
+        for attempt in tuple(self._attempts):  # more may come meanwhile, by a signal
+            if attempt.startswith(id):
+                self._attempts.discard(attempt)
 
     def listen(self) -> None:
         """From now on calls are interrupted. Called in the main thread."""
@@ -46,11 +58,11 @@ class Cancels:
         """Calls are to be cancelled. Several signals may have become one, and the ids that came with one be read."""
         if os.getpid() != self._pid:
             return
-        ids = self._read()
-        self.ids.update(ids)
+        attempts = self._read()
+        self._attempts.update(attempts)
         if self.on_cancelled is not None:
-            self.on_cancelled(ids)
-        if self.interruptible not in self.ids:
+            self.on_cancelled(attempts)
+        if not self.has(self.interruptible):
             return
         if frame is not None and frame.f_code is Cancels._on_ignored.__code__:
             _thread.start_new_thread(_interrupt_again, ())
@@ -59,17 +71,17 @@ class Cancels:
 
     def _on_ignored(self, ignored: sys.UnraisableHookArgs) -> None:
         """Python has to ignore what is raised in destructors and callbacks: an interrupt comes again afterwards."""
-        if isinstance(ignored.exc_value, KeyboardInterrupt) and self.interruptible in self.ids:
+        if isinstance(ignored.exc_value, KeyboardInterrupt) and self.has(self.interruptible):
             _thread.start_new_thread(_interrupt_again, ())
         else:
             sys.__unraisablehook__(ignored)
 
     def _read(self) -> list[bytes]:
         try:
-            data = os.read(self._pipe, 1 << 16)
+            data = os.read(self._pipe, READ_BYTES)
         except BlockingIOError:
             return []
-        return [data[at : at + ID_BYTES] for at in range(0, len(data), ID_BYTES)]
+        return [data[at : at + ATTEMPT_BYTES] for at in range(0, len(data), ATTEMPT_BYTES)]
 
 
 def _interrupt_again() -> None:

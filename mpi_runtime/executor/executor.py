@@ -33,6 +33,7 @@ from mpi_runtime.scheduler.events import (
     CANCELLED_TEXT,
     METHOD,
     TASK,
+    Began,
     Call,
     Done,
     Faulted,
@@ -156,12 +157,12 @@ class Executor:
         try:
             try:
                 if spec.kind == TASK:
-                    cancels.interruptible = call.id
+                    cancels.interruptible = call
                 result = self.perform(spec, call, arguments)
             finally:
-                cancels.interruptible = b""
+                cancels.interruptible = None
         except BaseException as error:
-            cancels.interruptible = b""  # an interrupt may have come just before
+            cancels.interruptible = None  # an interrupt may have come just before
             self.failed(spec, call, start_us, error)
         else:
             self.ended(spec, call, start_us, result)
@@ -172,8 +173,10 @@ class Executor:
 
     def perform(self, spec: Spec, call: Call, arguments: list[Any]) -> Any:
         """Run user code: what it returns."""
-        if call.id in self.cancels.ids:
+        if self.cancels.has(call):
             raise KeyboardInterrupt
+        if spec.enforces_limit:
+            self._client.outbox.post_now(Began(call.id))
         positional, named = self._arguments(call, arguments) if call.payload or arguments else ((), {})
         if spec.kind == METHOD:
             method = self._methods.get(spec.id) or self._find_method(spec)
@@ -279,8 +282,7 @@ class Executor:
     def _post(self, spec: Spec, message: Done | Returned, start_us: int) -> None:
         client = self._client
         message.start_us = start_us
-        if self.cancels.ids:
-            self.cancels.ids.discard(message.id)  # also of a call that has run on to its end
+        self.cancels.forget(message.id)  # also of a call that has run on to its end
         if client.blocking.is_said:
             client.blocking.goes_on()
         at_once = message.duration_us > _SLOW_US or not client.feed.calls or not spec.max_retries
@@ -346,7 +348,7 @@ class Executor:
 
     def fails(self, spec: Spec, call: Call, error: BaseException) -> bool:
         """Whether an error in the midst of what a call yields is that of the whole call, and not its last item."""
-        if isinstance(error, (ActorExit, SystemExit)) or call.id in self.cancels.ids:
+        if isinstance(error, (ActorExit, SystemExit)) or self.cancels.has(call):
             return True
         if self.gpus and gpu_errors.fault(self._granted(), error) is not None:
             return True
@@ -354,13 +356,13 @@ class Executor:
 
     def _raised(self, call: Call, spec: Spec, error: BaseException, duration_us: int) -> Returned:
         value = self.error_of(call, spec, error)
-        said = "" if call.id in self.cancels.ids or isinstance(error, KeyboardInterrupt) else errors.brief(error)
+        said = "" if self.cancels.has(call) or isinstance(error, KeyboardInterrupt) else errors.brief(error)
         return Returned(call.id, [value], duration_us, raised=True, may_retry=_may_retry(spec, error), said=said)
 
     def error_of(self, call: Call, spec: Spec, error: BaseException) -> Value:
         """An error as a value."""
         described: errors.MpiRuntimeError
-        if call.id in self.cancels.ids:
+        if self.cancels.has(call):
             described = errors.TaskCancelledError(CANCELLED_TEXT.format(spec.name))
         else:
             if isinstance(error, KeyboardInterrupt):  # as in Ray: it must not look like the caller's own Ctrl-C

@@ -35,7 +35,7 @@ from mpi_runtime.client.interrupts import CANCEL_SIGNAL
 from mpi_runtime.executor import scratch
 from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Fork, Forked, Setup, read_request
 from mpi_runtime.executor.shadowing import shadowed
-from mpi_runtime.host.limits import shortage
+from mpi_runtime.host.machine import shortage
 from mpi_runtime.host.process_tree import adopt_orphans, children, die_with_parent, is_group, kill_group, open_files
 from mpi_runtime.host.spawn import name_process
 from mpi_runtime.transport.messages import bytes_to_text

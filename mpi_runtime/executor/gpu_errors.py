@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpi_runtime import config as configuration
 from mpi_runtime import errors
-from mpi_runtime.gpu import ledger
-from mpi_runtime.gpu.device import MIB, NODE, VISIBLE, Device
-from mpi_runtime.gpu.ledger import STATED, UNIT
+from mpi_runtime.gpu.device import MIB, NODE, STATED, UNIT, VISIBLE, Device
 
 if TYPE_CHECKING:
     from mpi_runtime.gpu.faults import Fault
@@ -33,17 +31,17 @@ class Granted(NamedTuple):
 
 def fault(granted: Granted, error: BaseException) -> Fault | None:
     """Why this process can use its devices no more, if that is what an error says, or what CUDA says after it."""
-    from mpi_runtime.gpu import context, faults  # not at the top: only a failing call with GPUs pays for it
+    from mpi_runtime.gpu import cuda_context, faults  # not at the top: only a failing call with GPUs pays for it
 
     if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
         return None  # a cancelled call, which is not to wait for what it has told the device
-    cuda = context.driver()
-    found = faults.fault(error) or faults.of_number(context.error(cuda))
+    cuda = cuda_context.driver()
+    found = faults.fault(error) or faults.of_number(cuda_context.error(cuda))
     if found is None:
         return None
     if found.number == faults.NO_DEVICE and not _shows_ours(granted):
         return None
-    if found.blame == NODE and context.start_error(cuda) != found.number:
+    if found.blame == NODE and cuda_context.start_error(cuda) != found.number:
         return None  # CUDA has started here: it was in a process that the program has forked, say
     return found
 
@@ -51,7 +49,7 @@ def fault(granted: Granted, error: BaseException) -> Fault | None:
 def hold(devices: Sequence[Device], spec: Spec) -> None:
     """Hold the libraries of this process to what a call is promised of its device. Of several it has all."""
     if len(devices) == 1:
-        from mpi_runtime.gpu import caps  # not at the top: only calls with GPUs need it
+        from mpi_runtime.gpu import caps, ledger  # not at the top: only calls with GPUs need it
 
         device = devices[0]
         caps.set_cap(ledger.cap(device, spec.gpu, spec.gpu_memory), device.memory, configuration.own_environment())

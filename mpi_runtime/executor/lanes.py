@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from mpi_runtime.client import scope
 from mpi_runtime.client.scope import Scope
 from mpi_runtime.scheduler.events import Call, Spec
+from mpi_runtime.scheduler.ids import attempt_of
 
 Work = tuple[Spec, Call, list[Any]]
 
@@ -67,10 +68,10 @@ class Lanes:
         error = ValueError(f"{self._creation.name} has no concurrency group {spec.group!r}; it has: {known}")
         self._executor.failed(spec, call, time.monotonic_ns() // 1000, error)
 
-    def cancel(self, ids: Sequence[bytes]) -> None:
-        """Interrupt those of the calls that are coroutines under way."""
+    def cancel(self, attempts: Sequence[bytes]) -> None:
+        """Interrupt those of the attempts of calls that are coroutines under way."""
         for group in self._groups.values():
-            group.cancel(ids)
+            group.cancel(attempts)
 
 
 class _Threads:
@@ -90,7 +91,7 @@ class _Threads:
             self._made += 1
             threading.Thread(target=self._serve, name=f"mpi_runtime lane {self._made}", daemon=True).start()
 
-    def cancel(self, ids: Sequence[bytes]) -> None:
+    def cancel(self, attempts: Sequence[bytes]) -> None:
         """A thread cannot be interrupted; calls that have not started are looked at when they are."""
 
     def _serve(self) -> None:
@@ -148,7 +149,8 @@ class _Coroutines:
     async def _run(self, spec: Spec, call: Call, arguments: list[Any]) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._tasks[call.id] = task
+        attempt = attempt_of(call.id, call.attempt)
+        self._tasks[attempt] = task
         scope.beside.set(Scope(call.id, call.attempt, call, spec.name))
         start_us = time.monotonic_ns() // 1000
         try:
@@ -161,13 +163,13 @@ class _Coroutines:
         else:
             self._executor.ended(spec, call, start_us, result)
         finally:
-            del self._tasks[call.id]
+            del self._tasks[attempt]
 
-    def cancel(self, ids: Sequence[bytes]) -> None:
-        for id in ids:
-            self._loop.call_soon_threadsafe(self._cancel, id)
+    def cancel(self, attempts: Sequence[bytes]) -> None:
+        for attempt in attempts:
+            self._loop.call_soon_threadsafe(self._cancel, attempt)
 
-    def _cancel(self, id: bytes) -> None:
-        task = self._tasks.get(id)
+    def _cancel(self, attempt: bytes) -> None:
+        task = self._tasks.get(attempt)
         if task is not None:
             task.cancel()

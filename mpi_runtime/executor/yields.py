@@ -147,7 +147,7 @@ class Yields:
 
     def _give(self, spec: Spec, call: Call, index: int, item: Any) -> None:
         """Send an item of a stream."""
-        if call.id in self._cancels.ids:
+        if self._cancels.has(call):
             raise KeyboardInterrupt
         value = self._client.store.write(serialize.dumps(item, f"an item of {spec.name}"))
         self._client.outbox.post(Yielded(call.id, index, self._client.scopes.next_ids(1), value))

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 
-from mpi_runtime.config import environment
+from mpi_runtime.config import RANKS_TAKEN, environment, own_environment
 
 # What MPI launchers tell a process about its place in their job. Settings that people make for MPI programs
 # in general (OMPI_MCA_btl, I_MPI_FABRICS, UCX_TLS, MPICH_..., and that root may run them) stay.
@@ -19,7 +19,17 @@ _LAUNCHER_NAMES = {
     "SLURM_DISTRIBUTION", "SRUN_DEBUG", "FLUX_JOB_SIZE", "GFORTRAN_UNBUFFERED_PRECONNECTED",
 }  # fmt: skip
 _SETTINGS = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_")
-_LAUNCHER_MCA = ("PREFIXES", "cpu_type", "initial_wdir", "num_procs", "mpi_ft_enable", "ess", "orte", "plm", "pmix")
+_LAUNCHER_MCA = (
+    "PREFIXES",
+    "cpu_type",
+    "initial_wdir",
+    "num_procs",
+    "mpi_ft_enable",
+    "ess",
+    "orte",
+    "plm_base",
+    "pmix",
+)
 
 
 def is_launcher_variable(name: str) -> bool:
@@ -28,7 +38,8 @@ def is_launcher_variable(name: str) -> bool:
         return True
     if name.startswith(_SETTINGS):
         _, found, parameter = name.partition("_MCA_")
-        return bool(found) and parameter.startswith(_LAUNCHER_MCA)
+        # How daemons are started (plm_ssh_agent, plm_slurm_args) is a setting, of people and, since 23.11, of Slurm.
+        return bool(found) and (parameter == "plm" or parameter.startswith(_LAUNCHER_MCA))
     return name.startswith(_LAUNCHER_PREFIXES)
 
 
@@ -59,6 +70,34 @@ def take_own_gpus(launcher: str) -> None:
         parent = dict(line.partition("=")[::2] for line in file.read().split("\0"))
         if "SLURM_STEP_ID" in parent and name in parent:
             os.environ[name] = parent[name]
+
+
+_taken = -1
+"""A descriptor: something is written there once a process has taken the place of rank 0."""
+
+
+def offer_ranks() -> None:
+    """Have the processes that this one starts tell it when one of them becomes rank 0: a kernel of Jupyter, say.
+
+    MPI starts only once in each rank's place: whoever tried it after another would wait.
+    """
+    global _taken
+    _taken = os.memfd_create("mpi_runtime ranks")
+    own_environment()[RANKS_TAKEN] = f"/proc/{os.getpid()}/fd/{_taken}"
+
+
+def take_ranks() -> None:
+    """Tell who has offered the ranks that this process takes them."""
+    if path := environment().get(RANKS_TAKEN):
+        with contextlib.suppress(OSError), open(path, "ab") as file:
+            file.write(b"1")
+
+
+def are_ranks_taken() -> bool:
+    """Whether this process or one that it has started is known to have taken the ranks that it has offered."""
+    with contextlib.suppress(OSError):  # not offered, or the program has closed all descriptors
+        return os.fstat(_taken).st_size > 0
+    return False
 
 
 def leave_launcher() -> None:

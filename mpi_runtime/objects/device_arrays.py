@@ -15,7 +15,7 @@ from typing import Any
 import cloudpickle
 
 from mpi_runtime import errors
-from mpi_runtime.gpu import arrays, context, staging
+from mpi_runtime.gpu import arrays, cuda_context, staging
 from mpi_runtime.objects import this_process
 
 Reducer = Callable[[Any], Any]
@@ -113,7 +113,7 @@ def make(facts: arrays.Facts, place: str, data: memoryview) -> Any:
 
 def _is_driver_without_device() -> bool:
     """Whether to make an array on a GPU would make a context there of which nobody knows, in a driver."""
-    return not this_process.hostname and not context.has_begun(context.driver())
+    return not this_process.hostname and not cuda_context.has_begun(cuda_context.driver())
 
 
 def _say_how(facts: arrays.Facts, place: str) -> None:

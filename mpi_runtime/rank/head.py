@@ -31,7 +31,7 @@ from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.host.process_tree import end_launcher
 from mpi_runtime.host.spawn import library_path, name_process
 from mpi_runtime.rank.bad_frames import BadFrames
-from mpi_runtime.rank.gpus import Finder
+from mpi_runtime.rank.gpu_finder import Finder
 from mpi_runtime.rank.heartbeat import Heartbeat, LostError
 from mpi_runtime.rank.joining import Host, Rank, end_process, join, library, now_us, raise_descriptor_limit
 from mpi_runtime.rank.leftovers import watch_launcher
@@ -50,6 +50,7 @@ from mpi_runtime.scheduler.rank_events import (
     Fetched,
     FrameRefused,
     JobBegan,
+    MemoryReported,
     RankJoined,
     TakenBack,
 )
@@ -79,7 +80,9 @@ TOTALS_AFTER_US = 10_000_000
 """A job that ran longer says at its end what it has done."""
 GONE_LIMIT_S = 1.0
 """How long the head may live after its driver was killed: the launcher kills the workers then, and MPI may hang."""
-_FROM_RANKS = (RankJoined, TakenBack, ExecutorDied, Fetched, ExecutorStarted, FrameRefused, FromExecutor, Log)
+_FROM_RANKS = (
+    RankJoined, TakenBack, ExecutorDied, Fetched, ExecutorStarted, FrameRefused, MemoryReported, FromExecutor, Log,
+)  # fmt: skip
 """What ranks say while there is a job. `RankLost` is not among it: the loss of a rank ends the job."""
 
 

@@ -12,16 +12,16 @@ from mpi_runtime import config as configuration
 from mpi_runtime.config import Config
 from mpi_runtime.executor.fork_messages import Setup
 from mpi_runtime.executor.scratch import directory_of
-from mpi_runtime.host import launchers, limits
+from mpi_runtime.host import launchers, machine
 from mpi_runtime.host.launch import Launch, is_of_other_family, singleton_message
+from mpi_runtime.host.memory_usage import Memory
 from mpi_runtime.objects import arena
 from mpi_runtime.objects.arena import AgentArena
-from mpi_runtime.rank.gpus import PART_OF_START, Finder, Gpus
+from mpi_runtime.rank.gpu_finder import PART_OF_START, Finder, Gpus
 from mpi_runtime.rank.node_agent import NodeAgent
 from mpi_runtime.scheduler.limits import UNIT
 from mpi_runtime.scheduler.rank_events import RankJoined
 from mpi_runtime.transport.base import Transport, TransportError
-from mpi_runtime.transport.memory import Alone
 from mpi_runtime.transport.messages import Job
 
 
@@ -32,6 +32,8 @@ def join(launch: Launch, beside_user_mpi: bool = False) -> Transport:
         TransportError: MPI cannot be had, or not as it is needed, or it does not know of the other ranks.
     """
     if launch.size == 1:
+        from mpi_runtime.transport.memory import Alone  # not at the top: of several ranks none needs it
+
         return Alone()
     from mpi_runtime.transport import mpi
 
@@ -65,7 +67,7 @@ class Host:
         self.working = [rank for rank in self.ranks if rank] or self.ranks
         """Those that run calls: rank 0, which schedules, only where there is no other."""
         self.regions = {rank: index for index, rank in enumerate(self.ranks)}
-        capacity = config.object_store_memory or arena.default_capacity(limits.memory_limit())
+        capacity = config.object_store_memory or arena.default_capacity(machine.memory_limit())
         created = arena.create(capacity, len(self.ranks)) if transport.rank == self.ranks[0] else None
         self.arena = transport.share_descriptor(created)
 
@@ -95,6 +97,8 @@ class Rank:
             directory_of(configuration.scratch_directory(), job.token, transport.hostnames[me]),
         )
         agent.set_up(own, setup, host.arena)
+        if me in host.working:
+            agent.watch_memory(Memory(self.config.memory_limit or 0), self.config.memory_usage_threshold)
         self._working = host.working
         if me == self._working[0]:
             agent.expect_calls()  # the first call of this host will run here
@@ -106,13 +110,13 @@ class Rank:
         """What this rank may use. What was stated for the node is told by the first of its ranks that runs calls."""
         config, me = self.config, transport.rank
         tells = me == self._working[0]
-        cpus = limits.cpus_allowed() if me in self._working else []
+        cpus = machine.cpus_allowed() if me in self._working else []
         cpu = -1
         if config.num_cpus is not None:
             cpu = round(config.num_cpus * UNIT) if tells else 0
             cpu = max(cpu, 0)
-        elif len(cpus) > limits.cpu_count():
-            cpu = limits.cpu_count() * UNIT if tells else 0  # a quota: fewer than there are places
+        elif len(cpus) > machine.cpu_count():
+            cpu = machine.cpu_count() * UNIT if tells else 0  # a quota: fewer than there are places
         return RankJoined(
             rank=me,
             host=self.local_ranks[0],
@@ -120,7 +124,7 @@ class Rank:
             cpus=cpus,
             cpu=cpu,
             gpu=gpus.stated * UNIT if tells else 0,
-            memory=(config.memory or limits.memory_limit()) if tells else 0,
+            memory=(config.memory or machine.memory_limit()) if tells else 0,
             custom=_custom_units(config, transport.hostnames[me]) if tells else {},
             arena=capacity,
             labels=configuration.labels(config) if tells else {},

@@ -19,18 +19,21 @@ import msgspec
 from mpi_runtime.executor import fork_messages, forkserver_handle, scratch
 from mpi_runtime.executor.fork_messages import Fork, Kill, Setup
 from mpi_runtime.executor.forkserver_handle import Handle
-from mpi_runtime.host.limits import shortage
+from mpi_runtime.host.machine import shortage
+from mpi_runtime.host.memory_usage import Memory
 from mpi_runtime.host.process_tree import kill_group
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
 from mpi_runtime.rank import leftovers
 from mpi_runtime.rank.custody import Custody
 from mpi_runtime.rank.extents import Extents
-from mpi_runtime.rank.gpus import Gpus
+from mpi_runtime.rank.gpu_finder import Gpus
 from mpi_runtime.rank.lines import Lines
+from mpi_runtime.rank.memory_watch import MemoryWatch
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.scheduler.effects import Cancel, Fetch, Free, RankEffect, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.events import DRIVER
+from mpi_runtime.scheduler.ids import attempt_of
 from mpi_runtime.scheduler.rank_events import ExecutorDied, ExecutorStarted, FrameRefused, TakenBack
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Transport
@@ -69,7 +72,7 @@ class LocalExecutor:
         self.tokens = tokens
         """The event counter behind the tokens of its custody."""
         self.cancels = cancels
-        """A pipe into which the ids of cancelled calls are written."""
+        """A pipe into which the names of cancelled attempts of calls are written."""
         self.is_refused = False
         """It has sent what cannot be read: nothing that it sends counts any more."""
         self.pid = 0
@@ -112,6 +115,7 @@ class NodeAgent:
         self._has_forked = False
         self._forked = forked
         self._logs_paused = False
+        self._memory: MemoryWatch | None = None
         self.gpus: Gpus
         """Those of this rank, when it has taken up a job."""
 
@@ -129,6 +133,10 @@ class NodeAgent:
         self._transfers = Transfers(self._transport, arena)
         self._setup = (setup, [descriptor])
         self._ask_forkserver(*self._setup)
+
+    def watch_memory(self, memory: Memory, threshold: float) -> None:
+        """Report when so much of the memory is used; 0: never."""
+        self._memory = MemoryWatch(self._rank, memory, threshold, self._now_s, self._report)
 
     # The forkserver
 
@@ -290,10 +298,10 @@ class NodeAgent:
             self._report(TakenBack(executor.number, taken))
             if is_running:
                 self._kill(executor)
-                return
+            return  # else it has ended, or is the scheduler's again, which may give it to the same executor
         # Thousands are on their way, and it does not look; or it has just died, perhaps killed for another call.
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
-            os.write(executor.cancels, effect.id)
+            os.write(executor.cancels, attempt_of(effect.id, effect.attempt))
             self._ask_forkserver(Kill(executor.number, interrupt=True), [])
 
     def _fetch(self, effect: Fetch) -> None:
@@ -389,7 +397,10 @@ class NodeAgent:
         for region in self._arena.settle():
             self._transport.send(self._neighbours[region], codec.encode([]))  # it looks into the header when it wakes
         retry_s = self._extents.serve_waiting()
-        return 0.0 if self._transfers.busy or self._arena.busy else retry_s
+        if self._transfers.busy or self._arena.busy:
+            return 0.0
+        look_s = self._memory.turn(self._executors.values()) if self._memory is not None else None
+        return retry_s if look_s is None else look_s if retry_s is None else min(retry_s, look_s)
 
     # Ends
 
@@ -401,11 +412,16 @@ class NodeAgent:
         self._forget(executor)
         # Who has a call in hand that never began is told what was printed: it is all that there is to go by.
         said = "" if running or not executor.outputs else last_words(executor.outputs[-1].last)
+        status, was_killed = exited.status, ""
+        if self._memory is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+            was_killed = self._memory.has_killed()
+        cause = exited.problem or describe_status(status) + (f", {was_killed}" if was_killed else "") + said
         self._report(
             ExecutorDied(
                 executor=executor.number,
                 running=running,
-                cause=exited.problem or describe_status(exited.status) + said,
+                cause=cause,
+                out_of_memory=bool(was_killed),
                 extents=self._extents.of(executor.number),
             )
         )

@@ -24,7 +24,7 @@ from mpi_runtime.host import launchers
 from mpi_runtime.host.launch import FIRST_WORKER, Launch
 from mpi_runtime.host.process_tree import end_launcher
 from mpi_runtime.rank.bad_frames import BadFrames
-from mpi_runtime.rank.gpus import Finder
+from mpi_runtime.rank.gpu_finder import Finder
 from mpi_runtime.rank.heartbeat import Heartbeat, LostError
 from mpi_runtime.rank.joining import Host, Rank, end_process, join, raise_descriptor_limit
 from mpi_runtime.rank.leftovers import watch_launcher

@@ -9,7 +9,7 @@ while it waits for the call that it has submitted last. Two cores, one call at a
 import os
 import time
 
-from mpi_runtime.host.limits import cpus_allowed
+from mpi_runtime.host.machine import cpus_allowed
 
 LOOK_S = 300e-6
 SHORT_S = 1.5e-3

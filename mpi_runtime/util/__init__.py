@@ -1,9 +1,9 @@
 """Tools for user programs, on top of the public names.
 
-Here are `ActorPool`, placement groups, `as_completed`, `map_unordered`, `list_named_actors`, `get_node_ip_address`,
-`register_serializer` and `inspect_serializability`. Others are in modules of
-their own, so that they cost nothing where they are not used: `queue`, `multiprocessing`, `futures` and `collective`,
-`scheduling_strategies`, `state`, and `joblib`, `dask` and `tqdm`, for which these libraries have to be installed.
+This package has `ActorPool`, placement groups, `as_completed`, `map_unordered`, `list_named_actors`,
+`get_node_ip_address`, `register_serializer` and `inspect_serializability`. The modules `queue`, `multiprocessing`,
+`futures`, `collective`, `scheduling_strategies` and `state` are loaded on first use. So are `joblib`, `dask` and
+`tqdm`, which need the libraries of these names.
 """
 
 import importlib
@@ -11,7 +11,7 @@ import importlib.util
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from mpi_runtime.calls.actor_class import list_named_actors
+from mpi_runtime.calls.actor_handle import list_named_actors
 from mpi_runtime.util.actor_pool import ActorPool
 from mpi_runtime.util.addresses import get_node_ip_address
 from mpi_runtime.util.check_serialize import Failure, inspect_serializability
@@ -46,7 +46,7 @@ __all__ = [
 if not TYPE_CHECKING:  # or a checker would take every name for one of ours
 
     def __getattr__(name: str) -> ModuleType:
-        """Modules of this package, loaded on first use: `mpi_runtime.util.queue` needs no import of its own."""
+        """Load a module of this package on first use: `mpi_runtime.util.queue` needs no import of its own."""
         if name.startswith("_") or importlib.util.find_spec(f"{__name__}.{name}") is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return importlib.import_module(f"{__name__}.{name}")

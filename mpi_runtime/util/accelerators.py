@@ -1,7 +1,7 @@
-"""Names of accelerators for `accelerator_type`, as in Ray, where there are constants for other makers' too.
+"""Names of accelerators for the option `accelerator_type`. Ray has constants for other makers too.
 
-A node's own names are in `cluster_resources()`, after "accelerator_type:". They are made from what the driver says, so
-that a model which is not listed here has one as well.
+A node's own names are in `cluster_resources()`, after "accelerator_type:". They are made from the names that the driver
+reports, so models that are not listed here have one too.
 """
 
 NVIDIA_TESLA_V100 = "V100"

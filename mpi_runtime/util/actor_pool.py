@@ -1,4 +1,4 @@
-"""A pool of actors that share work: each has one call at a time, and the next when that has been collected."""
+"""A pool of actors that share work. Each actor has one call at a time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ V = TypeVar("V")
 
 
 class ActorPool:
-    """Spreads calls over actors that can stand for each other.
+    """Spreads calls over actors that do the same work.
 
-    An actor is free again when the result of its call has been collected, also if the call failed. Calls for which no
-    actor is free wait in the pool, in the order of `submit`. A pool belongs to one thread, and stays in its process.
+    An actor is idle again when the result of its call has been collected, also if the call failed. Calls for which no
+    actor is idle wait in the pool, in the order of `submit`. A pool belongs to one thread, and cannot be passed to
+    other processes.
 
         @mpi_runtime.remote
         class Worker:
@@ -27,50 +28,52 @@ class ActorPool:
         print(list(pool.map(lambda worker, x: worker.double.remote(x), range(100))))
 
     Args:
-        actors: handles of the actors to start with; none is allowed, `push` adds more.
+        actors: handles of the first actors; may be empty. `push` adds more.
     """
 
     def __init__(self, actors: Iterable[ActorHandle]) -> None:
         self._idle = list(actors)
         self._waiting: deque[tuple[Callable[[ActorHandle, Any], Any], Any]] = deque()
-        """Calls in the order of submission, while no actor is idle."""
+        """Calls that wait for an idle actor, in the order of submission."""
         self._running: dict[int, tuple[Any, ActorHandle | None]] = {}
-        """By number, in the order of submission: references and who makes their values; or an error, of nobody."""
+        """References and the actor that makes their values, by number in the order of submission; or an error, without
+        an actor."""
         self._numbers = count()
         self._highest_collected = -1
 
     def map(self, fn: Callable[[ActorHandle, V], Any], values: Iterable[V]) -> Iterator[Any]:
-        """Apply `fn` to each value with some actor; iterate over the results in the order of the values.
+        """Apply `fn` to each value with some actor, and iterate over the results in the order of the values.
 
-        All values are submitted at once, before the first result is asked for. Results of earlier submissions that
-        were not collected are forgotten; their calls run all the same.
+        All values are submitted at once, before the first result is read. Results of earlier submissions that were not
+        collected are dropped; their calls still run.
 
         Args:
-            fn: called as `fn(actor, value)`, returns the reference that a call of the actor returned.
-            values: what to apply it to.
+            fn: called as `fn(actor, value)`; it must return the reference that a call of the actor returned.
+            values: the values.
 
         Raises:
-            Exception: the iteration raises what a call raised, in its place, and ends there: a generator that has
-                raised is exhausted. `get_next` goes on behind it.
+            Exception: the error of a call, in the place of its result. The iteration ends there, because a generator
+                that has raised is exhausted; `get_next` returns the later results.
         """
         self._submit_afresh(fn, values)
         return self._collect(self.get_next)
 
     def map_unordered(self, fn: Callable[[ActorHandle, V], Any], values: Iterable[V]) -> Iterator[Any]:
-        """Do the same as `map`, but give each result as soon as it is there."""
+        """Like `map`, but yields each result as soon as it is ready."""
         self._submit_afresh(fn, values)
         return self._collect(self.get_next_unordered)
 
     def submit(self, fn: Callable[[ActorHandle, V], Any], value: V) -> None:
-        """Start `fn(actor, value)` with a free actor, or as soon as there is one.
+        """Start `fn(actor, value)` with an idle actor, or as soon as there is one.
 
         Args:
-            fn: returns the reference, or for `num_returns` above 1 the list of them, that a call of the actor returned.
-            value: its second argument.
+            fn: must return the reference that a call of the actor returned, or the list of references for `num_returns`
+                above 1.
+            value: the second argument of `fn`.
 
         Raises:
             TypeError: `fn` returned something else.
-            Exception: what `fn` raised. If there is no free actor, both come in the place of the result.
+            Exception: the error of `fn`. If no actor is idle, both errors are raised in the place of the result.
         """
         if self._idle:
             self._start(fn, value)
@@ -88,15 +91,15 @@ class ActorPool:
             assert pool.get_next() == 2
 
         Args:
-            timeout: seconds to wait at most; None for as long as it takes, 0 to look only.
-            ignore_if_timedout: forget the result if it is not there in time: the actor gets other work, and the next
-                call asks for the next result.
+            timeout: the most seconds to wait; None waits without a limit, 0 does not wait.
+            ignore_if_timedout: drop the result if it is not there in time: the actor is given other work, and the next
+                call returns the next result.
 
         Raises:
-            StopIteration: there is nothing left to collect.
+            StopIteration: there are no results to collect.
             TimeoutError: the result was not there in time.
-            ValueError: `get_next_unordered` has returned a later result before; collect the rest with it too.
-            Exception: what the call raised. Its actor is back in the pool.
+            ValueError: `get_next_unordered` has returned a later result before. Collect the rest with it too.
+            Exception: the error of the call. Its actor is back in the pool.
         """
         self._check_not_empty()
         number = next(iter(self._running))
@@ -108,33 +111,33 @@ class ActorPool:
         return self._first_of([number], timeout, ignore_if_timedout)
 
     def get_next_unordered(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
-        """Wait until any result is there and return it.
+        """Wait until any result is ready and return it.
 
         Args:
-            timeout: seconds to wait at most; None for as long as it takes, 0 to look only.
-            ignore_if_timedout: if none is there in time, forget the one that was submitted first.
+            timeout: the most seconds to wait; None waits without a limit, 0 does not wait.
+            ignore_if_timedout: if no result is there in time, drop the one that was submitted first.
 
         Raises:
-            StopIteration: there is nothing left to collect.
+            StopIteration: there are no results to collect.
             TimeoutError: no result was there in time.
-            Exception: what the call raised. Its actor is back in the pool.
+            Exception: the error of the call. Its actor is back in the pool.
         """
         self._check_not_empty()
         return self._first_of(list(self._running), timeout, ignore_if_timedout)
 
     def has_free(self) -> bool:
-        """Whether there is an actor without a call."""
+        """Whether an actor is idle."""
         return bool(self._idle)
 
     def pop_idle(self) -> ActorHandle | None:
-        """Take an actor without a call out of the pool and return it; None if there is none."""
+        """Take an idle actor out of the pool and return it; None if no actor is idle."""
         return self._idle.pop() if self._idle else None
 
     def push(self, actor: ActorHandle) -> None:
-        """Add an actor to the pool. It gets the first call that waits.
+        """Add an actor to the pool. It is given the first call that waits.
 
         Raises:
-            ValueError: it is in the pool already.
+            ValueError: the actor is in the pool already.
         """
         if actor in self._idle or any(actor == busy for _, busy in self._running.values()):
             raise ValueError(f"{actor!r} is in this ActorPool already")
@@ -201,7 +204,7 @@ class ActorPool:
 
 
 def _first_ref(returned: Any) -> ObjectRef[Any]:
-    """Stands for all that a call returns: it ends with all of its values or with none."""
+    """The reference that stands for all values of a call: a call ends with all of its values or with none."""
     first = returned[0] if isinstance(returned, (list, tuple)) and returned else returned
     if not isinstance(first, ObjectRef):
         raise TypeError(

@@ -1,18 +1,20 @@
-"""The address of this node, for libraries that have programs of their own talk to each other."""
+"""The address of this node, for libraries whose own programs talk to each other."""
 
 import socket
 
 __all__ = ["get_node_ip_address"]
 
 _ANYWHERE = "192.0.2.1"
-"""An address that is nobody's (TEST-NET-1, RFC 5737): to choose a way to it nothing is sent."""
+"""An address that nobody has (TEST-NET-1, RFC 5737). Choosing a route to it sends nothing."""
 
 
 def get_node_ip_address(address: str = _ANYWHERE) -> str:
-    """The address by which this node reaches others: by default that of its way to the outside, else 127.0.0.1.
+    """The address by which this node reaches others. By default that of its route to the outside, else 127.0.0.1.
+
+    Nothing of this runtime listens there.
 
     Args:
-        address: of whom it is to be reached; a port behind a colon means nothing.
+        address: a host to reach; a port after a colon is ignored.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

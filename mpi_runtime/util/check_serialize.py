@@ -1,4 +1,4 @@
-"""Which part of a value, a function or a class keeps it from being sent to another process."""
+"""Finds the part of a value, function or class that cannot be serialised."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from mpi_runtime import ActorClass, RemoteFunction
 from mpi_runtime.objects import serialize
 
 CONTENT_CHARACTERS_MAX = 80
-"""How much of an object's text is shown."""
+"""The number of characters of an object's text that are shown."""
 
 
 class Failure:
-    """Something that cannot be serialised, and in which nothing smaller was found that cannot."""
+    """Something that cannot be serialised: the object, its name, and its parent. None of its own parts is to blame."""
 
     def __init__(self, obj: object, name: str, parent: object) -> None:
         self.obj = obj
         self.name = name
         self.parent = parent
-        """What it was found in; None for the object that was asked about."""
+        """The object in which it was found; None for the object that was checked."""
 
     def __repr__(self) -> str:
         return f"Failure({self.name} [obj={_shown(self.obj)}, parent={_shown(self.parent)}])"
@@ -32,22 +32,24 @@ class Failure:
 def inspect_serializability(
     base_obj: object, name: str | None = None, depth: int = 3, print_file: TextIO | None = None
 ) -> tuple[bool, set[Failure]]:
-    """Find what cannot be serialised, and print the way to it as a tree.
+    """Find the parts of an object that cannot be serialised, and print the path to each as a tree.
 
     Args:
         base_obj: any value, function, class, remote function or actor class.
-        name: how to call it in what is printed.
-        depth: how many levels of members to look into.
-        print_file: where to print; standard output by default.
+        name: its name in the output.
+        depth: the number of levels of members to look into.
+        print_file: the file to print to; standard output by default.
 
     Returns:
-        Whether all of it can be serialised, and the innermost parts that cannot, each with `obj`, `name` and `parent`.
+        Whether all of the object can be serialised, and the set of the innermost parts that cannot.
 
     Example:
+        ```python
         lock = threading.Lock()
         inspect_serializability(lambda: lock.acquire(), name="task")
         # task (function) cannot be serialised: cannot pickle '_thread.lock' object
         #   variable 'lock' (lock): cannot pickle '_thread.lock' object
+        ```
     """
     if name is None:
         name = getattr(base_obj, "__name__", None) or _shown(base_obj)
@@ -71,7 +73,7 @@ def inspect_serializability(
 def _descend(
     way: tuple[object, ...], depth: int, reported: set[int], failures: set[Failure], print_file: TextIO | None
 ) -> bool:
-    """Look at the last object of the way for members that cannot be serialised; whether there are any."""
+    """Check the members of the last object of the path. Returns whether any cannot be serialised."""
     if depth < len(way):
         return False
     found = False
@@ -91,7 +93,7 @@ def _descend(
 
 
 def _reason(obj: object) -> str | None:
-    """Why it cannot be serialised; None if it can."""
+    """Why the object cannot be serialised; None if it can."""
     try:
         serialize.dumps(obj)
     except Exception as error:
@@ -101,7 +103,7 @@ def _reason(obj: object) -> str | None:
 
 
 def _members(obj: Any) -> Iterator[tuple[str, str, object]]:
-    """What goes with an object when it is sent: kind, name and value of each."""
+    """The parts that are serialised with an object: kind, name and value of each."""
     if isinstance(obj, (RemoteFunction, ActorClass)):
         inner = obj._function if isinstance(obj, RemoteFunction) else obj._class
         yield "code", inner.__name__, inner
@@ -135,7 +137,7 @@ _OF_EVERY_CLASS = ("__dict__", "__weakref__", "__doc__", "__module__")
 
 
 def _variables(function: types.FunctionType) -> Iterator[tuple[str, object]]:
-    """Those of enclosing functions, and the globals that it or a function within it uses."""
+    """The variables of enclosing functions, and the globals that the function or a function within it uses."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # not assigned yet
             yield name, cell.cell_contents
@@ -149,7 +151,7 @@ def _names(code: types.CodeType) -> set[str]:
 
 
 def _state(obj: Any) -> Iterator[tuple[str, str, object]]:
-    """What an object says of itself to be made again from: the class, arguments, and attributes."""
+    """The parts from which an object is made again: class, arguments and attributes."""
     try:
         reduced = obj.__reduce_ex__(5)
     except Exception:

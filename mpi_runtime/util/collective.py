@@ -1,30 +1,31 @@
-"""Operations of several processes on arrays, with the names of Ray's collective library.
+"""Collective operations of several processes on arrays, with the names of Ray's collective library.
 
-from mpi_runtime.util import collective
+    from mpi_runtime.util import collective
 
-@mpi_runtime.remote
-class Worker:
-    def __init__(self, rank):
-        collective.init_collective_group(4, rank)
-    def total(self):
-        gradient = numpy.ones(1000)
-        collective.allreduce(gradient)
-        return gradient  # 1000 times 4.0
+    @mpi_runtime.remote
+    class Worker:
+        def __init__(self, rank):
+            collective.init_collective_group(4, rank)
+        def total(self):
+            gradient = numpy.ones(1000)
+            collective.allreduce(gradient)
+            return gradient  # 1000 times 4.0
 
-workers = [Worker.remote(rank) for rank in range(4)]
-mpi_runtime.get([worker.total.remote() for worker in workers])
+    workers = [Worker.remote(rank) for rank in range(4)]
+    mpi_runtime.get([worker.total.remote() for worker in workers])
 
-Each process of a group has a rank and calls the same operations in the same order. Arrays are those of numpy, and are
-changed in place; those of cupy are taken through the memory of the host. All ranks give arrays of the same shape and
-dtype. A group, which operations know by its `group_name`, is used by one thread of a process at a time.
+Each process of a group has a rank, and calls the same operations in the same order. Arrays are numpy's and are changed
+in place. Arrays of cupy are copied through host memory. The arrays of all ranks have the same shape and dtype. One
+thread of a process at a time uses a group.
 
-All operations raise ValueError if the ranks do not agree about operation, shape or dtype, TimeoutError, which names the
-ranks that have not come, and RuntimeError if this process is not in the group.
+All operations raise `ValueError` if the ranks do not agree about operation, shape or dtype, `TimeoutError` with the
+ranks that are missing, and `RuntimeError` if this process is not in the group.
 
-What it costs: an array that a rank gives is written once to the object store. Whoever needs it reads it from there, on
-another host after one transfer to it. So each rank reads what all have given, also in `allreduce`: for groups of some
-tens of processes on a few hosts. Who has to wait asks the coordinator, an actor, after a millisecond, then more and
-more seldom, down to 20 times a second. Programs that live on these operations are better served by MPI or NCCL.
+Cost: an array that a rank contributes is written once to the object store, and each rank that needs it reads it from
+there; on another host after one transfer to that host. So each rank reads the arrays of all ranks, also in `allreduce`.
+This suits groups of some tens of processes on a few hosts. A rank that has to wait polls the coordinator, an actor,
+first after a millisecond, then less and less often, down to 20 times a second. Programs that spend their time in these
+operations should use MPI or NCCL.
 """
 
 from __future__ import annotations
@@ -36,21 +37,21 @@ from typing import Any
 import numpy as np
 
 from mpi_runtime.api import get, kill, put
-from mpi_runtime.calls.actor_class import ActorHandle
+from mpi_runtime.calls.actor_handle import ActorHandle
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.context import get_runtime_context
 from mpi_runtime.util import collective_group
 from mpi_runtime.util.collective_group import Group
 
 TIMEOUT_S = 300.0
-"""How long a rank waits for others unless told otherwise."""
+"""The default number of seconds that a rank waits for others."""
 
 _groups: dict[str, Group] = {}
-"""Those that this process is in, as far as it knows."""
+"""The groups that this process has joined, by name, as far as it knows."""
 
 
 class ReduceOp(enum.Enum):
-    """How values are put together: element by element, in the order of the ranks."""
+    """How values are combined: element by element, in the order of the ranks."""
 
     SUM = "add"
     PRODUCT = "multiply"
@@ -68,14 +69,14 @@ def init_collective_group(
     group_name: str = "default",
     timeout_s: float | None = TIMEOUT_S,
 ) -> None:
-    """Join a group: called by each of its processes.
+    """Join a group. Each of its processes calls this.
 
     Args:
-        world_size: how many processes it has.
-        rank: which of them this is, from 0.
-        backend: None, or one of Ray's, "nccl" or "gloo", for its sake: there is one only.
-        group_name: a process can be in several groups.
-        timeout_s: how many seconds an operation waits for others; None for as long as it takes.
+        world_size: the number of processes.
+        rank: the rank of this process, from 0.
+        backend: None, or "nccl" or "gloo" as in Ray, without effect.
+        group_name: the name of the group. A process can be in several groups.
+        timeout_s: the most seconds that an operation waits for others; None waits without a limit.
 
     Raises:
         ValueError: this process is in the group already, the rank is taken, or a number is out of bounds.
@@ -96,14 +97,15 @@ def create_collective_group(
     group_name: str = "default",
     timeout_s: float | None = TIMEOUT_S,
 ) -> None:
-    """Make a group of actors, from outside: they belong to it at their first operation, and need not join.
+    """Make a group of actors from outside. They belong to it at their first operation, and need not join.
 
         create_collective_group(workers, world_size=4, ranks=[0, 1, 2, 3])
 
-    It ends when who has made it calls `destroy_collective_group`. For the arguments see `init_collective_group`.
+    The group ends when the process that made it calls `destroy_collective_group`. For the other arguments see
+    `init_collective_group`.
 
     Raises:
-        ValueError: there is such a group, or actors and ranks do not fit `world_size`.
+        ValueError: the group exists, or actors and ranks do not match `world_size`.
     """
     _check_backend(backend)
     ids = [actor._mpi_runtime_ref.hex() for actor in actors]
@@ -119,10 +121,10 @@ def create_collective_group(
 
 
 def destroy_collective_group(group_name: str = "default") -> None:
-    """Leave a group: called by each of its processes. By one that is not in it: end the group for all.
+    """Leave a group. Called by a process outside the group, end the group for all.
 
     Raises:
-        ValueError: there is no such group.
+        ValueError: the group does not exist.
     """
     group = _find(group_name)
     if group is not None:
@@ -141,13 +143,13 @@ def is_group_initialized(group_name: str = "default") -> bool:
 
 
 def get_rank(group_name: str = "default") -> int:
-    """The rank of this process in the group; -1 if it is not in it."""
+    """The rank of this process in the group; -1 if it is not in the group."""
     group = _find(group_name)
     return -1 if group is None else group.rank
 
 
 def get_collective_group_size(group_name: str = "default") -> int:
-    """How many processes the group has; -1 if this one is not in it."""
+    """The number of processes in the group; -1 if this process is not in the group."""
     group = _find(group_name)
     return -1 if group is None else group.world_size
 
@@ -156,14 +158,14 @@ def get_collective_group_size(group_name: str = "default") -> int:
 
 
 def allreduce(tensor: Any, group_name: str = "default", op: ReduceOp = ReduceOp.SUM) -> None:
-    """Put together the arrays of all ranks; each gets the result in its own."""
+    """Combine the arrays of all ranks. Each rank gets the result in its array."""
     group, host = _group(group_name), _host(tensor, is_written=True)
     brought = group.meet(f"allreduce ({op.name}) of {_said(host)}", [put(host)])
     _write(tensor, _reduced(op, (refs[0] for refs in brought)))
 
 
 def reduce(tensor: Any, dst_rank: int = 0, group_name: str = "default", op: ReduceOp = ReduceOp.SUM) -> None:
-    """Put together the arrays of all ranks; `dst_rank` gets the result in its own, those of others stay as they are."""
+    """Combine the arrays of all ranks. `dst_rank` gets the result in its array; the other arrays are not changed."""
     group = _group(group_name, dst_rank)
     is_root = group.rank == dst_rank
     host = _host(tensor, is_written=is_root)
@@ -174,7 +176,7 @@ def reduce(tensor: Any, dst_rank: int = 0, group_name: str = "default", op: Redu
 
 
 def broadcast(tensor: Any, src_rank: int = 0, group_name: str = "default") -> None:
-    """Give the array of `src_rank` to all others, in theirs."""
+    """Copy the array of `src_rank` into the arrays of all others."""
     group = _group(group_name, src_rank)
     is_root = group.rank == src_rank
     host = _host(tensor, is_written=not is_root)
@@ -186,7 +188,7 @@ def broadcast(tensor: Any, src_rank: int = 0, group_name: str = "default") -> No
 
 
 def allgather(tensor_list: Sequence[Any], tensor: Any, group_name: str = "default") -> None:
-    """Give the arrays of all ranks to each: `tensor_list` gets them, in the order of the ranks."""
+    """Copy the arrays of all ranks into each rank's `tensor_list`, in the order of the ranks."""
     group, host = _group(group_name), _host(tensor)
     _check_list(tensor_list, host, group, is_written=True)
     brought = group.meet(f"allgather of {_said(host)}", [put(host)])
@@ -197,7 +199,7 @@ def allgather(tensor_list: Sequence[Any], tensor: Any, group_name: str = "defaul
 def reducescatter(
     tensor: Any, tensor_list: Sequence[Any], group_name: str = "default", op: ReduceOp = ReduceOp.SUM
 ) -> None:
-    """Put together what all ranks have in place k of `tensor_list`; rank k gets the result in `tensor`."""
+    """Combine the arrays at index k of all ranks' `tensor_list`. Rank k gets the result in `tensor`."""
     group, host = _group(group_name), _host(tensor, is_written=True)
     given = _check_list(tensor_list, host, group)
     brought = group.meet(f"reducescatter ({op.name}) of {_said(host)}", [put(one) for one in given])
@@ -205,19 +207,19 @@ def reducescatter(
 
 
 def barrier(group_name: str = "default") -> None:
-    """Wait until all ranks have come here."""
+    """Wait until all ranks have called this."""
     _group(group_name).meet("barrier")
 
 
 def send(tensor: Any, dst_rank: int, group_name: str = "default") -> None:
-    """Send an array to another rank. Returns when it is in the object store, though nobody has received it yet."""
+    """Send an array to another rank. Returns when the array is in the object store, before it is received."""
     group, host = _group(group_name, dst_rank), _host(tensor)
     _check_other(group, dst_rank)
     group.send(dst_rank, _said(host), put(host))
 
 
 def recv(tensor: Any, src_rank: int, group_name: str = "default") -> None:
-    """Wait for an array from another rank, and write it into this one. They come in the order of sending."""
+    """Wait for an array from another rank and write it into `tensor`. Arrays are received in the order of sending."""
     group, host = _group(group_name, src_rank), _host(tensor, is_written=True)
     _check_other(group, src_rank)
     _write(tensor, get(group.receive(src_rank, _said(host))))
@@ -227,7 +229,7 @@ def recv(tensor: Any, src_rank: int, group_name: str = "default") -> None:
 
 
 def _find(name: str) -> Group | None:
-    """The group that this process is in, by having joined it or because somebody has made it so."""
+    """The group of this process with this name: one that it has joined, or that was made from outside; else None."""
     coordinator = collective_group.find(name)
     group = _groups.get(name)
     if group is not None and group.coordinator == coordinator:
@@ -243,11 +245,11 @@ def _find(name: str) -> Group | None:
 
 
 def _group(name: str, other: int = 0) -> Group:
-    """The same for operations, which need one; `other` is a rank in it.
+    """The group of this process with this name. `other` is a rank in it.
 
     Raises:
         RuntimeError: this process is not in the group.
-        ValueError: there is no such rank.
+        ValueError: the rank does not exist.
     """
     group = _find(name)
     if group is None:
@@ -263,11 +265,11 @@ def _group(name: str, other: int = 0) -> Group:
 
 
 def _host(tensor: Any, is_written: bool = False) -> np.ndarray[Any, Any]:
-    """The array in the memory of the host.
+    """The array in host memory.
 
     Raises:
-        TypeError: it is none that can be read and written so.
-        ValueError: it is to be written, and may not be.
+        TypeError: it is not an array that can be read and written this way.
+        ValueError: it is to be written, and is read-only.
     """
     if hasattr(tensor, "__cuda_array_interface__") and hasattr(tensor, "get") and hasattr(tensor, "set"):
         copied: np.ndarray[Any, Any] = tensor.get()
@@ -293,7 +295,7 @@ def _said(host: np.ndarray[Any, Any]) -> str:
 
 
 def _reduced(op: ReduceOp, refs: Iterable[ObjectRef[Any]]) -> np.ndarray[Any, Any]:
-    """Put together, one after another: no more than two are needed at a time."""
+    """Combine values one after another, so that at most two are in memory."""
     combine = getattr(np, op.value)
     values = (get(ref) for ref in refs)
     total: np.ndarray[Any, Any] = np.array(next(values))
@@ -305,7 +307,7 @@ def _reduced(op: ReduceOp, refs: Iterable[ObjectRef[Any]]) -> np.ndarray[Any, An
 def _check_list(
     tensors: Sequence[Any], host: np.ndarray[Any, Any], group: Group, is_written: bool = False
 ) -> list[np.ndarray[Any, Any]]:
-    """The arrays of a list, which has to have one for each rank, all like the other array."""
+    """The arrays of a list. It must have one array for each rank, all with the shape and dtype of the other array."""
     if len(tensors) != group.world_size:
         raise ValueError(f"tensor_list needs one array for each of {group.world_size} ranks, and has {len(tensors)}")
     hosts = [_host(tensor, is_written) for tensor in tensors]

@@ -1,7 +1,7 @@
-"""A group of processes that call the same operations in the same order: where they meet, and one process's part.
+"""A group of processes that call the same operations in the same order: the coordinator, and a process's part.
 
-They meet in an actor with a name, the coordinator. It holds references and tells who has come; values stay in the
-object store. It answers at once, since actors run one call at a time: who has to wait asks again.
+The processes meet in a named actor, the coordinator. It holds references and knows which ranks have come. Values stay
+in the object store. It answers at once, because actors run one call at a time: a process that has to wait polls.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from mpi_runtime.api import get, kill, remote
-from mpi_runtime.calls.actor_class import ActorHandle, get_actor
+from mpi_runtime.calls.actor_handle import ActorHandle, get_actor
 from mpi_runtime.client.blocking_future import blocked
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.errors import ActorDiedError
@@ -22,14 +22,14 @@ Refs = list[ObjectRef[Any]]
 
 
 class Reply(NamedTuple):
-    """What the coordinator knows of an operation."""
+    """The coordinator's answer about an operation."""
 
     missing: list[int]
-    """The ranks that are waited for and have not come."""
+    """Ranks that are awaited and have not come."""
     error: str
-    """What the ranks do not agree about."""
+    """What the ranks do not agree about; else empty."""
     refs: list[Refs]
-    """What those that are waited for have brought, in the order of their ranks, once all have come."""
+    """What the awaited ranks have brought, in the order of their ranks, once all have come."""
 
 
 class _Meeting:
@@ -37,10 +37,10 @@ class _Meeting:
 
     def __init__(self) -> None:
         self.calls: dict[int, str] = {}
-        """What each rank calls, in words; all have to say the same."""
+        """The call of each rank, in words. All must be equal."""
         self.brought: dict[int, Refs] = {}
         self.wanted: dict[int, list[int]] = {}
-        """Whom each rank waits for."""
+        """The ranks that each rank waits for."""
         self.done: set[int] = set()
 
 
@@ -51,15 +51,15 @@ class Coordinator:
         self._world_size = world_size
         self._timeout_s = timeout_s
         self._ranks = ranks
-        """For groups that were made for others: the ranks of actors, by id."""
+        """The ranks of actors, by id, in a group that was made from outside."""
         self._joined: set[int] = set()
         self._left: set[int] = set()
         self._meetings: dict[int, _Meeting] = {}
         self._mail: dict[tuple[int, int, int], tuple[str, Refs]] = {}
-        """By sender, receiver and number."""
+        """References that were sent and not received, by sender, receiver and number."""
 
     def join(self, rank: int, world_size: int) -> str | None:
-        """A process takes a rank: None if it may, "" if the group is being left by others, or why it may not."""
+        """Give a process its rank. Returns None, "" if others are still leaving the group, or why it may not join."""
         if self._left:
             return ""
         if world_size != self._world_size:
@@ -70,22 +70,22 @@ class Coordinator:
         return None
 
     def member(self, actor: str) -> tuple[int | None, int, float | None]:
-        """The rank of an actor, if it has one, and what else it has to know."""
+        """The rank of an actor, if it has one, the size of the group and its timeout."""
         return self._ranks.get(actor), self._world_size, self._timeout_s
 
     def leave(self, rank: int) -> bool:
-        """A process leaves; whether all have."""
+        """Remove a rank. Returns whether all have left."""
         self._left.add(rank)
         return len(self._left) == self._world_size
 
     def meet(self, number: int, rank: int, call: str, refs: Refs, wanted: list[int]) -> Reply:
-        """A rank has come to an operation."""
+        """Note that a rank has come to an operation."""
         meeting = self._meetings.setdefault(number, _Meeting())
         meeting.calls[rank], meeting.brought[rank], meeting.wanted[rank] = call, refs, wanted
         return self.look(number, rank)
 
     def look(self, number: int, rank: int) -> Reply:
-        """What there is for a rank that has come."""
+        """The state of an operation, for a rank that has come."""
         meeting = self._meetings[number]
         error = ""
         if len(set(meeting.calls.values())) > 1:
@@ -100,11 +100,11 @@ class Coordinator:
         return Reply(missing, error, refs)
 
     def send(self, sender: int, receiver: int, number: int, call: str, refs: Refs) -> None:
-        """Keep what one rank sends another."""
+        """Keep what one rank sends to another."""
         self._mail[sender, receiver, number] = call, refs
 
     def receive(self, sender: int, receiver: int, number: int, call: str) -> Reply:
-        """Hand it over."""
+        """Hand over what was sent."""
         sent, refs = self._mail.pop((sender, receiver, number), ("", []))
         if not sent:
             return Reply([sender], "", [])
@@ -114,7 +114,7 @@ class Coordinator:
 
 
 class Group:
-    """What one process knows of a group it belongs to."""
+    """A group as one of its processes sees it."""
 
     def __init__(
         self, name: str, coordinator: ActorHandle, rank: int, world_size: int, timeout_s: float | None
@@ -129,12 +129,12 @@ class Group:
         self._received: Counter[int] = Counter()
 
     def meet(self, call: str, refs: Iterable[ObjectRef[Any]] = (), wanted: Iterable[int] | None = None) -> list[Refs]:
-        """Come to the next operation with references; what the ranks that are waited for have brought.
+        """Come to the next operation with references, and return what the awaited ranks have brought.
 
         Args:
-            call: the operation in words; all ranks have to say the same.
+            call: the operation in words. All ranks must give the same.
             refs: what this rank brings.
-            wanted: whom it waits for; None for all.
+            wanted: the ranks to wait for; None: all.
 
         Raises:
             ValueError: the ranks do not agree.
@@ -146,13 +146,13 @@ class Group:
         return self._wait(call, first, lambda: self.coordinator.look.remote(number, self.rank))
 
     def send(self, receiver: int, call: str, ref: ObjectRef[Any]) -> None:
-        """Leave something for another rank; does not wait until that takes it."""
+        """Leave a reference for another rank. Does not wait until it is received."""
         number = self._sent[receiver]
         self._sent[receiver] += 1
         get(self.coordinator.send.remote(self.rank, receiver, number, call, [ref]))
 
     def receive(self, sender: int, call: str) -> ObjectRef[Any]:
-        """Take what another rank has left, or will leave.
+        """Receive a reference that another rank has sent, or will send.
 
         Raises:
             ValueError: it is not what this rank expects.
@@ -187,16 +187,16 @@ class Group:
 
 
 def create(name: str, world_size: int, timeout_s: float | None, ranks: dict[str, int], may_exist: bool) -> ActorHandle:
-    """The coordinator of a group: a new one, or that of others."""
+    """Make the coordinator of a group, or find it."""
     options = {"name": _actor_name(name), "get_if_exists": may_exist, "lifetime": "detached", "num_cpus": 0}
     return remote(Coordinator).options(**options).remote(world_size, timeout_s, ranks)
 
 
 def join(name: str, world_size: int, rank: int, timeout_s: float | None) -> Group:
-    """Take a rank of a group, which is made if there is none.
+    """Take a rank of a group. The group is made if it does not exist.
 
     Raises:
-        ValueError: others say that it is of another size, or have the rank.
+        ValueError: the group has another size, or the rank is taken.
         TimeoutError: a group of this name is being left, and some of its ranks have not left it.
     """
     for pause in pauses(True, timeout_s):
@@ -214,7 +214,7 @@ def join(name: str, world_size: int, rank: int, timeout_s: float | None) -> Grou
 
 
 def find(name: str) -> ActorHandle | None:
-    """The coordinator of a group, if there is such a group."""
+    """The coordinator of a group; None if the group does not exist."""
     try:
         return get_actor(_actor_name(name))
     except ValueError:
@@ -222,7 +222,7 @@ def find(name: str) -> ActorHandle | None:
 
 
 def member(name: str, coordinator: ActorHandle, actor: str) -> Group | None:
-    """The part of an actor in a group that was made from outside, if it has one."""
+    """An actor's part of a group that was made from outside; None if it has none."""
     try:
         rank, world_size, timeout_s = get(coordinator.member.remote(actor))
     except ActorDiedError:  # the last is just leaving it
@@ -231,7 +231,7 @@ def member(name: str, coordinator: ActorHandle, actor: str) -> Group | None:
 
 
 def leave(group: Group) -> None:
-    """Give the rank back; the last one ends the group."""
+    """Give the rank back. The last one ends the group."""
     if get(group.coordinator.leave.remote(group.rank)):
         kill(group.coordinator)
 

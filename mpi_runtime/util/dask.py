@@ -17,7 +17,7 @@ from typing import Any
 from mpi_runtime.api import get, put, remote
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.errors import TaskError
-from mpi_runtime.util.dispatch import of_user
+from mpi_runtime.util.background_calls import of_user
 
 try:
     import dask
@@ -34,39 +34,39 @@ __all__ = ["enable_dask_on_mpi_runtime", "mpi_runtime_dask_get"]
 
 
 def enable_dask_on_mpi_runtime() -> Any:
-    """Have dask compute on the job: from now on, or, as a context manager, inside of it.
+    """Make dask compute on the job: from now on, or, as a context manager, inside the block.
 
     Data frames are shuffled through the object store, not through files of one host.
 
     Returns:
-        What `dask.config.set` returns.
+        The result of `dask.config.set`.
     """
     return dask.config.set({"scheduler": mpi_runtime_dask_get, "dataframe.shuffle.method": "tasks"})
 
 
 def mpi_runtime_dask_get(dsk: Any, keys: Any, *, ray_remote_args: Mapping[str, Any] | None = None, **_: Any) -> Any:
-    """Compute keys of a dask graph: to be given to dask as `scheduler=`.
+    """Compute keys of a dask graph. Give it to dask as `scheduler=`.
 
-    All tasks are submitted at once, in the order that dask recommends. What one passes to another stays in the object
-    store; only the values of `keys` come here. Arrays in them, and in what a task gets, are read-only. A job with
-    defaults is started if there is none.
+    All tasks are submitted at once, in the order that dask recommends. Values between tasks stay in the object store;
+    only the values of `keys` come here. Arrays in results and arguments are read-only. A job with defaults is started
+    if there is none.
 
         dask.compute(first, second, scheduler=mpi_runtime_dask_get, ray_remote_args={"num_cpus": 2})
 
     Args:
-        dsk: the graph, with tasks of dask's classes or as tuples; or what has one.
-        keys: one key, or a list of them and of such lists.
+        dsk: the graph, with tasks of dask's classes or as tuples; or an object that has a graph.
+        keys: a key, or nested lists of keys.
         ray_remote_args: options of the tasks, as for `remote`.
-        **_: what dask has for schedulers of other kinds, such as `num_workers`, means nothing here.
+        **_: options of dask's other schedulers, such as `num_workers`; without effect.
 
     Returns:
-        A value, or tuples of them where `keys` has lists.
+        The value of the key; tuples of values for lists.
 
     Raises:
-        KeyError: the graph has no such key, or refers to one that it does not have.
-        Exception: what a task has raised, as it was raised, with the remote traceback as its `__cause__`. Tasks that do
+        KeyError: the graph lacks a key.
+        Exception: the error of a task, as it was raised, with the remote traceback as its `__cause__`. Tasks that do
             not depend on it run to their end.
-        MpiRuntimeError: another reason why there is no value, for example that a process died.
+        MpiRuntimeError: there is no value for another reason, such as a dead process.
     """
     graph = _needed(convert_legacy_graph(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__()), keys)
     task: Any = remote(dask_task).options(**(ray_remote_args or {}))
@@ -92,12 +92,12 @@ def mpi_runtime_dask_get(dsk: Any, keys: Any, *, ray_remote_args: Mapping[str, A
 
 
 def dask_task(node: Any, needs: list[Any], *values: Any) -> Any:
-    """One task of a graph; what it needs comes by key."""
+    """Run one task of a graph. `needs` are the keys of `values`."""
     return node(dict(zip(needs, values, strict=True)))
 
 
 def _needed(graph: dict[Any, Any], keys: Any) -> dict[Any, Any]:
-    """The part of a graph that computing these keys takes."""
+    """The part of a graph that is needed to compute these keys."""
     needed: dict[Any, Any] = {}
     missing = list(flatten([keys]))
     while missing:
@@ -111,5 +111,5 @@ def _needed(graph: dict[Any, Any], keys: Any) -> dict[Any, Any]:
 
 
 def _arranged(keys: Any, values: Mapping[Any, Any]) -> Any:
-    """The values in the place of their keys."""
+    """The values, arranged like their keys."""
     return tuple(_arranged(key, values) for key in keys) if isinstance(keys, list) else values[keys]

@@ -18,13 +18,13 @@ from typing import Any, ParamSpec, TypeVar
 from mpi_runtime.api import put, remote
 from mpi_runtime.client.blocking_future import BlockingFuture
 from mpi_runtime.context import cluster_resources
-from mpi_runtime.util.dispatch import Dispatcher
+from mpi_runtime.util.background_calls import Dispatcher
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _IN_FLIGHT_PER_CPU = 2
-"""One runs, one is on its way; the rest can still be cancelled."""
+"""Calls in the runtime for each CPU: one runs, one waits. The others can still be cancelled."""
 
 
 def _call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -36,35 +36,36 @@ def _map(function: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> list
 
 
 def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """The items in lists of this length; the last may be shorter."""
+    """Lists of this many items; the last may be shorter."""
     iterator = iter(items)
     while chunk := list(itertools.islice(iterator, size)):
         yield chunk
 
 
 class Executor(concurrent.futures.Executor):
-    """Runs calls as tasks; `submit` returns a `concurrent.futures.Future`.
+    """A `concurrent.futures.Executor` whose calls are tasks of the job.
 
     The futures work with `concurrent.futures.wait` and `as_completed`, and with asyncio's `wrap_future` and
-    `run_in_executor`. Their callbacks run in a thread of this process. What the function raises comes back as it was
-    raised, with the remote traceback as its `__cause__`; if its process dies, and was run again as often as
-    `max_retries` allows, the future fails with `WorkerCrashedError`. Arrays in results may be read-only.
+    `run_in_executor`. Their callbacks run in a thread of this process. Errors of the function come back as they were
+    raised, with the remote traceback as their `__cause__`. If the process of a call dies more often than `max_retries`
+    allows, the future fails with `WorkerCrashedError`. Arrays in results may be read-only.
 
-    An executor is no part of any call: it cannot be passed to one. Make another there. A task that waits in `result`,
-    `exception` or `shutdown` gives up its CPU, as in `get`. In `concurrent.futures.wait`, `as_completed` and `await` it
-    does not: when tasks that wait so hold all CPUs, nothing goes on.
+    An executor cannot be passed to a call: make another one there. A task that waits in `result`, `exception` or
+    `shutdown` lends its CPU, as in `get`. In `concurrent.futures.wait`, `as_completed` and `await` it does not: if
+    tasks that wait this way hold all CPUs, nothing progresses.
     """
 
     def __init__(self, max_workers: int | None = None, **options: Any) -> None:
-        """Serve the running job; start one with defaults if there is none.
+        """Use the running job. Starts one with defaults if there is none.
 
         Args:
-            max_workers: how many calls may be in the hands of the runtime at a time, running or waiting for resources.
-                The others can be cancelled. None for twice the CPUs of the job.
-            **options: of the tasks, as for `remote`: `num_cpus`, `num_gpus`, `resources`, `max_retries` and others.
+            max_workers: the largest number of calls in the runtime, running or waiting for resources. The others can be
+                cancelled. None: twice the CPUs of the job.
+            **options: options of the tasks, as for `remote`: `num_cpus`, `num_gpus`, `resources`, `max_retries` and
+                others.
 
         Raises:
-            ValueError: `max_workers` is below 1, or there is no such option.
+            ValueError: `max_workers` is below 1, or an option does not exist.
             TypeError: an option is of the wrong type.
         """
         if max_workers is None:
@@ -77,13 +78,13 @@ class Executor(concurrent.futures.Executor):
         self._dispatcher = Dispatcher("executor", range(max_workers))
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[T]:
-        """Have `fn(*args, **kwargs)` called in a task.
+        """Submit the call `fn(*args, **kwargs)`.
 
         The arguments are serialised when the call is given to the runtime, which may be later. An `ObjectRef` among
-        them stands for its value. What cannot be serialised fails the future, with `TypeError`.
+        them stands for its value. If they cannot be serialised, the future fails with `TypeError`.
 
         Returns:
-            A future. `cancel` works until the runtime has been given the call.
+            A future. It can be cancelled until the call is given to the runtime.
 
         Raises:
             RuntimeError: the executor was shut down.
@@ -95,20 +96,20 @@ class Executor(concurrent.futures.Executor):
     def map(
         self, fn: Callable[..., T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
     ) -> Iterator[T]:
-        """Like the built-in `map`, with the calls made at once and in parallel.
+        """Like the built-in `map`, but all calls are submitted at once and run in parallel.
 
             for total in executor.map(sum, [[1, 2], [3, 4]], chunksize=2): ...
 
         Args:
-            fn: the function, serialised once.
-            *iterables: where its arguments come from; read to the end of the shortest before `map` returns. An
-                `ObjectRef` among them stays a reference.
-            timeout: seconds from now until the last result; None for as long as it takes.
-            chunksize: how many calls make one task.
+            fn: the function. It is serialised once.
+            *iterables: the arguments, read to the end of the shortest before `map` returns. An `ObjectRef` among them
+                stays a reference.
+            timeout: the most seconds from now until the last result; None waits without a limit.
+            chunksize: the number of calls in one task.
 
         Returns:
-            The results in the order of the arguments. Going on to the next raises what its call has raised, or
-            `concurrent.futures.TimeoutError`; what has not been started then is cancelled.
+            The results in the order of the arguments. The iteration raises the error of a call, or
+            `concurrent.futures.TimeoutError`; calls that have not started are then cancelled.
 
         Raises:
             RuntimeError: the executor was shut down.
@@ -123,11 +124,11 @@ class Executor(concurrent.futures.Executor):
         return itertools.chain.from_iterable(lists)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls. May be called again. Leaving a `with` block does this, and waits.
+        """Accept no more calls. May be called again. The end of a `with` block does this, and waits.
 
         Args:
-            wait: return when all futures are done; otherwise at once. A callback of a future never waits here.
-            cancel_futures: cancel those that the runtime was not given yet; the others run to their end.
+            wait: return when all futures are done; otherwise at once. In a callback of a future it never waits.
+            cancel_futures: cancel calls that the runtime has not been given. The others run to their end.
         """
         self._dispatcher.close()
         if cancel_futures:

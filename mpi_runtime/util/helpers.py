@@ -1,4 +1,4 @@
-"""Results as they become ready, whatever their order."""
+"""Results in the order in which they become ready."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ def as_completed(
     """Yield values in the order in which they become ready.
 
     Args:
-        refs: of the values.
-        chunk_size: how many to wait for at a time; with 1 each comes as soon as it is there.
+        refs: references to the values.
+        chunk_size: how many to wait for at a time; with 1 each value is yielded as soon as it is ready.
         yield_obj_refs: yield the references instead.
 
     Raises:
         ValueError: `chunk_size` is below 1.
 
     Example:
+        ```python
         for value in ray.util.as_completed([work.remote(n) for n in range(8)], chunk_size=1):
             print(value)
+        ```
     """
     if chunk_size < 1:
         raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
@@ -45,17 +47,17 @@ def map_unordered(
     fn: Any, items: Iterable[Any], *, backpressure_size: int | None = 100, chunk_size: int = CHUNK_SIZE,
     yield_obj_refs: bool = False,
 ) -> Iterator[Any]:  # fmt: skip
-    """Call a remote function with each item and yield results in the order in which they become ready.
+    """Call a remote function with each item, and yield results in the order in which they become ready.
 
     Args:
-        fn: a remote function, or a method of an actor, that takes one argument.
-        items: arguments.
-        backpressure_size: how many calls may be under way at a time; None for all at once.
-        chunk_size: how many to wait for at a time.
+        fn: a remote function, or a method of an actor, with one argument.
+        items: the arguments.
+        backpressure_size: the largest number of unfinished calls; None: all calls are submitted at once.
+        chunk_size: how many results to wait for at a time.
         yield_obj_refs: yield references instead of values.
 
     Raises:
-        ValueError: `backpressure_size` is below `chunk_size`, or that is below 1.
+        ValueError: `backpressure_size` is below `chunk_size`, or `chunk_size` is below 1.
     """
     if chunk_size < 1:
         raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")

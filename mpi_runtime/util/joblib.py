@@ -36,20 +36,20 @@ __all__ = ["register_mpi_runtime"]
 
 
 def register_mpi_runtime() -> None:
-    """Make the backend "mpi_runtime" known to joblib: for `parallel_config`, `parallel_backend` and `Parallel`.
+    """Register the backend "mpi_runtime" with joblib, for `parallel_config`, `parallel_backend` and `Parallel`.
 
         with parallel_config(backend="mpi_runtime", n_jobs=8, ray_remote_args={"num_cpus": 2}): ...
 
-    `n_jobs` is how many batches may be in the hands of the runtime at a time: -1, the default, for the CPUs of the job,
-    -2 for one less. With 1 all is computed in the calling process. `ray_remote_args` are options of the tasks, as for
-    `remote`. A `Parallel` inside of a call runs as tasks too if it says for how many `n_jobs`. What a call raises comes
-    out as it was raised, with the remote traceback as its `__cause__`. A job with defaults is started if there is none.
+    `n_jobs` is the largest number of batches in the runtime: -1, the default, is the CPUs of the job, -2 is one less.
+    With 1 all calls run in the calling process. `ray_remote_args` are options of the tasks, as for `remote`. A
+    `Parallel` inside a call runs as tasks too if it states `n_jobs`. Errors of calls are raised as they are, with the
+    remote traceback as their `__cause__`. A job with defaults is started if there is none.
     """
     register_parallel_backend("mpi_runtime", Backend)
 
 
 class Backend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # joblib has no types
-    """What joblib asks of a backend. It is made anew for each `parallel_config`, and travels with batches."""
+    """The backend. Each `parallel_config` has its own; it is sent along with batches."""
 
     supports_retrieve_callback = True
     default_n_jobs = -1
@@ -62,7 +62,7 @@ class Backend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # 
         self._executor: Executor | None = None
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """How many batches may be in flight.
+        """The largest number of unfinished batches.
 
         Raises:
             ValueError: `n_jobs` is 0.
@@ -74,7 +74,7 @@ class Backend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # 
         return n_jobs if n_jobs > 0 else max(1, int(cluster_resources().get("CPU", 1)) + 1 + n_jobs)
 
     def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
-        """A `Parallel` begins. What else joblib passes is about memory maps and threads: there are none here."""
+        """Begin a `Parallel`. joblib's other arguments are about memory maps and threads, which are not used here."""
         n_jobs = self.effective_n_jobs(n_jobs)
         if n_jobs == 1:
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
@@ -83,7 +83,7 @@ class Backend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # 
         return n_jobs
 
     def submit(self, func: Callable[[], Any], callback: Callable[[Future[Any]], Any] | None = None) -> Future[Any]:
-        """Have a batch computed, and joblib called back unless the `Parallel` is aborted before that."""
+        """Compute a batch, and then call joblib back unless the `Parallel` has been aborted."""
         executor = self._executor
 
         def call_back(future: Future[Any]) -> None:
@@ -103,22 +103,22 @@ class Backend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # 
         return out.result()
 
     def retrieval_context(self) -> AbstractContextManager[None]:
-        """Entered by `Parallel` while it waits for results."""
+        """A context that `Parallel` enters while it waits for results."""
         return blocked()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """Begin no more batches of this `Parallel`; those that the runtime was given run to their end."""
+        """Start no more batches of this `Parallel`. Batches in the runtime run to their end."""
         self.terminate()
         if ensure_ready:
             self.configure(self.parallel.n_jobs, self.parallel)
 
     def terminate(self) -> None:
-        """A `Parallel` has ended, or its `with` block."""
+        """End a `Parallel`, or its `with` block."""
         executor, self._executor = self._executor, None
         if executor is not None:
             executor.shutdown(wait=False, cancel_futures=True)
         self.reset_batch_stats()
 
     def get_nested_backend(self) -> tuple[Backend, int]:
-        """What a `Parallel` inside of a call uses unless told otherwise, and with how many jobs."""
+        """The default backend and number of jobs of a `Parallel` inside a call."""
         return Backend(nesting_level=(self.nesting_level or 0) + 1, ray_remote_args=self._options), 1

@@ -22,11 +22,11 @@ from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from mpi_runtime.api import kill, put, remote
-from mpi_runtime.calls.actor_class import ActorHandle
+from mpi_runtime.calls.actor_handle import ActorHandle
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.context import cluster_resources
 from mpi_runtime.errors import ActorError, MpiRuntimeError, TaskError
-from mpi_runtime.util.dispatch import Dispatcher
+from mpi_runtime.util.background_calls import Dispatcher
 from mpi_runtime.util.pool_process import PoolProcess
 from mpi_runtime.util.pool_results import AsyncResult, IMapIterator, TimeoutError, terminated
 
@@ -36,15 +36,15 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 _CHUNKS_PER_PROCESS = 4
-"""Into how many chunks `map` cuts what it has: one is much overhead each, the other has processes wait for the last."""
+"""The number of chunks for each process in `map`. Fewer make processes wait for the last one; more cost messages."""
 _AHEAD_PER_PROCESS = 4
-"""How many chunks `imap` may have begun and not handed over to the caller."""
+"""The number of chunks of `imap` that have started and were not read."""
 
 _RUNNING, _CLOSED, _TERMINATED = "running", "closed", "terminated"
 
 
 class _Slot:
-    """A process of the pool: an actor, and after it has died or served its time the next one."""
+    """A process of the pool: an actor, which is replaced when it has died or served its time."""
 
     def __init__(self, make: Callable[[], ActorHandle], tasks_max: float) -> None:
         self._make = make
@@ -65,7 +65,7 @@ class _Slot:
         return ref
 
     def ended(self, error: BaseException | None) -> None:
-        """A call has ended."""
+        """Note that a call has ended."""
         with self._lock:
             self._tasks += 1
             # An error of an actor that user code has met is no news of ours.
@@ -74,7 +74,7 @@ class _Slot:
                 self._actor, self._tasks = None, 0
 
     def dismiss(self) -> None:
-        """Let go of the actor, which then ends."""
+        """Release the actor, which then ends."""
         with self._lock:
             self._actor = None
 
@@ -87,14 +87,15 @@ class _Slot:
 
 
 class Pool:
-    """Processes that calls are shared out to. Interface and meaning are those of `multiprocessing.Pool`, on all nodes.
+    """A pool of processes on all nodes of the job, with the interface and meaning of `multiprocessing.Pool`.
 
-    Beyond that: a call whose process dies raises `ActorDiedError`, and the process is replaced. What a function raises
-    has the remote traceback as its `__cause__`. After `terminate` unfinished results raise `TaskCancelledError`. Arrays
+    Besides: a call whose process dies raises `ActorDiedError`, and the process is replaced. Errors of functions have
+    the remote traceback as their `__cause__`. After `terminate` unfinished results raise `TaskCancelledError`. Arrays
     in results may be read-only.
 
-    Each process has global variables of its own. Those of the main program that a function mentions come with it, as
-    they are in the caller by then, unless the process has met them before: then they are as its calls have left them.
+    Each process has its own global variables. A function of the main program brings the global variables that it uses,
+    with their present values, when it first comes to a process. Later calls see the values that earlier calls have left
+    there.
 
     A pool should be closed or terminated, or used in a `with` block, which terminates it.
     """
@@ -109,20 +110,20 @@ class Pool:
         *,
         ray_remote_args: Mapping[str, Any] | None = None,
     ) -> None:
-        """Make the processes in the running job; starts a job with defaults if there is none.
+        """Start the processes in the running job. Starts a job with defaults if there is none.
 
         Args:
-            processes: how many; None for one for each CPU of the job.
-            initializer: called as `initializer(*initargs)` in each process before all else. If it raises, so do the
-                calls that come to this process, with `ActorDiedError`.
+            processes: the number of processes; None: one for each CPU of the job.
+            initializer: called as `initializer(*initargs)` in each process first. If it raises, calls that come to this
+                process raise `ActorDiedError`.
             initargs: its arguments.
-            maxtasksperchild: how many tasks (chunks of calls) a process serves before it is replaced; None: no limit.
-            context: accepted for the standard library's sake.
+            maxtasksperchild: the number of tasks (chunks of calls) after which a process is replaced; None: no limit.
+            context: accepted as in the standard library, without effect.
             ray_remote_args: options of the actors, as for `remote`: `num_gpus`, `resources` and others. Without
-                `num_cpus` they occupy no CPU, so that there may be more of them than CPUs.
+                `num_cpus` they hold no CPU, so there may be more of them than CPUs.
 
         Raises:
-            ValueError: `processes` or `maxtasksperchild` is below 1, or there is no such option.
+            ValueError: `processes` or `maxtasksperchild` is below 1, or an option does not exist.
             TypeError: the initializer is not callable, or cannot be serialised.
         """
         del context
@@ -144,11 +145,11 @@ class Pool:
         self._iterators: weakref.WeakSet[IMapIterator[Any]] = weakref.WeakSet()  # their threads keep them
 
     def apply(self, func: Callable[..., T], args: Iterable[Any] = (), kwds: Mapping[str, Any] | None = None) -> T:
-        """Call `func(*args, **kwds)` in one of the processes and wait for the result.
+        """Call `func(*args, **kwds)` in one of the processes, and wait for the result.
 
         Raises:
             ValueError: the pool is not running.
-            Exception: whatever the call has raised.
+            Exception: the error of the call.
         """
         return self.apply_async(func, args, kwds).get()
 
@@ -160,14 +161,14 @@ class Pool:
         callback: Callable[[T], object] | None = None,
         error_callback: Callable[[BaseException], object] | None = None,
     ) -> AsyncResult[T]:
-        """Have `func(*args, **kwds)` called, and return at once.
+        """Submit the call `func(*args, **kwds)`, and return at once.
 
         Args:
             func: the function.
-            args: its arguments by position.
-            kwds: its arguments by name.
-            callback: called with the result, in a thread of this process that serves all results: it should be short.
-            error_callback: called with the exception if there is one, in the same way.
+            args: its positional arguments.
+            kwds: its keyword arguments.
+            callback: called with the result, in a thread of this process that serves all results. It should be short.
+            error_callback: called with the exception if there is one, in the same thread.
 
         Raises:
             ValueError: the pool is not running.
@@ -176,17 +177,17 @@ class Pool:
         return self._submit_all([work], lambda results: results[0], callback, error_callback)
 
     def map(self, func: Callable[[S], T], iterable: Iterable[S], chunksize: int | None = None) -> list[T]:
-        """The results of `func(item)` for each item, in order.
+        """Call `func(item)` for each item, and return the results in order.
 
         Args:
             func: the function.
             iterable: the items; read to its end first.
-            chunksize: how many items are sent at a time; None for a fourth of each process's share.
+            chunksize: the number of items in a chunk; None: a fourth of each process's share.
 
         Raises:
             ValueError: the pool is not running, or `chunksize` is below 1.
             TypeError: the function cannot be serialised.
-            Exception: whatever a call has raised; of several the first in order, when all have ended.
+            Exception: the error of a call; of several the first in order, when all calls have ended.
         """
         return self.map_async(func, iterable, chunksize).get()
 
@@ -198,13 +199,13 @@ class Pool:
         callback: Callable[[list[T]], object] | None = None,
         error_callback: Callable[[BaseException], object] | None = None,
     ) -> AsyncResult[list[T]]:
-        """Like `map`, but returns at once. For the callbacks see `apply_async`: they get the list, or one error."""
+        """Like `map`, but return at once. The callbacks are those of `apply_async`: they get the list, or one error."""
         return self._map_async("map", func, iterable, chunksize, callback, error_callback)
 
     def starmap(
         self, func: Callable[..., T], iterable: Iterable[Iterable[Any]], chunksize: int | None = None
     ) -> list[T]:
-        """Like `map`, of `func(*item)`."""
+        """Like `map`, with calls `func(*item)`."""
         return self.starmap_async(func, iterable, chunksize).get()
 
     def starmap_async(
@@ -215,17 +216,17 @@ class Pool:
         callback: Callable[[list[T]], object] | None = None,
         error_callback: Callable[[BaseException], object] | None = None,
     ) -> AsyncResult[list[T]]:
-        """Like `map_async`, of `func(*item)`."""
+        """Like `map_async`, with calls `func(*item)`."""
         return self._map_async("starmap", func, iterable, chunksize, callback, error_callback)
 
     def imap(self, func: Callable[[S], T], iterable: Iterable[S], chunksize: int = 1) -> IMapIterator[T]:
-        """Like `map`, one result after another, for iterables without end too.
+        """Like `map`, but return an iterator over the results. The iterable may be endless.
 
         Args:
             func: the function.
-            iterable: the items. They are taken from it in another thread, and only some chunks for each process before
-                the results of earlier ones are taken from the iterator; with `join` all that there are.
-            chunksize: how many items are sent at a time. They succeed or fail together.
+            iterable: the items. Another thread reads them, some chunks for each process ahead of the results that were
+                read. After `join` it reads all.
+            chunksize: the number of items in a chunk. They succeed or fail together.
 
         Raises:
             ValueError: the pool is not running, or `chunksize` is below 1.
@@ -238,15 +239,15 @@ class Pool:
         return self._imap(func, iterable, chunksize, is_ordered=False)
 
     def close(self) -> None:
-        """Take no more calls; those that it has go on to their end."""
+        """Accept no more calls. Submitted calls run to their end."""
         with self._lock:
             if self._state == _RUNNING:
                 self._state = _CLOSED
 
     def terminate(self) -> None:
-        """Kill the processes, with what they are doing.
+        """Kill the processes at once.
 
-        Unfinished results raise `TaskCancelledError`; their callbacks are not called.
+        Unfinished results raise `TaskCancelledError`. Their callbacks are not called.
         """
         with self._lock:
             self._state = _TERMINATED
@@ -261,7 +262,7 @@ class Pool:
                 slot.kill()
 
     def join(self) -> None:
-        """Wait until all calls have ended. Their processes are then told to end too.
+        """Wait until all calls have ended, then end the processes.
 
         Raises:
             ValueError: neither `close` nor `terminate` was called before.
@@ -295,7 +296,7 @@ class Pool:
         callback: Callable[[T], object] | None,
         error_callback: Callable[[BaseException], object] | None,
     ) -> AsyncResult[T]:
-        """Have calls of methods of the actors made, each on any of them."""
+        """Submit calls of methods of the actors, each to any of them."""
         self._check_running()
         futures: list[Future[Any]] = [Future() for _ in works]
         result = AsyncResult(assemble, futures, self._terminated, callback, error_callback)
@@ -334,7 +335,7 @@ class Pool:
 
 
 def _works(method: str, func: Callable[..., Any], items: Iterable[Any], size: int) -> Iterator[tuple[Any, ...]]:
-    """The items in chunks, each with what is to be done; the function is serialised once for all."""
+    """The items in chunks, each with its function, which is serialised once."""
     if size < 1:
         raise ValueError(f"chunksize must be at least 1, not {size}")
     shared, iterator = put(func), iter(items)

@@ -1,4 +1,4 @@
-"""What runs in a process of a pool: chunks of calls, with the global variables that a process has."""
+"""The process of a pool: it runs chunks of calls, and keeps their global variables."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ class PoolProcess:
 
     def __init__(self, initializer: tuple[Callable[..., object], tuple[Any, ...]] | None) -> None:
         self._variables: dict[str, dict[str, Any]] = {}
-        """Global variables of modules that are not here, by module: see `_run`."""
+        """Global variables of modules that do not exist here, by module: see `_run`."""
         if initializer is not None:
             self._run(initializer[0], initializer[0], *initializer[1])
 
     def apply(self, function: Callable[..., Any], args: Iterable[Any], kwds: Mapping[str, Any]) -> Any:
-        """One call."""
+        """Make one call."""
         return self._run(function, function, *args, **kwds)
 
     def map(self, function: Callable[..., Any], items: Iterable[Any]) -> list[Any]:
-        """A call for each item."""
+        """Make a call for each item."""
         return self._run(function, lambda: list(map(function, items)))  # type: ignore[no-any-return]
 
     def starmap(self, function: Callable[..., Any], items: Iterable[Iterable[Any]]) -> list[Any]:
-        """A call for each tuple of arguments."""
+        """Make a call for each tuple of arguments."""
         return self._run(function, lambda: list(itertools.starmap(function, items)))  # type: ignore[no-any-return]
 
     def _run(self, function: Callable[..., Any], act: Callable[..., Any], /, *args: Any, **kwds: Any) -> Any:
-        """Act, with the variables that earlier calls have left.
+        """Act, with the global variables that earlier calls have left.
 
-        A function of the main program comes by value, each time with a copy of the global variables that it mentions.
-        In a process of a pool there has to be one of each, or an initializer could not set what others are to find.
+        A function of the main program comes by value, each time with a copy of the global variables that it uses. A
+        process of a pool needs one of each, or an initializer could not set variables for later calls.
         """
         ours = _globals(function)
         if ours is None:
@@ -54,7 +54,7 @@ class PoolProcess:
 
 
 def _globals(function: Any) -> dict[str, Any] | None:
-    """The global variables of a function that came by value; None for what was imported here."""
+    """The global variables of a function that came by value; None for a function that was imported here."""
     while isinstance(function, functools.partial):
         function = function.func
     function = inspect.unwrap(function)

@@ -1,4 +1,4 @@
-"""What a pool gives for calls that it was given: results that come, and iterators over them."""
+"""Results of a pool's calls, and iterators over them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from mpi_runtime.client.blocking_future import blocked
 from mpi_runtime.errors import ActorError, TaskCancelledError
-from mpi_runtime.util.dispatch import guarded
+from mpi_runtime.util.background_calls import guarded
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ TimeoutError = multiprocessing.TimeoutError
 
 
 class AsyncResult(Generic[T]):
-    """What will come of calls that a pool was given: see `Pool.apply_async` and `Pool.map_async`."""
+    """The result of calls of a pool: see `Pool.apply_async` and `Pool.map_async`."""
 
     def __init__(
         self,
@@ -49,12 +49,12 @@ class AsyncResult(Generic[T]):
         """Wait for the result and return it.
 
         Args:
-            timeout: seconds to wait at most; None for as long as it takes.
+            timeout: the most seconds to wait; None waits without a limit.
 
         Raises:
-            TimeoutError: it was not there in time; the `TimeoutError` of `multiprocessing`.
-            Exception: whatever the call has raised. Of several calls, what the first in order has raised, when all have
-                ended. `ActorDiedError` if the process died, `TaskCancelledError` if the pool was terminated.
+            TimeoutError: the result was not there in time; the `TimeoutError` of `multiprocessing`.
+            Exception: the error of the call. Of several calls the first error in order, when all have ended.
+                `ActorDiedError` if the process died, `TaskCancelledError` if the pool was terminated.
         """
         self.wait(timeout)
         if not self.ready():
@@ -64,7 +64,7 @@ class AsyncResult(Generic[T]):
         return self._value  # type: ignore[no-any-return]
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until the result is there, or for `timeout` seconds."""
+        """Wait until the result is there, at most `timeout` seconds."""
         if not self.ready():
             with blocked():
                 self._ended.wait(timeout)
@@ -74,7 +74,7 @@ class AsyncResult(Generic[T]):
         return self._ended.is_set()
 
     def successful(self) -> bool:
-        """Whether they have ended without an exception.
+        """Whether the calls have ended without an exception.
 
         Raises:
             ValueError: they have not ended.
@@ -105,7 +105,7 @@ class AsyncResult(Generic[T]):
 
 
 class IMapIterator(Iterator[T]):
-    """The results of `Pool.imap` and `Pool.imap_unordered`, one after another."""
+    """An iterator over the results of `Pool.imap` and `Pool.imap_unordered`."""
 
     def __init__(
         self, submit: Callable[[Future[Any], Any], None], chunks: Iterator[Any], is_ordered: bool, ahead_max: float
@@ -115,9 +115,9 @@ class IMapIterator(Iterator[T]):
         self._ahead_max = ahead_max
         self._changed = threading.Condition()
         self._line: deque[Future[list[T]]] = deque()
-        """Chunks to be handed over: in order as they were begun, else as they have ended."""
+        """Chunks whose results were not read: in the order in which they started, or in which they ended."""
         self._ahead = 0
-        """How many chunks were begun and not handed over."""
+        """The number of chunks that have started and were not read."""
         self._is_fed = False
         """Whether no more chunks will come."""
         self._is_stopped = False
@@ -129,15 +129,15 @@ class IMapIterator(Iterator[T]):
         return self.next()
 
     def next(self, timeout: float | None = None) -> T:
-        """The next result.
+        """Wait for the next result and return it.
 
         Args:
-            timeout: seconds to wait at most; None for as long as it takes.
+            timeout: the most seconds to wait; None waits without a limit.
 
         Raises:
-            StopIteration: there are no more.
-            TimeoutError: it was not there in time; the `TimeoutError` of `multiprocessing`.
-            Exception: whatever the call has raised, or the iterable with the arguments. Later results can still be had.
+            StopIteration: there are no more results.
+            TimeoutError: the result was not there in time; the `TimeoutError` of `multiprocessing`.
+            Exception: the error of the call, or of the iterable of the arguments. Later results can still be read.
         """
         while True:
             for item in self._items:
@@ -164,7 +164,7 @@ class IMapIterator(Iterator[T]):
         return self._is_fed and not self._ahead
 
     def _feed(self, chunks: Iterator[Any]) -> None:
-        """Begin chunks, as long as not too many wait to be handed over."""
+        """Start chunks, as long as not too many wait to be read."""
         try:
             for chunk in chunks:
                 with self._changed:
@@ -198,13 +198,13 @@ class IMapIterator(Iterator[T]):
             self._changed.notify_all()
 
     def _stop(self) -> None:
-        """Begin no more chunks."""
+        """Start no more chunks."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
 
     def _feed_all(self) -> None:
-        """Begin all chunks, though nobody takes their results, and wait until that is done."""
+        """Start all chunks, even if their results are not read, and wait until they have started."""
         with self._changed:
             self._ahead_max = math.inf
             self._changed.notify_all()
@@ -212,5 +212,5 @@ class IMapIterator(Iterator[T]):
 
 
 def terminated() -> TaskCancelledError:
-    """What a call raises that its pool did not live to see the end of."""
+    """The error of calls that were unfinished when their pool was terminated."""
     return TaskCancelledError("the pool was terminated before the call had ended")

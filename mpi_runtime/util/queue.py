@@ -1,9 +1,9 @@
-"""A queue that tasks, actors and the driver share: its items live in an actor.
+"""A queue that tasks, actors and the driver share. Its items are in an actor.
 
-Actors run one call at a time here. A call that waited in the actor for an item or for room would keep out the call that
-brings it, so the actor only ever answers at once, and whoever has to wait asks again: soon at first, so that
-a short wait stays short, then more and more seldom, so that many who wait long leave the actor time for others. A task
-that waits so gives up its CPU each time it asks: those it waits for can run.
+Actors run one call at a time. A call that waited in the actor for an item or for room would block the call that brings
+it. So the actor always answers at once, and a process that has to wait polls: soon at first, so that a short wait stays
+short, then less and less often, so that many who wait long leave the actor time for others. A task that polls lends its
+CPU in each poll, so that the calls it waits for can run.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ PAUSE_MAX_S = 0.05
 
 
 class Empty(queue.Empty):
-    """There is nothing in the queue, or less than was asked for; also an instance of the standard library's `Empty`."""
+    """The queue is empty, or has fewer items than requested. Also the standard library's `queue.Empty`."""
 
 
 class Full(queue.Full):
-    """There is no room in the queue; also an instance of the standard library's `Full`."""
+    """The queue has no room. Also the standard library's `queue.Full`."""
 
 
 class Queue:
     """A first-in, first-out queue for all processes of the job, with the interface of the standard library's.
 
-    It can be passed to tasks and actors like any value: each copy is the same queue. It ends, with what is in it, when
-    the last copy is gone or by `shutdown`, after which every call raises `ActorDiedError`. An item that is an
-    `ObjectRef` by itself stands for its value, as in every remote call; inside a container it stays a reference.
+    It can be passed to tasks and actors like any value: each copy is the same queue. It ends with its items when the
+    last copy is gone, or by `shutdown`; after that every call raises `ActorDiedError`. An item that is an `ObjectRef`
+    stands for its value, as in every remote call; inside a container it stays a reference.
 
         @mpi_runtime.remote
         def produce(queue):
@@ -47,16 +47,16 @@ class Queue:
         produce.remote(queue)
         print([queue.get(timeout=10) for _ in range(3)])  # [0, 1, 2]
 
-    Those that wait are served in no particular order. A timeout bounds the waiting for items or for room, not the
-    time in which the actor starts or a value is brought.
+    Waiting processes are served in no particular order. A timeout bounds the wait for items or for room, not the start
+    of the actor or the transfer of a value.
 
     Args:
-        maxsize: how many items it can hold; 0 or less for no limit, as with Python's own queues and Ray's.
-        actor_options: options of the actor behind it, as for `remote`: `{"num_cpus": 1}`.
+        maxsize: the largest number of items; 0 or less: no limit.
+        actor_options: options of the actor of the queue, as for `remote`: `{"num_cpus": 1}`.
 
     Raises:
         TypeError: `maxsize` is not a whole number.
-        ValueError: there is no such option, or its value is out of bounds.
+        ValueError: an option does not exist, or its value is out of bounds.
     """
 
     def __init__(self, maxsize: int = 0, actor_options: Mapping[str, Any] | None = None) -> None:
@@ -67,7 +67,7 @@ class Queue:
         return self.qsize()
 
     def qsize(self) -> int:
-        """How many items are in the queue; others may change that at any time."""
+        """The number of items in the queue. Other processes may change it at any time."""
         size: int = get(self._alive().size.remote())
         return size
 
@@ -76,11 +76,11 @@ class Queue:
         return self.qsize()
 
     def empty(self) -> bool:
-        """Whether there is no item in the queue."""
+        """Whether the queue has no items."""
         return self.qsize() == 0
 
     def full(self) -> bool:
-        """Whether there is no room in the queue; never without a limit."""
+        """Whether the queue has no room; never true without a limit."""
         return self._is_full(self.qsize())
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
@@ -88,8 +88,8 @@ class Queue:
 
         Args:
             item: any value that can be serialised.
-            block: wait for room; False: do not, and take no notice of `timeout`.
-            timeout: seconds to wait at most; None for as long as it takes.
+            block: whether to wait for room. False: `timeout` is ignored.
+            timeout: the most seconds to wait; None waits without a limit.
 
         Raises:
             Full: there was no room in time.
@@ -104,11 +104,11 @@ class Queue:
         raise self._full()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """Take the first item out and return it.
+        """Remove the first item and return it.
 
         Args:
-            block: wait for an item; False: do not, and take no notice of `timeout`.
-            timeout: seconds to wait at most; None for as long as it takes.
+            block: whether to wait for an item. False: `timeout` is ignored.
+            timeout: the most seconds to wait; None waits without a limit.
 
         Raises:
             Empty: there was no item in time.
@@ -122,7 +122,7 @@ class Queue:
         raise Empty("The queue is empty")
 
     async def put_async(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
-        """Add an item at the end, as `put` does; other coroutines run while it waits."""
+        """Like `put`, for coroutines: others run while it waits."""
         import asyncio  # not at the top: who calls this has it, and others need not wait for it
 
         for pause in pauses(block, timeout):
@@ -132,9 +132,9 @@ class Queue:
         raise self._full()
 
     async def get_async(self, block: bool = True, timeout: float | None = None) -> Any:
-        """Take the first item out and return it, as `get` does; other coroutines run while it waits.
+        """Like `get`, for coroutines: others run while it waits.
 
-        If it is cancelled no item is lost.
+        If it is cancelled, no item is lost.
         """
         import asyncio
 
@@ -155,7 +155,7 @@ class Queue:
         self.put(item, block=False)
 
     def get_nowait(self) -> Any:
-        """Take the first item out if there is one: `get(block=False)`.
+        """Remove the first item if there is one, and return it: `get(block=False)`.
 
         Raises:
             Empty: there is no item.
@@ -163,13 +163,13 @@ class Queue:
         return self.get(block=False)
 
     def put_nowait_batch(self, items: Iterable[Any]) -> None:
-        """Add several items in one call, next to each other: all or none.
+        """Add several items next to each other in one call: all or none.
 
             queue.put_nowait_batch([1, 2, 3])
 
         Raises:
             Full: there is no room for all of them.
-            TypeError: not something to iterate over.
+            TypeError: `items` is not iterable.
         """
         if not isinstance(items, Iterable):
             raise TypeError(f"put_nowait_batch() needs several items, such as a list, not {items!r}")
@@ -178,11 +178,12 @@ class Queue:
             raise Full(f"The queue has no room for {len(items)} more items: its maxsize is {self.maxsize}")
 
     def get_nowait_batch(self, num_items: int) -> list[Any]:
-        """Take the first `num_items` items out in one call and return them: all or none.
+        """Remove the first `num_items` items in one call and return them: all or none.
 
         Raises:
-            Empty: there are fewer.
-            TypeError, ValueError: not a whole number, or negative.
+            Empty: there are fewer items.
+            TypeError: `num_items` is not a whole number.
+            ValueError: `num_items` is negative.
         """
         if not isinstance(num_items, int):
             raise TypeError(f"get_nowait_batch() needs a whole number, not {num_items!r}")
@@ -194,11 +195,11 @@ class Queue:
         return items
 
     def shutdown(self, force: bool = False, grace_period_s: float = 5) -> None:
-        """End the queue for all who have it; what is in it is gone. Once more does nothing.
+        """End the queue for all processes. Its items are lost. A second call does nothing.
 
         Args:
-            force: at once; calls that have not ended raise `ActorDiedError`.
-            grace_period_s: how many seconds, without `force`, the calls that this process has made may take to end.
+            force: end it at once; unfinished calls raise `ActorDiedError`.
+            grace_period_s: without `force`, the most seconds to wait for unfinished calls of this process.
         """
         if self.actor is None:
             return
@@ -221,7 +222,7 @@ class Queue:
 
 
 class _QueueItems:
-    """The actor behind a queue. Answers at once, with what was impossible as a value: errors would cost more."""
+    """The actor of a queue. It answers at once. What is impossible is a value, because errors would cost more."""
 
     def __init__(self, maxsize: int) -> None:
         self._maxsize = maxsize
@@ -246,7 +247,7 @@ class _QueueItems:
 
 
 def pauses(block: bool, timeout: float | None) -> Iterator[float]:
-    """The pauses before each attempt, in seconds: none before the first, and the last ends with the time allowed."""
+    """The pauses in seconds before each attempt: none before the first; the last ends with the time allowed."""
     if not block:
         timeout = 0.0
     elif timeout is not None and timeout < 0:
@@ -260,7 +261,7 @@ def pauses(block: bool, timeout: float | None) -> Iterator[float]:
 
 
 async def _value(ref: ObjectRef[Any]) -> Any:
-    """Await a value. Not by `await ref`: a task would keep its CPU meanwhile, and those it waits for may need it."""
+    """Await a value. Not by `await ref`: a task would keep its CPU, which the calls it waits for may need."""
     import asyncio
 
     for pause in pauses(True, None):

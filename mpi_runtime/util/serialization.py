@@ -1,4 +1,4 @@
-"""How values of a class are serialised, where the class itself does not say so, or says it badly."""
+"""Serialisers for values of a class that cannot be pickled, or not well."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 def register_serializer(cls: type[T], *, serializer: Callable[[T], Any], deserializer: Callable[[Any], T]) -> None:
-    """Have this process serialise values of a class by a function; who reads them needs to know nothing of it.
+    """Register a serialiser for values of a class, in this process. Readers need no registration.
 
-    It concerns this process alone: tasks and actors that return such values register it too.
+    Tasks and actors that return such values register it too.
 
     Args:
-        cls: the class itself; classes derived from it are not concerned.
-        serializer: makes of a value something that can be serialised.
-        deserializer: makes the value of that again.
+        cls: the class itself; derived classes are not affected.
+        serializer: turns a value into something that can be serialised.
+        deserializer: turns that into the value again.
     """
     import cloudpickle
 
@@ -26,7 +26,7 @@ def register_serializer(cls: type[T], *, serializer: Callable[[T], Any], deseria
 
 
 def deregister_serializer(cls: type) -> None:
-    """Forget it: values of the class are serialised as the class says. Does nothing if there is none."""
+    """Remove the serialiser of a class. Without one it does nothing."""
     import cloudpickle
 
     cloudpickle.Pickler.dispatch_table.maps[0].pop(cls, None)

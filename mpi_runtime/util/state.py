@@ -1,7 +1,7 @@
-"""What there is in the job now: calls, actors, objects, processes, nodes, placement groups.
+"""The present state of the job: lists of calls, actors, objects, processes, nodes and placement groups.
 
-The names are those of Ray's state API. Calls are listed until they end; `summarize_tasks` has the numbers of those that
-have ended. Each entry is a dictionary whose items can be read as attributes too. A notebook shows the lists as tables.
+The names are those of Ray's state API. Calls are listed until they end; `summarize_tasks` counts those that have ended.
+A notebook shows the lists as tables.
 
     from mpi_runtime.util.state import list_tasks
 
@@ -29,7 +29,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class Entry(dict[str, Any]):
-    """One entry of a list: `entry["name"]` or `entry.name`."""
+    """One entry of a list. A dictionary whose items are attributes too: `entry["name"]` or `entry.name`."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -39,67 +39,91 @@ class Entry(dict[str, Any]):
 
 
 def list_tasks(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
-    """Calls that have not ended, those submitted first at the front.
+    """List calls that have not ended, in the order of submission.
+
+    Keys: `task_id`, `name`, `type`, `state`, `attempt_number`, `actor_id`, `node_id`, `worker_id`, `worker_pid`,
+    `required_resources`.
 
     Args:
-        filters: such as `("state", "=", "RUNNING")`: a key, `=` or `!=`, and a value; all must hold.
-        limit: how many entries at most.
+        filters: conditions `(key, "=", value)` or `(key, "!=", value)`; all must hold.
+        limit: the largest number of entries.
 
     Raises:
-        ValueError: a filter is none, or names a key that there is not.
+        ValueError: a filter is malformed, or its key does not exist.
     """
     return _list("tasks", filters, limit)
 
 
 def list_actors(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
-    """Actors that live, or of which somebody has a handle. For the arguments see `list_tasks`."""
+    """List actors that are alive, or of which a handle exists. For the arguments see `list_tasks`.
+
+    Keys: `actor_id`, `class_name`, `state`, `name`, `repr_name`, `ray_namespace`, `node_id`, `pid`, `num_restarts`,
+    `death_cause`, `pending_calls`.
+    """
     return _list("actors", filters, limit)
 
 
 def list_objects(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
-    """Objects of the store, with their sizes in bytes. For the arguments see `list_tasks`."""
+    """List values in the object store. For the arguments see `list_tasks`.
+
+    Keys: `object_id`, `state`, `object_size` in bytes, `node_ids`, `reference_count`.
+    """
     return _list("objects", filters, limit)
 
 
 def list_workers(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
-    """Processes that run calls. For the arguments see `list_tasks`."""
+    """List executors: processes that run calls. For the arguments see `list_tasks`.
+
+    Keys: `worker_id`, `pid`, `state`, `rank`, `node_id`, `actor_id`, `task_id`, `gpu_ids`, `assigned_resources`.
+    """
     return _list("workers", filters, limit)
 
 
 def list_placement_groups(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
-    """Placement groups that have not been removed. For the arguments see `list_tasks`."""
+    """List placement groups that have not been removed. For the arguments see `list_tasks`."""
     return _list("group_table", filters, limit)
 
 
 def list_nodes(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
-    """Nodes of the job. For the arguments see `list_tasks`."""
+    """List the nodes of the job. For the arguments see `list_tasks`.
+
+    Keys: `node_id`, `node_name`, `is_head_node`, `state`, `resources_total`, `labels`.
+    """
     return _list("nodes", filters, limit)
 
 
 def get_task(id: str) -> Entry | None:
-    """The call with this id, while it has not ended; else None.
+    """Find a call by its id; None if there is none or it has ended. The cost does not grow with the number of calls.
 
     Args:
-        id: as in `task_id`, or what `ref.hex()` of its first return value gives.
+        id: a `task_id`, or `ref.hex()` of the call's first return value.
 
     Raises:
-        ValueError: it is no id.
+        ValueError: `id` is not an id.
     """
     return _one("tasks", id)
 
 
 def get_actor(id: str) -> Entry | None:
-    """The actor with this id (`actor_id`), or None. ValueError: it is no id."""
+    """Find an actor by its `actor_id`; None if there is none.
+
+    Raises:
+        ValueError: `id` is not an id.
+    """
     return _one("actors", id)
 
 
 def get_node(id: str) -> Entry | None:
-    """The node with this id (`node_id`), or None. ValueError: it is no id."""
+    """Find a node by its `node_id`; None if there is none.
+
+    Raises:
+        ValueError: `id` is not an id.
+    """
     return _one("nodes", id)
 
 
 def summarize_tasks() -> dict[str, Any]:
-    """How many calls there are of each function in each state, and how many have ended since the job began."""
+    """Count calls by function and state, and calls that have ended since the job began."""
     counts: dict[str, Counter[str]] = {}
     for task in running.client().questions.query("tasks"):
         counts.setdefault(task["name"], Counter())[task["state"]] += 1
@@ -109,7 +133,7 @@ def summarize_tasks() -> dict[str, Any]:
 
 
 def summarize_actors() -> dict[str, dict[str, int]]:
-    """How many actors there are of each class in each state."""
+    """Count actors by class and state."""
     counts: dict[str, Counter[str]] = {}
     for actor in running.client().questions.query("actors"):
         counts.setdefault(actor["class_name"], Counter())[actor["state"]] += 1
@@ -117,7 +141,7 @@ def summarize_actors() -> dict[str, dict[str, int]]:
 
 
 def summarize_objects() -> dict[str, int]:
-    """How many objects there are, and how many bytes they have."""
+    """Count the values in the object store, and their bytes."""
     sizes = [found["object_size"] for found in running.client().questions.query("objects")]
     return {"total_objects": len(sizes), "total_size_bytes": sum(sizes)}
 

@@ -1,19 +1,19 @@
 """Progress bars in tasks and actors, shown together where the program was started.
 
-from mpi_runtime.util.tqdm import tqdm
+    from mpi_runtime.util.tqdm import tqdm
 
-@mpi_runtime.remote
-def work(number):
-    for _ in tqdm(range(1000), desc=f"part {number}"):
-        ...
+    @mpi_runtime.remote
+    def work(number):
+        for _ in tqdm(range(1000), desc=f"part {number}"):
+            ...
 
-mpi_runtime.get([work.remote(number) for number in range(4)])
+    mpi_runtime.get([work.remote(number) for number in range(4)])
 
-A bar in a task writes what it looks like to the standard error of its process, at most ten times a second, as a status
-line. It goes the way of all output, so neither the driver nor an actor has to ask for it, and the process that writes
-all output keeps it below the rest. On a terminal the bars are redrawn in place; where there is none, as in batch jobs
-and below most launchers, each is a line every ten seconds and one when it ends. The driver writes by itself: there a
-bar is plain tqdm. Without output of tasks (`init(log_to_driver=False)`) their bars are not seen.
+A bar in a task writes its text to the standard error of its process, at most ten times a second, as a status line. It
+takes the way of all output, so neither the driver nor an actor has to poll, and the process that writes all output
+keeps the bars below it. On a terminal the bars are redrawn in place. Without one, as in batch jobs and under most
+launchers, each bar is a line every ten seconds and one at its end. A bar in the driver is plain tqdm. Without output of
+tasks (`init(log_to_driver=False)`) their bars are not shown.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ def tqdm(
     unit: str | None = None,
     position: int | None = None,
 ) -> Any:
-    """A progress bar: around an iterable, or moved on with `update`.
+    """A progress bar around an iterable, or one that `update` advances.
 
         with tqdm(total=100, desc="load", unit="file") as bar:
             bar.update(5)
 
     Args:
-        iterable: what to iterate over.
-        desc: a word in front.
-        total: how many steps there are; by default the length of the iterable, if it has one.
-        unit: what a step is called; "it" by default.
-        position: the row, for bars in the driver. Bars of tasks stand in the order in which they have begun.
+        iterable: the iterable.
+        desc: a word in front of the bar.
+        total: the number of steps; by default the length of the iterable, if it has one.
+        unit: the name of a step; "it" by default.
+        position: the row, for bars in the driver. Bars of tasks are shown in the order in which they began.
 
     Returns:
-        An object of the library tqdm, with its methods: `update`, `close`, `set_description`, `refresh` and others.
+        An object of the library tqdm, with its methods `update`, `close`, `set_description`, `refresh` and others.
     """
     client = current.client_or_none()
     kind: Any = _Bar if client is not None and client.executor is not None else plain_tqdm
@@ -66,26 +66,23 @@ def tqdm(
 
 
 def safe_print(*args: Any, **kwargs: Any) -> None:
-    """`print` that spares the bars of this process. In tasks plain `print` does so too.
-
-    safe_print("one more", flush=True)
-    """
+    """Print in the driver without breaking its bars. In tasks plain `print` does so too."""
     with plain_tqdm.external_write_mode(file=kwargs.get("file")):
         print(*args, **kwargs)
 
 
 class _Bar(plain_tqdm):  # type: ignore[misc]  # tqdm has no types
-    """A bar whose looks are told as a status."""
+    """A bar that writes its text as a status line."""
 
     monitor_interval = 0
-    """No thread that looks after bars that nobody moves: it would outlive the task."""
+    """No thread that watches bars that do not move: it would outlive the task."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._owner = uuid.uuid4().hex
         super().__init__(*args, **{**kwargs, "file": io.StringIO(), "position": None})
 
     def display(self, msg: str | None = None, pos: int | None = None) -> bool:
-        """Tell what the bar looks like. The library calls this when that has changed; once it is closed, at last."""
+        """Write the text of the bar. The library calls this when it has changed, and once more at the end."""
         del pos
         text = str(self) if msg is None else msg
         os.write(2, status.line(self._owner, text, is_last=self.disable))

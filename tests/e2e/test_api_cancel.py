@@ -322,3 +322,60 @@ while mpi_runtime.available_resources().get("CPU") != mpi_runtime.cluster_resour
 @pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
 def test_on_several_ranks(mpi: str) -> None:
     assert run_program(PROGRAM, ranks=3, mpi=mpi).expect().stdout == "cancelled\n" * 3
+
+
+@remote
+def submits_late(path: Path) -> None:
+    """Submits a call only when it is interrupted."""
+    try:
+        path.with_suffix(".runs").touch()
+        time.sleep(LONG_S)
+    finally:
+        long.remote(path)
+
+
+def test_recursive_cancel_reaches_what_is_submitted_after_it(tmp_path: Path) -> None:
+    ref = submits_late.remote(tmp_path / "child")
+    wait_until((tmp_path / "child.runs").exists)
+    cancel(ref)
+    assert is_cancelled(ref)
+    both = [quick.remote(number) for number in range(2)]  # no child holds one of the two CPUs
+    assert get(both, timeout=20) == [0, 1]
+    assert get(occupied.options(num_cpus=2).remote(), timeout=20)  # nor will one
+
+
+@remote
+def occupied() -> bool:
+    return True
+
+
+def test_a_cancel_that_is_ignored_is_said() -> None:
+    completed = run_program(
+        """
+        import time
+        import mpi_runtime as ray
+
+        ray.init(num_cpus=1)
+
+        @ray.remote
+        def stubborn():
+            print("runs", flush=True)
+            end = time.monotonic() + 8
+            while time.monotonic() < end:
+                try:
+                    time.sleep(0.1)
+                except KeyboardInterrupt:
+                    pass
+            return "all the same"
+
+        ref = stubborn.remote()
+        while "runs" not in ray.explain(ref):
+            time.sleep(0.01)
+        time.sleep(0.5)
+        ray.cancel(ref)
+        print(ray.get(ref))
+        """
+    ).expect(0)
+    assert "all the same" in completed.stdout
+    assert completed.stderr.count("stubborn was cancelled 5 s ago and has not ended") == 1
+    assert "cancel(ref, force=True) ends its process" in completed.stderr

@@ -142,7 +142,7 @@ def test_two_hundred_wrong_frames_in_one_job() -> None:
     source = (
         PROGRAM
         + r"""
-from tests.simulation import mutations
+from tests.simulation import mutated_frames
 
 @ray.remote(max_retries=0)
 def says_wrong(seed):
@@ -154,7 +154,7 @@ def says_wrong(seed):
     frames = [codec.encode(one) for one in right]
     while True:
         at = rng.randrange(len(frames))
-        data = mutations.mutated(rng, frames[at], LOCAL if at > 3 else at < 2, frames)
+        data = mutated_frames.mutated(rng, frames[at], LOCAL if at > 3 else at < 2, frames)
         splitter = Splitter()
         splitter.feed(data)
         if not splitter._parts:  # a frame that breaks off, made on purpose, would be waited for

@@ -266,6 +266,39 @@ def test_the_launcher_is_killed(way: str, number: int) -> None:
         expect_gone(program, since, f"{way}, launcher killed by {number}", {*range(1, 256), -number})
 
 
+DRIVERS = {
+    "sleeps": "time.sleep(1000)",
+    "computes": "while True: pass",
+    "waits for a value": "ray.get(running)",
+    "waits for a lock": "import threading; threading.Lock().acquire(); threading.Event().wait()",
+    "waits for a program": "subprocess.run(['sleep', '1003'])",
+    "is in the library of C": "import ctypes; ctypes.CDLL(None).sleep(1000)",
+    "goes on after errors": """
+while True:
+    try:
+        time.sleep(1000)
+    except BaseException:
+        pass
+""",
+    "saves for long": """
+try:
+    time.sleep(1000)
+finally:
+    time.sleep(1000)
+""",
+}
+
+
+@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_the_launcher_is_killed_whatever_the_driver_does(way: str, driver: str) -> None:
+    with start(way, DRIVERS[driver]) as program:
+        Cast(program)
+        since = time.monotonic()
+        program.signal(signal.SIGKILL)
+        expect_gone(program, since, f"{way}, launcher killed while the driver {driver}", {-signal.SIGKILL})
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_executors_are_killed_and_the_job_goes_on(way: str) -> None:
     ending = """

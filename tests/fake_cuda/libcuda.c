@@ -1,4 +1,4 @@
-/* A stand-in for libcuda.so.1: one device with a context, and answers that a test chooses. Only what gpu/context.py asks. */
+/* A stand-in for libcuda.so.1: one device with a context, and answers that a test chooses. Only what gpu/cuda_context.py asks. */
 static int start_error, context_error, is_active, retained, pushed;
 
 void fake_set(int start, int context, int active) { start_error = start; context_error = context; is_active = active; }

@@ -3,7 +3,7 @@
 Nobody can reach it by its address: no process has such addresses. What is told to a device happens when somebody waits
 for it, and not before: until then what is to be filled holds `POISON`. Counts what is done. As unkind as a card:
 
-- After `fault` everything that a process asks of CUDA gets the same error, for good; our `gpu.context` hears it too.
+- After `fault` everything that a process asks of CUDA gets the same error, for good. `gpu.cuda_context` hears it too.
 - CUDA does not start where FAKE_CUDA_START holds the number of an error.
 - Devices are those that CUDA_VISIBLE_DEVICES names by tokens that are known, up to the first that is not.
 - FAKE_CUDA_DIRECTORY: processes share the memory of devices, FAKE_CUDA_MEMORY bytes each. The first use of a device
@@ -24,7 +24,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy
 
-from mpi_runtime.gpu import context
+from mpi_runtime.gpu import cuda_context
 
 FIRST = 0x7_0000_0000_0000
 """Where addresses of devices begin, beyond all that processes have."""
@@ -157,7 +157,7 @@ def check() -> None:
 
 
 class _Driver:
-    """What our `gpu.context` finds in the place of libcuda, if this process uses CUDA."""
+    """What our `gpu.cuda_context` finds in the place of libcuda, if this process uses CUDA."""
 
     def cuInit(self, flags: int) -> int:
         return start()
@@ -190,17 +190,17 @@ class _Driver:
         return 0
 
 
-_real_driver = context.driver
+_real_driver = cuda_context.driver
 
 
 def install() -> None:
     """Stand in for libcuda too, from when this process has asked CUDA anything: then a library has loaded it."""
-    context.driver = lambda: _Driver() if _State.is_loaded else None
+    cuda_context.driver = lambda: _Driver() if _State.is_loaded else None
 
 
 def reset() -> None:
     """For tests in one process: as a new process finds it."""
-    context.driver = _real_driver
+    cuda_context.driver = _real_driver
     _State.error, _State.is_loaded = 0, False
     for one in (counts, _State.contexts, _State.used, _State.limits, registered, _pool):
         one.clear()

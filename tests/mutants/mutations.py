@@ -98,7 +98,10 @@ class _Finder(ast.NodeVisitor):
     # What is changed
 
     def visit(self, node: ast.AST) -> None:
-        if isinstance(node, DROPPED) and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+        says_nothing = (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) or (
+            isinstance(node, ast.AnnAssign) and node.value is None
+        )
+        if isinstance(node, DROPPED) and not says_nothing:
             self._add(self._start(node), self._end(node), b"pass")
         super().visit(node)
 

@@ -60,15 +60,22 @@ def orphan() -> Callable[[], object]:
 
 
 def memory_file() -> Callable[[], object]:
-    path = Path(f"/dev/shm/left-{os.getpid()}")
-    path.touch()
-    return path.unlink
+    return held_open(f"/dev/shm/left-{os.getpid()}")
 
 
 def temporary_file() -> Callable[[], object]:
-    path = Path(tempfile.gettempdir(), f"mpi_runtime-left-{os.getpid()}")
-    path.touch()
-    return path.unlink
+    return held_open(f"{tempfile.gettempdir()}/mpi_runtime-left-{os.getpid()}")
+
+
+def held_open(path: str) -> Callable[[], object]:
+    """A file that is open here: other runs of the tests see that it is not theirs."""
+    file = open(path, "w")  # noqa: SIM115
+
+    def end() -> None:
+        os.unlink(path)
+        file.close()
+
+    return end
 
 
 def abstract_socket() -> Callable[[], object]:

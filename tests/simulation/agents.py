@@ -7,13 +7,23 @@ from dataclasses import dataclass, field
 from mpi_runtime.gpu.device import BUSY, DEVICE, NODE, PROGRAM
 from mpi_runtime.rank.custody import Custody
 from mpi_runtime.scheduler.effects import Cancel, Fetch, Free, StartExecutor, StopExecutor, TakeBack
-from mpi_runtime.scheduler.rank_events import ExecutorDied, ExecutorStarted, Fetched, FrameRefused, TakenBack
+from mpi_runtime.scheduler.rank_events import (
+    ExecutorDied,
+    ExecutorStarted,
+    Fetched,
+    FrameRefused,
+    MemoryReported,
+    TakenBack,
+)
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import Drained, FromExecutor, ToExecutor
 from tests.simulation.executors import Executor, Junk
 from tests.simulation.options import ALL
 from tests.simulation.steps import CURSED
 from tests.simulation.world import Head, Line, World
+
+TIGHT_BYTES = 1 << 30
+LOOK_US = 20_000
 
 
 class Arena:
@@ -67,6 +77,8 @@ class Agent:
         self.agents = agents
         self.arena = Arena(world, rank)
         self.executors: dict[int, LocalExecutor] = {}
+        self.tight_looks = 0
+        """How often it will still be found that the host's memory is nearly used up."""
         self.orphans: dict[int, dict[int, None]] = {}
         """Extents of executors that have died, until the scheduler has said what becomes of them."""
         options = world.options
@@ -140,6 +152,7 @@ class Agent:
         if local is None:
             return
         self.world.counters["stops"] += 1
+        self.world.counters["kills of overdue calls"] += effect.force and self.world.checker.times.any_is_over()
         if effect.force:
             self._kill(local)
         else:
@@ -160,8 +173,8 @@ class Agent:
             if is_running:
                 self.world.counters["kills of cancelled calls"] += 1
                 self._kill(local)
-                return
-        local.executor.pipe.append(effect.id)
+            return
+        local.executor.pipe.append((effect.id, effect.attempt))
         self.world.at(self.world.between(self.world.options.socket_us), local.executor.interrupt)
 
     def _to_executor(self, number: int, ids: list[bytes], frame: bytes) -> None:
@@ -208,6 +221,22 @@ class Agent:
         self.report(ExecutorDied(local.number, running, cause, "memory" in cause, list(local.extents)))
 
     # Memory
+
+    def fill(self) -> None:
+        """The memory of the host is nearly used up, for as long as it takes to be looked at a few times."""
+        if not self.tight_looks:
+            self.tight_looks = self.world.rng.choice((1, 2, 3, 10))
+            self._look()
+
+    def _look(self) -> None:
+        """Say how it is with the memory."""
+        self.tight_looks -= 1
+        is_tight = self.tight_looks > 0
+        self.world.counters["hosts that are tight"] += is_tight
+        sizes = [(number, TIGHT_BYTES) for number, local in self.executors.items() if local.executor.started]
+        self.report(MemoryReported(self.rank, is_tight, TIGHT_BYTES, TIGHT_BYTES, "the host", 0.95, sizes))
+        if is_tight:
+            self.world.at(LOOK_US, self._look)
 
     def allocate(self, executor: int) -> int:
         """Room for a value of an executor, or of the driver."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mpi_runtime.scheduler.events import Call, CancelRequested
 from tests.simulation.require import require
-from tests.simulation.steps import ACTOR
+from tests.simulation.steps import ACTOR, TASK
 
 if TYPE_CHECKING:
     from tests.simulation.checkers import Checker
@@ -27,12 +27,14 @@ class Cancels:
         """Which call and which attempt of it made each call; the driver is a call without an id."""
         self._children: dict[tuple[bytes, int], list[bytes]] = {}
         """The other way round, as far as the head has heard."""
-        self._hands: dict[bytes, tuple[int, int]] = {}
+        self.hands: dict[bytes, tuple[int, int]] = {}
         """Calls that an executor has, as the head knows: which one, and which attempt."""
         self._said: dict[bytes, bool] = {}
         """Calls that some client has cancelled, and whether recursively."""
         self._heard_us: dict[bytes, int] = {}
         """Calls that must end, and since when."""
+        self._recursively: set[bytes] = set()
+        """Those that must end with all that they submit. Only for membership."""
         self._ran: dict[int, set[tuple[bytes, int]]] = {}
         """Which attempts each process has run."""
         self._died: set[tuple[bytes, int]] = set()
@@ -46,7 +48,13 @@ class Cancels:
 
     def submitted(self, call: bytes) -> None:
         """The head hears of a call."""
-        self._children.setdefault(self._origins[call], []).append(call)
+        origin = self._origins[call]
+        self._children.setdefault(origin, []).append(call)
+        is_in_hand = origin[0] in self.hands and self.hands[origin[0]][1] == origin[1]
+        if is_in_hand and origin[0] in self._recursively and not self._is_creation(call):
+            self._checker.world.counters["calls of cancelled calls"] += 1
+            self._heard_us.setdefault(call, self._checker.world.now)
+            self._recursively.add(call)
 
     def cancelled(self, event: CancelRequested, now: int) -> None:
         """The head hears that a call is to end."""
@@ -60,22 +68,38 @@ class Cancels:
             if self._is_creation(call):
                 continue
             self._heard_us.setdefault(call, now)
-            if event.recursive and call in self._hands:
-                pending += self._children.get((call, self._hands[call][1]), [])
+            if event.recursive:
+                self._recursively.add(call)
+            if event.recursive and call in self.hands:
+                pending += self._children.get((call, self.hands[call][1]), [])
 
     def _is_creation(self, call: bytes) -> bool:
         return self._checker.function_of(call).kind == ACTOR
+
+    def is_to_end(self, call: bytes) -> bool:
+        """Whether the head knows that somebody has cancelled it."""
+        return call in self._heard_us
 
     def explains(self, call: bytes) -> bool:
         """Whether a call was cancelled, or one that has made it, recursively."""
         if call in self._said:
             return True
         while call:
-            if self._origins[call] in self._died:
+            origin = self._origins[call]
+            if origin in self._died or (origin[0] and self._checker.times.is_over(*origin)):
                 return True
             call = self._origins[call][0]
             if call and (self._said.get(call, False)) and not self._is_creation(call):
                 return True
+        return False
+
+    def ends_with_its_actor(self, call: bytes) -> bool:
+        """Whether an actor has made a call, or one that has made it, and is gone: then nobody may want it."""
+        while call:
+            origin = self._origins[call]
+            if origin in self._died and self._checker.function_of(origin[0]).kind != TASK:
+                return True
+            call = origin[0]
         return False
 
     # What the head does and hears
@@ -86,21 +110,21 @@ class Cancels:
         for call in calls:
             known_us = self._heard_us.get(call.id, now)
             require(known_us == now, f"call {call.id.hex()} is sent, and was cancelled at {known_us} us")
-            self._hands[call.id] = executor, call.attempt
+            self.hands[call.id] = executor, call.attempt
 
     def ended(self, call: bytes) -> None:
         """The head hears how a call ended."""
-        self._hands.pop(call, None)
+        self.hands.pop(call, None)
 
     def taken_back(self, calls: Sequence[bytes]) -> None:
         """The head hears that calls have not started."""
         for call in calls:
-            self._hands.pop(call, None)
+            self.hands.pop(call, None)
 
     def executor_died(self, executor: int) -> None:
         """The head hears that an executor is gone."""
-        for call in [call for call, (number, _) in self._hands.items() if number == executor]:
-            del self._hands[call]
+        for call in [call for call, (number, _) in self.hands.items() if number == executor]:
+            del self.hands[call]
 
     # What executors do
 

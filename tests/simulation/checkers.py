@@ -38,6 +38,7 @@ from tests.simulation.quality import Quality
 from tests.simulation.require import require
 from tests.simulation.scope import Scope
 from tests.simulation.steps import ACTOR, METHOD, STREAMING, TASK, Function, MakeGroup, Workload
+from tests.simulation.tight import Tight
 from tests.simulation.times import Times
 from tests.simulation.unread import Unread
 from tests.simulation.world import World
@@ -48,7 +49,16 @@ if TYPE_CHECKING:
 
 FAILURES_MAX = 4
 """Two are enough; between them calls may have been given to a process and taken back, which looks like work."""
-ENDS_ACTORS = ("deaths", "stillborn", "kills", "refused", "lost transfers", "removals")
+ENDS_ACTORS = (
+    "deaths",
+    "stillborn",
+    "kills",
+    "refused",
+    "lost transfers",
+    "removals",
+    "kills of overdue calls",
+    "hosts that are tight",
+)
 """What may end an actor, or keep it from being created."""
 HEARD_US = 200_000
 """By then the head has heard from an executor, even over a line that stalls."""
@@ -103,6 +113,10 @@ class Checker:
         self.cancels = Cancels(self)
         self.items = Items(self)
         self.times = Times(self)
+        self.tight = Tight(self)
+        self.homes: dict[int, int] = {}
+        """The host of each executor."""
+        self.rank_hosts = {event.rank: event.host for event in joined}
         self.unread = Unread(self)
         self.quality = Quality(self, joined)
         self.hosts: dict[int, Host] = {}
@@ -240,12 +254,13 @@ class Checker:
         happened = self.world.counters
         reasons = {
             b"WorkerCrashedError": happened["deaths"] + happened["stillborn"] + happened["kills of cancelled calls"],
-            CANCELLED: name != CANCELLED and happened["cancels"],
-            b"OutOfMemoryError": happened["deaths"],
+            CANCELLED: name != CANCELLED and (happened["cancels"] or self.times.any_is_over()),
+            b"OutOfMemoryError": happened["deaths"] + happened["calls ended for their memory"],
+            b"TaskTimeoutError": self.times.any_is_over(),
             b"GpuExecutorDiedError": happened["faults of GPUs"],
             b"InfeasibleResourceError": happened["quarantines"],
             b"ActorDiedError": sum(happened[name] for name in ENDS_ACTORS),
-            b"ActorUnavailableError": happened["deaths"] + happened["kills"],
+            b"ActorUnavailableError": sum(happened[name] for name in ENDS_ACTORS),
             oracle.REMOVED: happened["removals"],
             b"ObjectStoreFullError": happened["refused"],
             b"ObjectLostError": happened["lost transfers"],
@@ -254,6 +269,8 @@ class Checker:
         if not name.startswith(TAINT) and code in (b"WorkerCrashedError", b"OutOfMemoryError", b"GpuExecutorDiedError"):
             used_up = self._was(id, self._was_lost) or happened["stillborn"] >= STILLBORN_MAX
             require(used_up, f"object {id.hex()} failed with {name!r}, but its retries were not used up")
+        if not name.startswith(TAINT) and code == b"TaskTimeoutError":
+            require(self._was(id, self.times.is_over), f"object {id.hex()} failed with {name!r}, and was in time")
         if not name.startswith(TAINT) and code == b"InfeasibleResourceError":
             has_lost = self._was(id, lambda call: not self._can_run(call))
             require(has_lost, f"object {id.hex()} failed with {name!r}, but there are GPUs for it")
@@ -267,8 +284,9 @@ class Checker:
             host.cards for host in self.hosts.values() if any(uuid in one for one in host.cards.usable.values())
         )
 
-    def executor_starts(self, effect: StartExecutor) -> None:
+    def executor_starts(self, effect: StartExecutor, rank: int) -> None:
         """The head has an executor started."""
+        self.homes[effect.executor] = self.rank_hosts[rank]
         self.gpus[effect.executor] = found = [uuid for uuid in effect.devices if uuid.startswith("GPU-")]
         for uuid in found:
             require(
@@ -318,7 +336,8 @@ class Checker:
 
     def _was_lost(self, call: bytes) -> bool:
         """Whether it died as often as it may."""
-        return 0 <= self.function_of(call).max_retries < self.lost_runs[call] + self.raised[call]
+        lost = self.lost_runs[call] + self.raised[call] + self.tight.lost[call]
+        return 0 <= self.function_of(call).max_retries < lost
 
     def _was_cancelled(self, call: bytes) -> bool:
         return self.cancels.explains(call)
@@ -418,6 +437,7 @@ class Checker:
 
     def ended(self, executor: Executor, call: Call, message: Done | Returned) -> None:
         """A call ended: a task uses nothing any more, an actor what it keeps."""
+        self.times.ended(call)
         del self.running[call.id]
         uses = self.hosts[executor.agent.host].uses
         function = self.function_of(call.id)
@@ -444,9 +464,14 @@ class Checker:
         self.world.counters["deaths with several calls"] += len(executor.running) > 1
         ended = [message.id for message in executor.outgoing.messages if isinstance(message, Done | Returned)]
         ended = executor.unheard + ended
-        for id in executor.running:
+        for id, running in executor.running.items():
             del self.running[id]
+            if running.call is not None:
+                self.times.ended(running.call)
         lost = dict.fromkeys([*executor.running] or ended[-1:])
+        for id in [id for id in lost if self.tight.died(executor.number, id) and self.function_of(id).max_retries]:
+            del lost[id]
+            self.unsaid[id] += 1
         if executor.has_no_cuda:  # which is no call's failure
             for id in [id for id in lost if self.function_of(id).max_retries]:
                 del lost[id]
@@ -471,7 +496,7 @@ class Checker:
     def finish(self) -> None:
         """All has ended: every call that was made was run, as often as it had to be."""
         happened = self.world.counters
-        calm = not any(happened[name] for name in (*ENDS_ACTORS, "cancels"))
+        calm = not any(happened[name] for name in (*ENDS_ACTORS, "cancels", "calls over their limit"))
         made = {job for job, _ in self.names.values()}
         if calm:
             require(made == set(self.oracle.returns), "not every call of the program was submitted")
@@ -482,7 +507,7 @@ class Checker:
             name = f"call {id.hex()} of function {function.number}"
             if things[0].kind == oracle.FAILED:
                 require(not self.runs[id], f"{name} must not run")
-            elif things[0].kind == oracle.VALUE and calm:
+            elif things[0].kind == oracle.VALUE and calm and not self.cancels.ends_with_its_actor(id):
                 require(self.ends[id] == 1, f"{name} did not end")
                 require(self.runs[id] == 1 + max(0, job.raises), f"{name} ran {self.runs[id]} times")
             require(self.ends[call.id] <= 1, f"{name} ended {self.ends[id]} times")

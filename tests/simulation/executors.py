@@ -16,7 +16,7 @@ import msgspec
 from mpi_runtime.client.outgoing import ends_in
 from mpi_runtime.gpu.device import NODE
 from mpi_runtime.scheduler.effects import Entry, StartExecutor
-from mpi_runtime.scheduler.events import Call, Done, ErrorRead, Faulted, Returned, Spec, Value, Yielded
+from mpi_runtime.scheduler.events import Began, Call, Done, ErrorRead, Faulted, Returned, Spec, Value, Yielded
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import Drained
 from mpi_runtime.transport.tokens import Tokens, claim
@@ -60,6 +60,7 @@ class Running(Scope):
     def __init__(self, call: Call, spec: Spec, job: Job, began_us: int) -> None:
         super().__init__(call.id, call.attempt, call, spec.name)
         self.id = call.id
+        self.attempt = call.attempt
         self.spec = spec
         self.job = job
         self.began_us = began_us
@@ -79,9 +80,9 @@ class Executor(Process):
         counter = Counter()
         self.tokens = Tokens(counter.add, counter.take)
         """Of calls that may be claimed."""
-        self.pipe: list[bytes] = []
-        """Calls that are to be cancelled: written by the agent."""
-        self.cancelled: set[bytes] = set()
+        self.pipe: list[tuple[bytes, int]] = []
+        """Attempts of calls that are to be cancelled: written by the agent."""
+        self.cancelled: set[tuple[bytes, int]] = set()
         """Those of which it has heard. Only for membership."""
         self.running: dict[bytes, Running] = {}
         self.lanes: Mapping[str, int] = {}
@@ -126,15 +127,19 @@ class Executor(Process):
         """The agent's signal. A task is interrupted where it is; so is a coroutine; other methods run on."""
         if not self.alive or not self.started:
             return
-        ids, self.pipe = self.pipe, []
-        self.cancelled.update(ids)
-        for id in ids:
+        attempts, self.pipe = self.pipe, []
+        self.cancelled.update(attempts)
+        for id, attempt in attempts:
             running = self.running.get(id)
-            if running is not None and (running.spec.kind == TASK or self.is_async):
+            if running is not None and running.attempt == attempt and (running.spec.kind == TASK or self.is_async):
+                if self.world.checker.times.is_over(running.id) and self.world.chance(self.world.options.stubborn):
+                    self.world.counters["calls that go on"] += 1
+                    self.cancelled.discard((id, attempt))
+                    continue
                 self.world.counters["interrupts"] += 1
                 self._interrupt(running)
         if self.is_async:
-            for call, entries in [one for one in self.waiting if one[0].id in self.cancelled]:
+            for call, entries in [one for one in self.waiting if (one[0].id, one[0].attempt) in self.cancelled]:
                 self.waiting.remove((call, entries))
                 self._refuse(call)
         self._go_on()
@@ -182,7 +187,7 @@ class Executor(Process):
 
     def _run(self, call: Call, entries: list[Entry]) -> None:
         world = self.world
-        if call.id in self.cancelled:
+        if (call.id, call.attempt) in self.cancelled:
             self._refuse(call)
             return
         key, caller, order = msgspec.msgpack.decode(call.payload)
@@ -201,10 +206,15 @@ class Executor(Process):
             world.at(world.rng.choice((0, 50, 3000, 100_000)), lambda: self._fault(cause))
         if world.counters["deaths"] < world.options.deaths_max and world.chance(world.options.junk):
             world.at(world.rng.choice((0, 50, 3000)), self._write_junk)
+        if world.now < world.options.faults_until_us and world.chance(world.options.tight):
+            self.agent.fill()
         fault = self.agent.fault_of(self.effect.devices)
         if fault is not None:
             world.at(world.rng.choice((0, 50, 3000)), lambda: self._lose_gpus(running, *fault))
         running.program = self._program(running, entries)
+        if running.spec.enforces_limit:
+            self.outgoing.post(Began(call.id))
+            self.flush()
         self._advance(running)
 
     def _advance(self, running: Running) -> None:
@@ -298,7 +308,7 @@ class Executor(Process):
 
     def _give(self, step: Yield, running: Running) -> Program:
         """Send an item, and wait until another one is wanted."""
-        if running.id in self.cancelled:
+        if (running.id, running.attempt) in self.cancelled:
             raise CallInterruptedError
         index, spec = running.yielded, running.spec
         holds = [running.slots[slot] for slot in step.holds if slot in running.slots]
@@ -339,7 +349,7 @@ class Executor(Process):
     def _error(self, running: Running, error: PassedOnError) -> Returned:
         """What a call that has raised says. Whatever it was: when the call has been cancelled, that was the reason."""
         duration_us = self.world.now - running.began_us
-        if running.id in self.cancelled:
+        if (running.id, running.attempt) in self.cancelled:
             return Returned(running.id, [Value(CANCELLED, None, [], True)], duration_us, raised=True)
         if error.kind != oracle.ERROR:
             value = Value(error.name if error.name.startswith(TAINT) else TAINT + error.name, None, [], True)

@@ -54,6 +54,12 @@ class Options:
     """Whether calls may yield."""
     cancels: float = 0.0
     """Chance after each piece of a program that something is cancelled."""
+    limit_us: int = 0
+    """How long calls of some functions may run before they are ended; 0: there are none."""
+    stubborn: float = 0.0
+    """Chance that a call which is interrupted for that goes on all the same."""
+    grace_us: int = 100_000
+    """How long it may do so: a limit of the scheduler."""
     groups: int = 2
     """Pieces of the driver's program that use placement groups."""
     questions: float = 0.1
@@ -104,6 +110,8 @@ class Options:
     breakable: int = 0
     """How many GPUs of a host may fail: 1 is its first, and no call needs all. ALL: actors and placement groups ask for
     none then, or what others wait for might never come free."""
+    tight: float = 0.0
+    """Chance for each call that begins that the memory of its host is nearly used up from then on, for a while."""
     gpu_faults: float = 0.0
     """Chance for each call that has such a GPU that its process can use none any more, as a wrong kernel does it."""
     broken: float = 0.0
@@ -134,7 +142,7 @@ def calm_options(seed: int) -> Options:
     kinds = rng.choice(((), ("A",) * 4))
     hosts.append(Shape(ranks=rng.choice((1, 2, 4)), cpus=4, gpus=4, kinds=kinds, is_far=rng.random() < 0.5))
     hosts = hosts if rng.random() < 0.7 else hosts[:-1]
-    return replace(quiet, hosts=tuple(hosts), groups=0, cancels=0.0, streams=False, end_us=0, is_calm=True)
+    return replace(quiet, hosts=tuple(hosts), groups=0, cancels=0.0, streams=False, end_us=0, limit_us=0, is_calm=True)
 
 
 def _random_options(seed: int) -> tuple[Options, Options]:
@@ -143,6 +151,7 @@ def _random_options(seed: int) -> tuple[Options, Options]:
     kinds = random.Random(seed * 6007 + 5)
     ends = random.Random(seed * 5003 + 7)
     concurrent = kinds.random() < 0.5
+    times = random.Random(seed * 8111 + 29)
     troubles, garbled = random.Random(seed * 4517 + 23), random.Random(seed * 7561 + 5)
     births = random.Random(seed * 3571 + 29)
     shapes = [_random_shape(rng) for _ in range(rng.choice((1, 1, 2, 3, 5)))]
@@ -167,6 +176,8 @@ def _random_options(seed: int) -> tuple[Options, Options]:
         cancels=kinds.choice((0.0, 0.0, 0.1, 0.4)),
         end_us=ends.choice((0, 0, 0, 0, 0, 15_000, 60_000, 200_000)),
         long_us=ends.choice((10_000_000, 5000, 500)),
+        limit_us=times.choice((0, 0, 1000, 50_000)),
+        stubborn=times.choice((0.0, 0.3)),
     )
     if rng.random() < 0.25:
         return quiet, quiet
@@ -188,6 +199,7 @@ def _random_options(seed: int) -> tuple[Options, Options]:
         losses=modes.choice((0.0, 0.0, 0.3)),
         stillborn=births.choice((0.0, 0.0, 0.1, 0.5)),
         busy=troubles.choice((0.0, 0.0, 0.0, 0.3)),
+        tight=garbled.choice((0.0, 0.0, 0.05)),
         dead_nodes=troubles.choice((0.0, 0.6, 0.6)),
     )
 

@@ -23,6 +23,7 @@ from mpi_runtime.scheduler import (
     health,
     items,
     objects,
+    overdue,
     records,
 )
 from mpi_runtime.scheduler.effects import Cancel, RankEffect
@@ -60,6 +61,26 @@ def a_cancelled_call_waits_for_the_one_before_it(patch: pytest.MonkeyPatch) -> N
 
 def what_a_cancelled_call_has_submitted_runs_on(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cancel, "children", lambda task: [])
+
+
+def what_a_cancelled_call_submits_later_runs_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(cancel, "submitted", lambda state, executor, id, now: None)
+
+
+def a_call_may_run_longer_than_its_limit(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(overdue, "began", lambda state, executor, id, now: None)
+
+
+def a_call_may_ignore_that_its_time_is_over(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(overdue, "kill", lambda state, executor, task, watch: setattr(watch, "began_us", -1))
+
+
+def a_call_is_ended_before_its_time_is_over(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(overdue, "limit_us", lambda task, watch: watch.began_us + 1 if watch.began_us >= 0 else None)
+
+
+def calls_are_started_on_a_host_without_memory(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Node, "is_closed", lambda self: False)
 
 
 def a_cancelled_call_keeps_its_arguments(patch: pytest.MonkeyPatch) -> None:
@@ -288,6 +309,11 @@ def an_error_that_was_read_is_told(patch: pytest.MonkeyPatch) -> None:
 
 
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
+    what_a_cancelled_call_submits_later_runs_on,
+    a_call_may_run_longer_than_its_limit,
+    a_call_may_ignore_that_its_time_is_over,
+    a_call_is_ended_before_its_time_is_over,
+    calls_are_started_on_a_host_without_memory,
     a_cancelled_call_is_queued_again,
     a_running_call_is_not_interrupted,
     a_cancelled_call_waits_for_the_one_before_it,

@@ -364,6 +364,7 @@ def spec_of(function: Function) -> Spec:
         concurrency=dict(function.concurrency), is_async=function.is_async, group=function.group,
         backpressure=function.backpressure, out_of_order=function.out_of_order,
         time_limit_us=function.time_limit_us, gpu_memory=function.gpu_memory,
+        enforces_limit=function.enforces_limit, retries_timeouts=function.retries_timeouts,
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from mpi_runtime.scheduler import actor_calls, core, deadline, explain
+from mpi_runtime.scheduler import actor_calls, cancel, core, deadline, explain, overdue
 from mpi_runtime.scheduler.rank_events import JobBegan
 from mpi_runtime.transport import codec
 from tests.simulation import quality
@@ -69,12 +69,15 @@ def simulate(options: Options) -> Result:
 def limits(options: Options) -> Iterator[None]:
     """With the limits of the scheduler that a world has."""
     calls_max, actor_calls.ACTOR_CALLS_MAX = actor_calls.ACTOR_CALLS_MAX, options.actor_calls_max
+    grace_us, cancel.INTERRUPT_GRACE_US = overdue.INTERRUPT_GRACE_US, options.grace_us
+    overdue.INTERRUPT_GRACE_US = options.grace_us
     long_us, core.LONG_US, deadline.LONG_US = core.LONG_US, options.long_us, options.long_us
     try:
         yield
     finally:
         actor_calls.ACTOR_CALLS_MAX = calls_max
         core.LONG_US = deadline.LONG_US = long_us
+        cancel.INTERRUPT_GRACE_US = overdue.INTERRUPT_GRACE_US = grace_us
 
 
 def play(world: World) -> None:
@@ -97,6 +100,8 @@ def _play(world: World, head: Head) -> None:
     if options.end_us:
         work.functions = [timed(function, options.end_us) for function in work.functions]
         world.at(options.end_us, head.put_off_end)
+    if options.limit_us:
+        work.functions = [limited(function, options.limit_us) for function in work.functions]
     world.checker = Checker(world, work, events)
     agents: dict[int, Agent] = {}
     for event in events:
@@ -116,6 +121,15 @@ def _play(world: World, head: Head) -> None:
     world.counters["calls abandoned"] += head.scheduler.state.totals.abandoned
     world.checker.finish()
     assert world.counters["runs"] == sum(world.checker.runs.values())
+
+
+def limited(function: Function, limit_us: int) -> Function:
+    """Some functions, with a time limit that is enforced."""
+    if function.kind == ACTOR or function.number % 3:
+        return function
+    limit_us = function.time_limit_us or limit_us
+    again = function.retry_exceptions and function.max_retries >= 0 and function.number % 2 == 0
+    return replace(function, time_limit_us=limit_us, enforces_limit=True, retries_timeouts=again)
 
 
 def timed(function: Function, end_us: int) -> Function:

@@ -45,6 +45,8 @@ class Function:
     zone: str = ""
     """The label of the nodes on which calls run."""
     time_limit_us: int = 0
+    enforces_limit: bool = False
+    retries_timeouts: bool = False
     backpressure: int = 0
     """With STREAMING: how many items may be yielded and not taken; 0: any number."""
     concurrency: tuple[tuple[str, int], ...] = ()

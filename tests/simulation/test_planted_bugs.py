@@ -8,7 +8,7 @@ import pytest
 from mpi_runtime.scheduler import (
     actor_calls,
     actor_lives,
-    blocking,
+    blocked_executors,
     constraints,
     deaths,
     dispatch,
@@ -28,7 +28,7 @@ from tests.simulation import planted, planted_clients, planted_custody
 from tests.simulation.options import random_options
 from tests.simulation.run import FailedError, simulate
 
-SEEDS = 300
+SEEDS = 500
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -102,20 +102,22 @@ def nobody_served_after_a_release(patch: pytest.MonkeyPatch) -> None:
 
 
 def stays_behind_a_blocked_call(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(blocking, "ask_for_the_rest", lambda state, executor: None)
+    patch.setattr(blocked_executors, "ask_for_the_rest", lambda state, executor: None)
     patch.setattr(dispatch, "ask_for_the_rest", lambda state, executor: None)
 
 
 def no_cpu_while_blocked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(blocking, "blocked", lambda state, executor, ids: None)
+    patch.setattr(blocked_executors, "blocked", lambda state, executor, ids: None)
 
 
 def a_death_is_no_retry(patch: pytest.MonkeyPatch) -> None:
     redo = deaths.redo
 
-    def planted(state: State, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int) -> None:
+    def planted(
+        state: State, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int, spares_retry: bool
+    ) -> None:
         event.running = b""
-        redo(state, executor, in_hand, event, now)
+        redo(state, executor, in_hand, event, now, spares_retry)
 
     patch.setattr(deaths, "redo", planted)
 

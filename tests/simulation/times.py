@@ -1,4 +1,6 @@
-"""What is demanded where the job's time ends: nothing begins that says it cannot end before, and the user hears why."""
+"""What is demanded of time: where the job's ends, nothing begins that says it cannot end before, and the user hears
+why; and calls with a time limit that is enforced do not run on for long.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mpi_runtime.scheduler.events import Call
+from tests.simulation.cancels import LATE_US
 from tests.simulation.require import require
 from tests.simulation.steps import METHOD
 
@@ -22,7 +25,11 @@ class Times:
         options = self.world.options
         self.way_us = max(options.network_us[1], options.socket_us[1]) + options.socket_us[1] + 2 * options.stall_us
         """How long a message to an executor takes at most."""
+        self.told_us = self.way_us + options.batch_us + 100
+        """How long the end of a call takes to be heard of at most."""
         self.sent_us: dict[bytes, int] = {}
+        self.ran: dict[tuple[bytes, int], tuple[int, int]] = {}
+        """Since when each attempt of a call with a limit has run, and until when; -1: it runs."""
         self.notes: list[str] = []
 
     def limit_us(self, id: bytes) -> int:
@@ -37,8 +44,34 @@ class Times:
             late = now < end_us < now + self.limit_us(call.id)
             require(not late, f"call {call.id.hex()} is sent at {now}, and cannot end in time")
 
+    def is_over(self, id: bytes, attempt: int = -1) -> bool:
+        """Whether a call, or this attempt of it, may have been ended because of its limit."""
+        if not self.checker.function_of(id).enforces_limit:
+            return False
+        return any(
+            (self.world.now if until_us < 0 else until_us) - since_us >= self.limit_us(id) - self.told_us
+            for (call, number), (since_us, until_us) in self.ran.items()
+            if call == id and attempt in (-1, number)
+        )
+
+    def any_is_over(self) -> bool:
+        """Whether any call may have been."""
+        return any(self.is_over(*key) for key in self.ran)
+
+    def ended(self, call: Call) -> None:
+        """It has ended, or its process is gone: with a limit, not much later than that."""
+        key = call.id, call.attempt
+        if key in self.ran:
+            since_us, now = self.ran[key][0], self.world.now
+            self.ran[key] = since_us, now
+            most_us = self.limit_us(call.id) + self.world.options.grace_us + LATE_US
+            require(now - since_us <= most_us, f"call {call.id.hex()} has run for {now - since_us} us, over its limit")
+            self.world.counters["calls over their limit"] += self.is_over(*key)
+
     def started(self, call: Call) -> None:
         """It begins. What an actor does begins as soon as it is there: behind others it might be too late."""
+        if self.checker.function_of(call.id).enforces_limit:
+            self.ran[call.id, call.attempt] = self.world.now, -1
         if not self.world.options.end_us or not self.limit_us(call.id):
             return
         if self.checker.function_of(call.id).kind == METHOD:

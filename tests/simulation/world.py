@@ -12,11 +12,11 @@ from zlib import crc32
 from mpi_runtime.scheduler import deadline, invariants
 from mpi_runtime.scheduler.actor_calls import is_timed
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.effects import LATE, QUARANTINE, UNHANDLED, StartExecutor
+from mpi_runtime.scheduler.effects import LATE, QUARANTINE, UNHANDLED, Cancel, StartExecutor
 from mpi_runtime.scheduler.events import Call
 from mpi_runtime.scheduler.lifecycle import ALIVE, READY
 from mpi_runtime.scheduler.queues import mark_dirty
-from mpi_runtime.scheduler.rank_events import ExecutorDied, FrameRefused, RankJoined, TakenBack
+from mpi_runtime.scheduler.rank_events import ExecutorDied, FrameRefused, MemoryReported, RankJoined, TakenBack
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import FromExecutor, ToExecutor
 from tests.simulation.cards import described
@@ -164,6 +164,8 @@ class Head:
                     self.world.checker.cancels.executor_died(message.executor)
                 elif isinstance(message, TakenBack):
                     self.world.checker.cancels.taken_back(message.ids)
+                elif isinstance(message, MemoryReported):
+                    self.world.checker.tight.heard(message)
                 self.world.checker.quality.rank_said(rank, message)
                 self.scheduler.handle_rank(message, now)  # type: ignore[arg-type]
 
@@ -200,7 +202,9 @@ class Head:
             for effect in rank_effects:
                 if isinstance(effect, StartExecutor):
                     self._ranks[effect.executor] = rank
-                    self.world.checker.executor_starts(effect)
+                    self.world.checker.executor_starts(effect, rank)
+                elif isinstance(effect, Cancel):
+                    self.world.checker.tight.ends(effect)
         for client, messages in effects.clients.items():
             if not messages:
                 continue
@@ -211,6 +215,7 @@ class Head:
             else:
                 self.world.note(f"head to executor {client}", frame, messages)
                 calls = [message for message in messages if type(message) is Call]
+                self.world.checker.tight.sent(client, calls)
                 self.world.checker.cancels.sent(client, calls)
                 self.world.checker.times.sent(calls)
                 self.world.checker.sent_to_gpus(client, calls)

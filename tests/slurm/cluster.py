@@ -11,6 +11,7 @@ Not as on a real cluster: nothing confines a task to its CPUs, memory or devices
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -170,6 +171,12 @@ class Cluster:
     daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
     is_confined: bool = False
     """Whether jobs are confined to their CPUs and their memory, by control groups."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this is Slurm 24.11 or later; all else is known of 22.05. Who has changed what between is not."""
+        year, month = re.findall(r"\d+", self.run("sinfo", "--version").stdout)[:2]
+        return (int(year), int(month)) >= (24, 11)
 
     def environment(self, mpi: str = "openmpi") -> dict[str, str]:
         """Return what a user has in a shell on the login host, with the environment of this MPI activated."""
@@ -372,7 +379,7 @@ def _write_configuration(place: Path, confined: bool) -> None:
             confinement=confinement.CONFINED if confined else confinement.NOT_CONFINED,
         )
     )
-    (place / "cgroup.conf").write_text(confinement.CONFIGURATION if confined else "")
+    (place / "cgroup.conf").write_text(confinement.configuration() if confined else "")
     for number in range(GPUS):
         (place / f"devices/nvidia{number}").symlink_to("/dev/null")
     (place / "gres.conf").write_text(f"Name=gpu Type=fake File={place}/devices/nvidia[0-{GPUS - 1}]\n")

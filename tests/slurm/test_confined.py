@@ -19,9 +19,9 @@ meet(*sys.argv[1:])
 
 @ray.remote(num_cpus=0)
 def see():
-    from mpi_runtime.host import limits
+    from mpi_runtime.host import machine
 
-    return sorted(os.sched_getaffinity(0)), limits.cpu_count({}), limits.memory_limit({}) >> 20
+    return sorted(os.sched_getaffinity(0)), machine.cpu_count({}), machine.memory_limit({}) >> 20
 
 @ray.remote(max_retries=0)
 def take(size):

@@ -184,6 +184,21 @@ def test_arrays_are_waited_for_and_shown_task_by_task(slurm: Cluster) -> None:
     assert "the program has ended with 5" in one
 
 
+def test_tasks_of_an_array_that_are_cancelled_while_they_wait_have_not_succeeded(slurm: Cluster) -> None:
+    """Slurm says nothing of them any more."""
+    directory = slurm.directory()
+    (directory / "app.py").write_text("print()\n")
+    line = ["mpi-runtime", "submit", "--wait", "--cpus-per-node=1", "--sbatch=--hold", "--array=1-7:3", "app.py"]
+    program = slurm.start(*line, cwd=directory)
+    wait_until(lambda: "3 PENDING" in program.stderr, 30, "the array")
+    job = program.stdout.split()[0]
+    slurm.run("scancel", f"{job}_4")
+    wait_until(lambda: "1 CANCELLED, 2 PENDING" in program.stderr, 30, "word of the cancelled task")
+    slurm.run("scontrol", "release", job)
+    rows = [text.split()[:3] for text in program.finish().expect(1).stdout.splitlines()[2:]]
+    assert rows == [["1", "COMPLETED", "0"], ["4", "CANCELLED", "none"], ["7", "COMPLETED", "0"]]
+
+
 def test_what_can_never_run_is_refused(slurm: Cluster) -> None:
     directory = slurm.directory()
     (directory / "app.py").write_text("import time; time.sleep(100)")
@@ -260,10 +275,14 @@ def test_a_job_has_what_it_has_asked_for_on_each_node(slurm: Cluster) -> None:
     )
     wait = ["mpi-runtime", "submit", "--wait"]
     one_cpu = slurm.start(*wait, "-N3", "--cpus-per-node=1", "app.py", cwd=directory)
-    whole = slurm.start(*wait, "-N2", "--gpus-per-node=2", "--doctor", cwd=directory)
+    whole = [
+        slurm.start(*wait, "-N2", "--gpus-per-node=2", "--doctor", cwd=directory, mpi=mpi)
+        for mpi in ("openmpi", "mpich")
+    ]
     said = one_cpu.finish().expect(0).stdout.splitlines()[-1]
     assert said.startswith("3 "), said
     assert said.endswith(" 1(x3)"), said
-    text = whole.finish().stdout
-    rows = re.findall(r"^ +(\d)  (n\d) +\S+ +\S+ GiB  (\S+) \(0\)$", text, re.MULTILINE)
-    assert [(rank, gpus) for rank, _, gpus in rows] == [("0", "0,1"), ("1", "0,1")], text
+    for program in whole:
+        text = program.finish().stdout
+        rows = re.findall(r"^ +(\d)  (n\d) +\S+ +\S+ GiB  (\S+) \(0\)$", text, re.MULTILINE)
+        assert [(rank, gpus) for rank, _, gpus in rows] == [("0", "0,1"), ("1", "0,1")], text

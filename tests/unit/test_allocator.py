@@ -1,6 +1,7 @@
 """The allocator against a model of bytes and pages, by random walks and by examples."""
 
 import random
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -136,6 +137,38 @@ def test_a_trimmed_hole_is_used_only_when_no_warm_one_fits() -> None:
     assert allocator.allocate(LARGE) == second
     assert allocator.allocate(LARGE) == first
     assert wall is not None
+
+
+def noted(given: list[int]) -> Callable[[int, int], bool]:
+    """Gives memory back; where it begins is noted."""
+
+    def give_back(offset: int, size: int) -> bool:
+        given.append(offset)
+        return True
+
+    return give_back
+
+
+def test_the_largest_hole_is_trimmed_first() -> None:
+    allocator = Allocator(8 * LARGE)
+    blocks = [allocator.allocate(size) or 0 for size in (LARGE, LARGE, 2 * LARGE, LARGE, 3 * LARGE)]
+    for number in (0, 2):
+        allocator.free(blocks[number])
+    given: list[int] = []
+    for _ in range(2):
+        allocator.trim(LARGE, noted(given))
+    assert given == [blocks[2] + LARGE, blocks[2]], "though a smaller one is all warm"
+
+
+def test_what_is_warm_on_both_sides_of_cold_memory_is_trimmed() -> None:
+    allocator = Allocator(4 * LARGE)
+    blocks = [allocator.allocate(LARGE) or 0 for _ in range(4)]
+    given: list[int] = []
+    for number in (1, 0, 2):
+        allocator.free(blocks[number])
+        if number != 0:
+            allocator.trim(4 * LARGE, noted(given))
+    assert given == [blocks[1], blocks[2], blocks[0]]
 
 
 def test_a_hole_that_is_cold_at_one_end_is_used_from_the_other() -> None:

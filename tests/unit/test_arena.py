@@ -88,6 +88,11 @@ def test_the_layout_is_in_the_file(descriptor: int) -> None:
         layout.start(2)
 
 
+def test_the_words_of_all_regions_have_room_before_the_first() -> None:
+    """With 341 regions there is one word more than two pages hold."""
+    assert [Layout(CAPACITY, regions).header // PAGE for regions in (170, 171, 340, 341)] == [1, 2, 2, 3]
+
+
 def test_nobody_can_cut_it_short(descriptor: int) -> None:
     with pytest.raises(PermissionError):
         os.ftruncate(descriptor, PAGE)

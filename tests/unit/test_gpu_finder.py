@@ -9,8 +9,8 @@ import pytest
 from mpi_runtime import config as configuration
 from mpi_runtime.gpu import nvidia
 from mpi_runtime.gpu.device import Report
-from mpi_runtime.rank import gpus as devices
-from mpi_runtime.rank.gpus import Finder, Gpus
+from mpi_runtime.rank import gpu_finder
+from mpi_runtime.rank.gpu_finder import Finder, Gpus
 from tests.fake_nvml import machines
 
 
@@ -35,7 +35,7 @@ def refuse(*_: Any, **__: Any) -> None:
 def test_where_nothing_looks_like_a_driver_nothing_is_started(
     monkeypatch: pytest.MonkeyPatch, wish: str, has_signs: bool
 ) -> None:
-    monkeypatch.setattr(devices, "start_python", refuse)
+    monkeypatch.setattr(gpu_finder, "start_python", refuse)
     monkeypatch.setattr(nvidia, "has_signs", lambda: has_signs)
     monkeypatch.setenv(configuration.FIND_GPUS, wish)
     assert Finder(sys.path).report(1.0) == Report()

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpi_runtime.gpu import ledger
 from mpi_runtime.gpu.device import Device, Link
 from mpi_runtime.gpu.ledger import UNIT, Granted, Inventory, choose, part
 from mpi_runtime.gpu.topology import choose_set, pair_weight
@@ -138,6 +139,16 @@ def linked(*pairs: tuple[int, int], count: int = 4, nvlinks: int = 2) -> Invento
 def ids(granted: Granted | None) -> list[int]:
     assert granted is not None
     return [device for device, _, _ in granted]
+
+
+def test_answers_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "SETS_MAX", 3)
+    inventory = linked((0, 1), count=6)
+    memory = [device.memory for device in inventory.devices]
+    for taken in range(6):
+        free = [0 if device == taken else UNIT for device in range(6)]
+        assert len(ids(choose(inventory, free, memory, 2 * UNIT))) == 2
+        assert len(inventory.sets) <= 3
 
 
 def test_suspects_are_given_last() -> None:

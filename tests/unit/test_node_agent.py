@@ -2,24 +2,31 @@
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
-from mpi_runtime.executor.fork_messages import Exited
+from mpi_runtime.executor import scratch
+from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Forked
+from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.objects import arena
 from mpi_runtime.objects.arena import AgentArena
+from mpi_runtime.rank import leftovers, node_agent
+from mpi_runtime.rank.gpu_finder import Gpus
 from mpi_runtime.rank.lines import Lines
-from mpi_runtime.rank.node_agent import NodeAgent, describe_status
+from mpi_runtime.rank.node_agent import AgentError, NodeAgent, describe_status
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.scheduler.effects import Cancel, Fetch, Free, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.events import Done
-from mpi_runtime.scheduler.rank_events import FrameRefused, TakenBack
+from mpi_runtime.scheduler.rank_events import ExecutorStarted, FrameRefused, TakenBack
 from mpi_runtime.transport import codec, memory
 from mpi_runtime.transport.channel import LOCAL, Channel, packed, pair
 from mpi_runtime.transport.codec import BadFrameError
-from mpi_runtime.transport.messages import Abandon, Allocate, Allocated, Drained, FromExecutor, Pull, Shutdown
+from mpi_runtime.transport.messages import Abandon, Allocate, Allocated, Drained, FromExecutor, Log, Pull, Shutdown
 
 CALLS = [bytes([number] * 16) for number in range(1, 10)]
 MIB = 1 << 20
@@ -211,6 +218,13 @@ def test_what_cannot_be_done_does_no_harm(two: Desk, effect: Any) -> None:
         two.agent.pull(1, Pull(1, 64, 10))
 
 
+def test_a_rank_says_which_it_is(two: Desk) -> None:
+    two.agent.connect(two.transports[1])
+    two.agent.gpus = Gpus(None, 0.0, None, "")
+    with pytest.raises(BadFrameError, match=r"rank 1 has no GPUs \['GPU-nobody-has'\]"):
+        two.agent.obey(StartExecutor(2, {}, [0], 1, [], devices=["GPU-nobody-has"]))
+
+
 def test_of_extents_to_be_freed_only_those_that_there_are(desk: Desk) -> None:
     offsets = [desk.arena.allocate(64) for _ in range(2)]
     assert offsets == [0, 64]
@@ -241,6 +255,94 @@ def test_output_is_read_when_the_process_is_known_and_nobody_has_paused_it(desk:
     desk.agent.pause_logs(True)
     desk.agent.pause_logs(False)
     assert lines.paused == [True, True, True, False]
+
+
+class Forkserver:
+    """The forkserver of an agent, played by the test."""
+
+    def __init__(self, desk: Desk, code: int = 0) -> None:
+        ours, self.end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.ours = ours.fileno()
+        desk.agent._forked = Handle(ours, lambda: code)
+        desk.agent.gpus = Gpus(None, 0.0, None, "")
+        desk.agent.expect_calls()
+
+    def read(self) -> list[int]:
+        """Hear a request; the descriptors that come with it."""
+        return socket.recv_fds(self.end, MESSAGE_BYTES_MAX, 6)[1]
+
+    def says(self, message: Forked) -> None:
+        self.end.send(msgspec.msgpack.encode(message))
+
+
+def test_nothing_is_read_of_an_executor_before_its_process_is_known(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "adopt", lambda: None)
+    forkserver = Forkserver(desk)
+    desk.agent.obey(StartExecutor(2, {}, [], 1, []))
+    descriptors = forkserver.read()
+    said = [Log(2, stream, b"line %d\n" % stream) for stream in (1, 2)]
+    for line, descriptor in zip(said, descriptors[-2:], strict=True):
+        os.write(descriptor, line.data)
+    desk.poller.poll(0)
+    assert desk.take() == []
+    forkserver.says(Forked(2, 4711))
+    while len(desk.reports) < 3:
+        desk.poller.poll(None)
+    assert sorted(desk.take(), key=repr) == [ExecutorStarted(2, 4711), *said]
+    desk.agent.stop()
+    assert forkserver.end.recv(1) == b"", "it is told to end"
+    assert forkserver.ours not in desk.poller._callbacks
+    for descriptor in descriptors:
+        os.close(descriptor)
+    forkserver.end.close()
+
+
+def test_a_forkserver_that_was_never_needed_is_ended_too(desk: Desk) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    desk.agent._forked = Handle(ours, lambda: 0)
+    desk.agent.stop()
+    assert theirs.recv(1) == b""
+    theirs.close()
+
+
+@pytest.mark.parametrize("is_heard", [True, False], ids=["closed", "reset"])
+@pytest.mark.parametrize(("code", "how"), [(-9, "was killed by signal 9"), (1, "exited with code 1; what it said")])
+def test_without_its_forkserver_a_rank_kills_what_executors_have_started(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, is_heard: bool, code: int, how: str
+) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(node_agent, "kill_group", killed.append)
+    monkeypatch.setattr(leftovers, "kill_adopted", lambda: killed.append(-1))
+    left: list[str] = []
+    monkeypatch.setattr(scratch, "leave", left.append)
+    forkserver = Forkserver(desk, code)
+    desk.agent._setup = (cast(Any, SimpleNamespace(scratch="files of the job")), [7])
+    desk.agent.obey(StopExecutor(1, force=True))
+    if is_heard:
+        forkserver.read()
+    forkserver.end.close()
+    desk.executor.pid = 4711
+    ours, theirs = pair()
+    starting = desk.agent._executor(2, Channel(ours), os.eventfd(0), os.eventfd(0))
+    desk.poller.add(starting.channel, lambda: None)
+    with pytest.raises(AgentError, match=f"the forkserver {how}"):
+        desk.agent._on_forkserver()
+    assert killed == [4711, -1], "of the second there is no process yet"
+    assert left == ["files of the job"]
+    desk.agent.stop()
+    assert not desk.agent._executors
+    theirs.close()
+
+
+def test_memory_that_a_dead_executor_waited_for_is_not_taken(desk: Desk) -> None:
+    offset = desk.arena.allocate(4 * MIB)
+    assert offset == 0
+    assert desk.write(packed(codec.encode([Allocate(1, MIB)]), LOCAL)) == []
+    desk.agent._on_exited(desk.executor, Exited(1, 9))
+    desk.agent.obey(Free([offset]))
+    assert desk.arena.statistics().used == 0
 
 
 def test_a_neighbour_whose_spare_memory_is_in_the_way_is_woken(two: Desk) -> None:

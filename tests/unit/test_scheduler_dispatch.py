@@ -1,10 +1,12 @@
 """Which executor runs which call."""
 
+import pytest
+
 from mpi_runtime.scheduler.effects import Fetch, Ready, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.events import IN, Call, CancelRequested, Label, Spec, Where
 from mpi_runtime.scheduler.limits import IDLE_US_MAX, RESERVATION_US_MAX, STUCK_US
 from mpi_runtime.scheduler.rank_events import Fetched, RankJoined
-from tests.builders import DRIVER, LARGE, Cluster
+from tests.builders import DRIVER, LARGE, UNIT, Cluster
 
 
 def test_calls_are_spread_over_the_nodes_with_most_room() -> None:
@@ -304,6 +306,41 @@ def test_a_reservation_lapses() -> None:
         cluster.placed(late)
 
 
+def test_a_node_that_has_been_used_is_kept_anew_for_the_next_call() -> None:
+    with Cluster().node(cpus=4) as cluster:
+        small = cluster.submit_many(4)
+        executors = cluster.running(*small)
+        first, second, late = (cluster.submit(name=name, cpu=cpu) for name, cpu in (("a", 3), ("a", 3), ("late", 1)))
+        cluster.later(RESERVATION_US_MAX - 10)
+        for executor, id in list(zip(executors, small, strict=True))[:3]:
+            cluster.done(executor, id)
+            cluster.told(id)
+        user = cluster.placed(first)
+        cluster.later(20)
+        cluster.done(executors[3], small[3])
+        cluster.told(small[3])
+        cluster.nothing()
+        cluster.done(user, first)
+        cluster.told(first)
+        cluster.running(second, late)
+
+
+def test_the_one_that_had_room_first_is_sent_more_first() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        ids = cluster.submit_many(2)
+        executors = cluster.running(*ids)
+        for executor, id in zip(executors, ids, strict=True):
+            cluster.done(executor, id, us=1000)
+        cluster.submit_many(6)
+        hands = {executor: list(cluster.state.executors[executor].in_hand) for executor in executors}
+        assert [len(hand) for hand in hands.values()] == [3, 3]
+        for executor in reversed(executors):
+            cluster.done(executor, hands[executor][0], us=1000)
+        cluster.forget()
+        assert [cluster.placed(cluster.submit()) for _ in executors] == executors[::-1]
+        cluster.forget()
+
+
 def test_what_a_reservation_leaves_over_is_given_out_at_once() -> None:
     with Cluster().node(cpus=4) as cluster:
         ids = cluster.submit_many(2)
@@ -377,10 +414,12 @@ def test_the_values_of_arguments_come_before_the_call_in_one_frame() -> None:
         cluster.placed(id)
 
 
-def test_executors_beyond_the_cpus_are_stopped_when_they_idle() -> None:
-    with Cluster().node(cpus=1) as cluster:
+@pytest.mark.parametrize("cpu", [0.5, 1])
+def test_executors_beyond_the_cpus_are_stopped_when_they_idle_and_one_is_kept(cpu: float) -> None:
+    cluster = Cluster().join(RankJoined(0, 0, "host0", [0], round(cpu * UNIT), 0, 0, {}, 1 << 30))
+    with cluster:
         for mode in ("a", "b", "c"):
-            id = cluster.submit(environment={"MODE": mode})
+            id = cluster.submit(environment={"MODE": mode}, cpu=cpu)
             cluster.done(cluster.placed(id), id)
             cluster.told(id)
         cluster.later(IDLE_US_MAX + 1)

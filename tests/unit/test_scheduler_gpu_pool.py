@@ -362,6 +362,13 @@ def test_two_gpus_that_are_linked_are_worth_an_end(linked: bool, expected: list[
         assert list(cluster.state.executors[cluster.placed(pair)].key.devices) == expected
 
 
+def test_a_call_that_no_node_can_run_hears_where_the_driver_did_not_answer() -> None:
+    with cluster_of(joined(0, 0, gpu_error="the driver hangs"), joined(1, 1, gpu(0))) as cluster:
+        message = cluster.told(cluster.submit(gpu=2)).message
+        assert "On host0 the driver hangs." in message
+        assert "On host1" not in message
+
+
 def test_what_is_wrong_is_said_once_for_each_node() -> None:
     told: dict[str, Any] = {"gpu_error": "the driver hangs", "gpu_problems": ["GPU 2 does not answer"]}
     with cluster_of(joined(0, 0, **told), joined(1, 0, **told)) as cluster:

@@ -8,8 +8,8 @@ import pytest
 
 from mpi_runtime.scheduler import invariants
 from mpi_runtime.scheduler.events import Where
+from mpi_runtime.scheduler.invariant_error import BrokenInvariantError
 from mpi_runtime.scheduler.records import Bundle, Executor, Queue
-from mpi_runtime.scheduler.require import BrokenInvariantError
 from mpi_runtime.scheduler.state import State
 from tests.builders import LARGE, UNIT, Cluster
 

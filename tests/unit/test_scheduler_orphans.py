@@ -3,20 +3,28 @@
 from typing import Any
 
 from mpi_runtime.scheduler.effects import Cancel
-from mpi_runtime.scheduler.events import Call
+from mpi_runtime.scheduler.events import ACTOR, METHOD, Call, CancelRequested
 from mpi_runtime.scheduler.ids import prefix_of
 from mpi_runtime.scheduler.limits import BACKOFF_US_MAX
 from tests.builders import DRIVER, Cluster
 
 
-def child_of(cluster: Cluster, parent: bytes, number: int, *arguments: bytes, attempt: int = 0, **fields: Any) -> bytes:
+def child_of(
+    cluster: Cluster,
+    parent: bytes,
+    number: int,
+    *arguments: bytes,
+    attempt: int = 0,
+    actor: bytes = b"",
+    **fields: Any,
+) -> bytes:
     """A call that a running call submits, with an id as clients make them."""
     task = cluster.state.objects[parent].task
     assert task is not None
     assert task.executor is not None
     spec = cluster.spec("child", **fields)
     id = prefix_of(parent, attempt) + number.to_bytes(6, "big")
-    cluster.client_says(task.executor.id, spec, Call(id, spec.id, b"", list(arguments)))
+    cluster.client_says(task.executor.id, spec, Call(id, spec.id, b"", list(arguments), actor=actor))
     return id
 
 
@@ -78,6 +86,20 @@ def test_grandchildren_are_cancelled_too() -> None:
         assert cluster.told(parent).code == "WorkerCrashedError"
 
 
+def test_a_child_that_is_cancelled_already_is_not_cancelled_again() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        parent, executor = running_parent(cluster, max_retries=0)
+        child = child_of(cluster, parent, 1)
+        worker = cluster.placed(child)
+        cluster.client_says(executor, CancelRequested(child, force=False, recursive=False))
+        assert cluster.one(Cancel).id == child
+        cluster.died(executor, parent)
+        cluster.told(parent)
+        cluster.nothing()
+        assert cluster.ask("statistics")["abandoned"] == 0
+        cluster.done(worker, child)
+
+
 def test_children_of_an_actor_end_with_its_process_and_its_actors_with_their_handles() -> None:
     with Cluster().node(cpus=4) as cluster:
         actor = cluster.actor()
@@ -98,6 +120,22 @@ def test_children_of_an_actor_end_with_its_process_and_its_actors_with_their_han
         assert other in cluster.state.actors
 
 
+def test_what_a_task_left_behind_does_not_end_with_the_actor_that_has_its_process_next() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        first, executor = running_parent(cluster)
+        left = child_of(cluster, first, 1)
+        worker = cluster.placed(left)
+        cluster.done(executor, first)
+        cluster.told(first)
+        actor = cluster.actor()
+        assert cluster.placed(actor) == executor
+        cluster.done(executor, actor)
+        cluster.told(actor)
+        cluster.died(executor)
+        cluster.take(Cancel, 0)
+        cluster.done(worker, left)
+
+
 def test_a_method_that_runs_is_not_interrupted() -> None:
     with Cluster().node(cpus=4) as cluster:
         actor = cluster.actor()
@@ -106,11 +144,26 @@ def test_a_method_that_runs_is_not_interrupted() -> None:
         cluster.told(actor)
         parent, executor = running_parent(cluster, max_retries=0)
         cluster.held(executor, actor)
-        called = cluster.method(actor, client=executor)
+        called = child_of(cluster, parent, 1, actor=actor, cpu=0, kind=METHOD)
         assert cluster.placed(called) == keeper
         cluster.died(executor, parent)
         cluster.told(parent)
         cluster.nothing()
+        assert cluster.ask("statistics")["abandoned"] == 0
+
+
+def test_an_actor_that_is_being_created_ends_with_its_last_handle_and_not_as_a_cancelled_call() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        parent, executor = running_parent(cluster, max_retries=0)
+        actor = child_of(cluster, parent, 1, kind=ACTOR)
+        keeper = cluster.placed(actor)
+        cluster.died(executor, parent)
+        cluster.told(parent)
+        assert cluster.ask("statistics")["abandoned"] == 0
+        cluster.forget()
+        cluster.done(keeper, actor)
+        cluster.forget()
+        cluster.died(keeper)
 
 
 def test_the_children_of_the_next_attempt_are_others() -> None:

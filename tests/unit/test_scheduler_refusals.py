@@ -68,6 +68,16 @@ WRONG: list[tuple[list[Any], str]] = [
 ]
 
 
+@pytest.mark.parametrize(("returns", "values"), [(0, 2), (1, 2), (3, 2), (3, 4)])
+def test_a_call_ends_with_as_many_values_as_it_has_or_with_one_error(returns: int, values: int) -> None:
+    with Cluster().node() as cluster:
+        id = cluster.submit(num_returns=returns)
+        executor = cluster.placed(id)
+        say(cluster, executor, [Returned(id, [Value(b"")] * values, 1)])
+        assert refusal(cluster, executor) == "a call of f ends as it cannot"
+        cluster.forget()
+
+
 @pytest.mark.parametrize(("events", "problem"), WRONG)
 def test_an_executor_that_says_it_is_ended(events: list[Any], problem: str) -> None:
     with Cluster().node(cpus=2) as cluster:

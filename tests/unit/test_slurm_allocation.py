@@ -104,6 +104,7 @@ def test_pbs(tmp_path: Path) -> None:
     torque = {"PBS_JOBID": "12.server", "PBS_NODEFILE": str(file), "PBS_NUM_PPN": "2", "PBS_ARRAYID": "4"}
     found = from_environment(torque)
     assert (found.cpus, found.array_task) == ((2, 2), 4)
+    assert from_environment(torque | {"PBS_ARRAYID": "0"}).array_task == 0
     assert from_environment({"PBS_JOBID": "12.server", "PBS_NODEFILE": "absent"}).nodes == ()
 
 

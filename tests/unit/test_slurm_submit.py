@@ -272,6 +272,14 @@ def test_what_slurm_says_is_kept_and_explained(commands: Path) -> None:
         jobs.submit_script("#!/bin/sh\n")
 
 
+def test_programs_whose_names_are_no_utf_8(commands: Path, tmp_path: Path) -> None:
+    name = os.fsdecode(b"\xff app.py")
+    (tmp_path / name).write_text("print('run')")
+    play(commands, "sbatch", f'[ "$1" = --test-only ] || cat >{tmp_path}/script; echo 5')
+    assert jobs.submit([name], cwd=str(tmp_path)) == "5"
+    assert b" '\xff app.py' &\n" in (tmp_path / "script").read_bytes()
+
+
 def test_a_command_that_is_not_there() -> None:
     with pytest.raises(SlurmError, match="there is no no-such-command here"):
         call(["no-such-command"])
@@ -308,6 +316,8 @@ def test_status(commands: Path, tmp_path: Path) -> None:
     )
     (tmp_path / "my_app-5.exit").write_text("3\n")
     assert jobs.status(5).program_exit_code == 3
+    play(commands, "scontrol", known(tmp_path, "FAILED", "0:53", "JobLaunchFailure"))
+    assert "the node cannot use its directory, or not write the file of its output" in str(jobs.status(5))
     assert jobs.facts_of(FACTS)["Comment"] == "a b c"
 
 

@@ -1,0 +1,246 @@
+"""Handles of actors, their methods, and the names of actors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+import msgspec
+
+from mpi_runtime.calls import options as option_rules
+from mpi_runtime.calls import running, specs
+from mpi_runtime.calls.arguments import pack, parameters_of
+from mpi_runtime.calls.specs import Method
+from mpi_runtime.client.client import Client
+from mpi_runtime.client.refs import ActorRef, ObjectRef, weak_actor
+from mpi_runtime.client.submitting import submit
+from mpi_runtime.client.typed_ids import ActorID
+from mpi_runtime.errors import PendingCallsLimitExceeded
+from mpi_runtime.scheduler.events import Call
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    from mpi_runtime.calls.graphs import Node
+
+    T = TypeVarWithDefault("T", default=Any)
+    """The default, so that `ActorHandle` needs no parameter."""
+else:
+    T = TypeVar("T")
+
+_METHODS_NAMED_MAX = 8
+
+
+class ActorHandle(Generic[T]):
+    """A handle of an actor. `handle.method.remote(...)` submits a call; the handle can be passed on like any value.
+
+    Calls from one process run in the order in which they were submitted. `handle.method.options(...)` takes the options
+    of methods. The actor ends when its last handle is gone and its calls have ended. An actor that waits to be created
+    is given up when the last process that had a handle has died. Attributes cannot be read through a handle.
+
+    Besides its own methods each actor has `__ray_ready__`, which returns when the actor is up; `__ray_call__`, which
+    calls a function with the instance as its first argument; and `__ray_terminate__`, which ends the actor after all
+    calls before it.
+    """
+
+    def __init__(self, ref: ActorRef, class_name: str, methods: dict[str, Method]) -> None:
+        self._mpi_runtime_ref = ref
+        self._mpi_runtime_class = class_name
+        self._mpi_runtime_methods = methods
+
+    def __getattr__(self, name: str) -> ActorMethod:
+        if name.startswith("_mpi_runtime"):
+            raise AttributeError(name)
+        known = self._mpi_runtime_methods.get(name)
+        if known is None:
+            raise AttributeError(
+                f"actor class {self._mpi_runtime_class} has no method {name!r}. Attributes of an actor cannot "
+                "be read through a handle: write a method that returns them."
+            )
+        found = ActorMethod(self._mpi_runtime_ref, self._mpi_runtime_class, name, known)
+        if known.max_pending:
+            found._pending = self.__dict__.setdefault("_mpi_runtime_pending", [])
+        self.__dict__[name] = found
+        return found
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._mpi_runtime_methods]
+
+    @property
+    def _actor_id(self) -> ActorID:
+        """The actor's id, under the name that programs written for Ray use."""
+        return ActorID(self._mpi_runtime_ref.binary())
+
+    def __repr__(self) -> str:
+        own = [name for name in self._mpi_runtime_methods if not name.startswith("_")]
+        named = ", ".join(own[:_METHODS_NAMED_MAX]) + (", ..." if len(own) > _METHODS_NAMED_MAX else "")
+        usage = f": call a method with .{own[0]}.remote(...); methods: {named}" if own else ""
+        return f"Actor({self._mpi_runtime_class}, {self._mpi_runtime_ref.hex()}{usage})"
+
+    def __hash__(self) -> int:
+        return hash(self._mpi_runtime_ref)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ActorHandle) and self._mpi_runtime_ref == other._mpi_runtime_ref
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ActorHandle, (self._mpi_runtime_ref, self._mpi_runtime_class, self._mpi_runtime_methods)
+
+
+class ActorMethod:
+    """One method of an actor. Like a handle, it keeps the actor alive."""
+
+    def __init__(self, ref: ActorRef, class_name: str, name: str, method: Method) -> None:
+        self._ref = ref
+        self._class_name = class_name
+        self._name = name
+        self._method = method
+        self._spec = specs.method_spec(f"{class_name}.{name}", method)
+        self._client: object = None
+        """The client that registered the spec."""
+        self._parameters = parameters_of(method.parameters)
+        self._pending: list[ObjectRef[Any]] = []
+        """Calls of one handle that may be unfinished. Only used with `max_pending_calls`."""
+
+    def __repr__(self) -> str:
+        what = f"method {self._class_name}.{self._name} of actor {self._ref.hex()}"
+        return f"<{what}: submit a call with .{self._name}.remote(...)>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise `TypeError`, with what to write instead."""
+        raise TypeError(
+            f"Actor methods cannot be called directly. Instead of running 'object.{self._name}()', "
+            f"try 'object.{self._name}.remote()'."
+        )
+
+    def options(self, **options: Any) -> ActorMethod:
+        """The same method with other options, those of `method`.
+
+        Raises:
+            ValueError, TypeError: an option does not exist, or its value is out of bounds.
+        """
+        option_rules.check(options, option_rules.METHOD_OPTIONS, "actor methods")
+        changed = ActorMethod(self._ref, self._class_name, self._name, specs.changed(self._method, options))
+        changed._pending = self._pending
+        return changed
+
+    def remote(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Submit a call. Calls from one process run in the order in which they were submitted.
+
+        Returns:
+            An `ObjectRef`; a list of them for `num_returns` above 1; None for 0; an `ObjectRefGenerator` for
+            "streaming", the default of generators.
+
+        Raises:
+            TypeError: an argument is missing, unknown, or cannot be serialised.
+            PendingCallsLimitExceeded: this handle has `max_pending_calls` unfinished calls.
+        """
+        self._parameters.check(args, kwargs, self._spec.name)
+        self._ref.check_job()
+        client, spec = running.client(), self._spec
+        if self._method.max_pending:
+            self._check_pending(client)
+        if client is not self._client:
+            client.register(spec)
+            self._client = client
+        if args or kwargs:
+            packed = pack(args, kwargs, spec.name)
+            call = Call(
+                client.scopes.next_ids(spec.num_returns),
+                spec.id,
+                packed.payload,
+                packed.arguments,
+                packed.holds,
+                self._ref.binary(),
+            )
+        else:
+            call = Call(client.scopes.next_ids(spec.num_returns), spec.id, b"", actor=self._ref.binary())
+        submitted = submit(client, call, spec)
+        if self._method.max_pending:
+            first = submitted[0] if isinstance(submitted, list) else submitted
+            if isinstance(first, ObjectRef):
+                self._pending.append(first)
+        return submitted
+
+    def _check_pending(self, client: Client) -> None:
+        if len(self._pending) < self._method.max_pending:
+            return
+        ready = client.waiting.wait([ref.binary() for ref in self._pending], len(self._pending), 0)
+        self._pending[:] = [ref for ref, is_ready in zip(self._pending, ready, strict=True) if not is_ready]
+        if len(self._pending) >= self._method.max_pending:
+            raise PendingCallsLimitExceeded(
+                f"{len(self._pending)} calls of this handle of {self._class_name} are under way, and max_pending_calls "
+                f"is {self._method.max_pending}: wait for some of them first."
+            )
+
+    def bind(self, *args: Any, **kwargs: Any) -> Node:
+        """A node of a graph of calls. Its method `execute()` submits the call."""
+        from mpi_runtime.calls.graphs import Node
+
+        return Node(self.remote, args, kwargs)
+
+    def _remote(self, args: Any = (), kwargs: Mapping[str, Any] | None = None, **options: Any) -> Any:
+        """Call `.options(**options).remote(*args, **kwargs)`. Libraries use this form."""
+        return (self.options(**options) if options else self).remote(*(args or ()), **(kwargs or {}))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ActorMethod, (self._ref, self._class_name, self._name, self._method)
+
+
+def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
+    """Find an actor by its name. The handle does not keep the actor alive.
+
+    Args:
+        name: the name given in `.options(name=...)`.
+        namespace: the namespace of the name; None: that of the job (`init(namespace=...)`).
+
+    Returns:
+        A handle of the actor.
+
+    Raises:
+        ValueError: no living actor has this name.
+
+    Example:
+        ```python
+        Counter.options(name="counter").remote()
+        mpi_runtime.get_actor("counter").add.remote(1)
+        ```
+    """
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"get_actor() needs a name, a string that is not empty, not {name!r}")
+    client = running.client()
+    namespace = client.inherited.namespace if namespace is None else namespace
+    found = client.questions.query("named_actor", msgspec.msgpack.encode((namespace, name)))
+    if found is None:
+        raise ValueError(
+            f"There is no actor with the name {name!r}{inside(namespace)}: none was created under it, or it has ended "
+            "since (an actor ends with its last handle, unless it has lifetime='detached')."
+        )
+    return weak_handle(*found)
+
+
+def list_named_actors(all_namespaces: bool = False) -> list[Any]:
+    """List the names of living actors.
+
+    Args:
+        all_namespaces: list the names of all namespaces, not only those of the job's.
+
+    Returns:
+        A list of names; with `all_namespaces` a list of dictionaries with "name" and "namespace".
+    """
+    client = running.client()
+    found = client.questions.query("named_actors")
+    if all_namespaces:
+        return [{"name": name, "namespace": namespace} for namespace, name in found]
+    return [name for namespace, name in found if namespace == client.inherited.namespace]
+
+
+def weak_handle(id: bytes, handle: bytes) -> ActorHandle[Any]:
+    """A handle from the data that was stored with the name. It does not keep the actor alive."""
+    class_name, methods = msgspec.msgpack.decode(handle, type=tuple[str, dict[str, Method]])
+    return ActorHandle(weak_actor(id), class_name, methods)
+
+
+def inside(namespace: str) -> str:
+    """The words that name a namespace in messages; empty for the default namespace."""
+    return f" in the namespace {namespace!r}" if namespace else ""

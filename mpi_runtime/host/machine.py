@@ -1,0 +1,120 @@
+"""What this machine allows: processors and memory of this process, never the bare size of the host."""
+
+import errno
+import math
+import os
+import resource
+from collections.abc import Iterator, Mapping
+
+from mpi_runtime.config import environment
+
+
+def cpus_allowed() -> list[int]:
+    """Return the numbers of the processors that this process may run on: its affinity mask.
+
+    There may be more than `cpu_count()`: a quota limits time, not places, and choosing places here would put all
+    containers of a host on the same ones.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def cpu_count(env: Mapping[str, str] | None = None, root: str = "/") -> int:
+    """Return how many CPUs this host gives to processes like this one: at least 1.
+
+    The least of the affinity mask, the control group's quota (rounded up) and Slurm's SLURM_CPUS_ON_NODE. Not of
+    SLURM_CPUS_PER_TASK: tasks that are bound to their share have it as their mask, and tasks that are not bound share
+    all CPUs of the job on the host, which is what they report together.
+    """
+    env = environment() if env is None else env
+    limits: list[float] = [len(cpus_allowed()), *_cpu_quotas(root)]
+    on_node = env.get("SLURM_CPUS_ON_NODE", "")
+    if on_node.isdecimal() and int(on_node) > 0:
+        limits.append(int(on_node))
+    return max(1, math.ceil(min(limits)))
+
+
+def memory_limit(env: Mapping[str, str] | None = None, root: str = "/") -> int:
+    """Return how many bytes of memory this host gives to processes like this one.
+
+    The least of the host's memory, the control group's limit and what Slurm gave to the job on this host.
+    """
+    env = environment() if env is None else env
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for directory in cgroup_directories(root, "memory"):
+        for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):  # above `high` all but stands still
+            text = read(f"{directory}/{name}")
+            if text.isdecimal():  # else "max", or no such file
+                limits.append(int(text))
+    for name, times in (
+        ("SLURM_MEM_PER_NODE", "1"),
+        ("SLURM_MEM_PER_CPU", env.get("SLURM_CPUS_ON_NODE", "")),
+        ("SLURM_MEM_PER_GPU", env.get("SLURM_GPUS_ON_NODE", "")),
+    ):
+        megabytes = env.get(name, "")
+        if megabytes.isdecimal() and times.isdecimal() and int(megabytes) * int(times) > 0:
+            limits.append((int(megabytes) * int(times)) << 20)
+    return min(limits)
+
+
+def shortage(error: OSError) -> str:
+    """What this process was refused, in words: if a limit is the reason, which one it is and how it is raised."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        allowed = f"this process may have {soft} descriptors (`ulimit -n`), and each executor takes five of them"
+        cure = f"raise the hard limit, which is {hard}"
+    elif error.errno == errno.EAGAIN:
+        allowed = f"the user may have {_words(resource.RLIMIT_NPROC)} processes and threads (`ulimit -u`)"
+        cure = "raise that, or what the control group or the batch system allows (`pids.max`)"
+    elif error.errno == errno.ENOMEM:
+        allowed = f"there is no memory for it (`ulimit -v` is {_words(resource.RLIMIT_AS)})"
+        cure = "ask for more memory"
+    else:
+        return str(error)
+    return f"{error.strerror}: {allowed}. To run more at a time {cure}; or run less at a time (num_cpus=...)"
+
+
+def _words(limit: int) -> str:
+    soft = resource.getrlimit(limit)[0]
+    return "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
+
+
+def _cpu_quotas(root: str) -> Iterator[float]:
+    """Yield the quotas of this process's control group and of those above it, in CPUs."""
+    for directory in cgroup_directories(root, "cpu"):
+        quota, _, period = read(f"{directory}/cpu.max").partition(" ")
+        if not quota:
+            quota, period = read(f"{directory}/cpu.cfs_quota_us"), read(f"{directory}/cpu.cfs_period_us")
+        if quota.isdecimal() and period.isdecimal() and int(period) > 0:  # else "max", -1, or no such file
+            yield int(quota) / int(period)
+
+
+def cgroup_directories(root: str, controller: str) -> Iterator[str]:
+    """Yield where the limits of this process may be, for both versions of control groups.
+
+    In a container the path that the kernel names may not exist below the mount; the mount's own top is then ours.
+    """
+    for line in read(f"{root}/proc/self/cgroup").splitlines():
+        number, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if number == "0" and not controllers:
+            mounts = "", "/unified"  # where there is version 1 besides
+        elif controller in controllers.split(","):
+            mounts = f"/{controller}", f"/{controllers}"  # the first is a link to the second, or is missing
+        else:
+            continue
+        for mount in mounts:
+            rest = path.strip("/")
+            while rest and ".." not in rest.split("/"):
+                yield f"{root}/sys/fs/cgroup{mount}/{rest}"
+                rest = rest.rpartition("/")[0]
+            yield f"{root}/sys/fs/cgroup{mount}"
+
+
+def read(path: str) -> str:
+    """The content of a file of the kernel's, without what is around it; empty where there is none."""
+    try:
+        with open(path) as file:
+            return file.read().strip()
+    except OSError:
+        return ""

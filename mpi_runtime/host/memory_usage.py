@@ -1,0 +1,107 @@
+"""How much of its memory this host uses, as the kernel counts: of the host, and of control groups with a limit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from mpi_runtime.host.machine import cgroup_directories, read
+
+LARGEST = 3
+"""How many processes are named."""
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_KILLED = ("memory.events", "memory.oom_control")
+"""Where control groups count what the kernel has killed for memory: version 2, and version 1."""
+
+
+class Use(NamedTuple):
+    """What is used of a limit, in bytes."""
+
+    used: int
+    limit: int
+    where: str
+
+    @property
+    def share(self) -> float:
+        """1: all of it."""
+        return self.used / self.limit if self.limit else 0.0
+
+
+class Memory:
+    """The memory of this host, as far as this process may use it."""
+
+    def __init__(self, limit: int = 0, root: str = "") -> None:
+        """Look up which control groups there are. `limit`: what given processes may have together; 0: no limit."""
+        self._limit = limit
+        self._root = root
+        self._groups = [one for one in cgroup_directories(root, "memory") if _limit_of(one)]
+        self._killed_in = next(filter(_has_count, cgroup_directories(root, "memory")), "")
+
+    def fullest(self, pids: Iterable[int]) -> Use:
+        """What is used of the limit that is nearest: of the host, a control group, or what the processes may have."""
+        uses = self._uses()
+        if self._limit:
+            uses.append(Use(sum(map(self.private_of, pids)), self._limit, "memory_limit of init()"))
+        return max(uses, key=lambda use: use.share)
+
+    def least(self) -> Use:
+        """Of what the kernel allows the least."""
+        return min(self._uses(), key=lambda use: use.limit)
+
+    def _uses(self) -> list[Use]:
+        return [_of_host(self._root), *map(_of_group, self._groups)]
+
+    def private_of(self, pid: int) -> int:
+        """What a process has for itself in memory, without what it shares; 0: it is gone."""
+        fields = read(f"{self._root}/proc/{pid}/statm").split()
+        return max(0, int(fields[1]) - int(fields[2])) * _PAGE if len(fields) > 2 else 0
+
+    def largest(self) -> Sequence[tuple[int, str, int]]:
+        """The processes of this host with most memory of their own: number, name, bytes."""
+        pids = [int(name) for name in os.listdir(f"{self._root}/proc") if name.isdecimal()]
+        sizes = sorted(((self.private_of(pid), pid) for pid in pids), reverse=True)[:LARGEST]
+        return [(pid, read(f"{self._root}/proc/{pid}/comm"), size) for size, pid in sizes if size]
+
+    def kills(self) -> int:
+        """How many processes the kernel has killed for memory: in our control group, else on the host."""
+        return _kills_in(self._killed_in) if self._killed_in else _number(read(f"{self._root}/proc/vmstat"), "oom_kill")
+
+
+def _of_host(root: str) -> Use:
+    text = read(f"{root}/proc/meminfo")
+    total, available = _number(text, "MemTotal:") << 10, _number(text, "MemAvailable:") << 10
+    return Use(total - available, total, "the host")
+
+
+def _of_group(directory: str) -> Use:
+    """What the kernel can take back at once, of files that were read, does not count."""
+    used = read(f"{directory}/memory.current") or read(f"{directory}/memory.usage_in_bytes")
+    text = read(f"{directory}/memory.stat")
+    files = _number(text, "total_inactive_file") or _number(text, "inactive_file")
+    size = int(used) if used.isdecimal() else 0
+    return Use(max(0, size - files), _limit_of(directory), f"control group {directory}")
+
+
+def _limit_of(directory: str) -> int:
+    """0: there is none. Version 1 says so by a number that is larger than any memory."""
+    limits = [read(f"{directory}/{name}") for name in ("memory.max", "memory.limit_in_bytes")]
+    found = [int(text) for text in limits if text.isdecimal() and int(text) < 1 << 60]
+    return min(found, default=0)
+
+
+def _has_count(directory: str) -> bool:
+    return any("oom_kill " in read(f"{directory}/{name}") for name in _KILLED)
+
+
+def _kills_in(directory: str) -> int:
+    return max(_number(read(f"{directory}/{name}"), "oom_kill") for name in _KILLED)
+
+
+def _number(text: str, name: str) -> int:
+    """From lines of names and numbers; 0: it is not there."""
+    for line in text.splitlines():
+        fields = line.split()
+        if len(fields) > 1 and fields[0] == name and fields[1].isdecimal():
+            return int(fields[1])
+    return 0

@@ -1,0 +1,173 @@
+"""Calls in the background, a bounded number at a time. Each completes a `concurrent.futures.Future`.
+
+The thread that serves `ref.future()` reports the end of a call. It exists only while calls are unfinished, so a pool
+that was not closed leaves no thread behind.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from mpi_runtime.calls import running
+from mpi_runtime.client import current
+from mpi_runtime.client.blocking_future import blocked
+from mpi_runtime.client.refs import ObjectRef, future_of
+from mpi_runtime.errors import MpiRuntimeError, RuntimeNotInitializedError, TaskError
+
+S = TypeVar("S")
+
+
+class _Call(NamedTuple):
+    """A call that has started."""
+
+    slot: Any
+    future: Future[Any]
+
+
+class Dispatcher(Generic[S]):
+    """Starts calls in the order of submission, as many at a time as there are slots."""
+
+    def __init__(
+        self,
+        name: str,
+        slots: Iterable[S],
+        ended: Callable[[S, BaseException | None], None] = lambda _slot, _error: None,
+    ) -> None:
+        """Serve the running job. Starts one with defaults if there is none.
+
+        Args:
+            name: the name for errors.
+            slots: values of which each call that runs takes one.
+            ended: called when a call on a slot has ended, before the slot serves the next, with the error if it failed.
+        """
+        self._client = running.client()
+        self._name = name
+        self._slot_ended = ended
+        self._changed = threading.Condition()  # its lock may be taken again by who has it
+        self._free = deque(slots)
+        self._queue: deque[tuple[Future[Any], Callable[[S], ObjectRef[Any]]]] = deque()
+        self._is_closed = False
+        self._unfinished = 0
+        """Futures that are not done, or whose callbacks are running."""
+
+    def submit(self, future: Future[Any], start: Callable[[S], ObjectRef[Any]]) -> None:
+        """Start a call when a slot is free, and complete the future with its result.
+
+        Callbacks that the future already has run in a thread that is not the caller's.
+
+        Raises:
+            RuntimeError: the dispatcher was closed.
+        """
+        with self._changed:
+            if self._is_closed:
+                raise RuntimeError(f"This {self._name} was shut down, and takes no calls any more.")
+            self._unfinished += 1
+            self._queue.append((future, start))
+        failed = self._hand_out()
+        if failed:
+            # Not in this thread: it may hold locks that callbacks need.
+            threading.Thread(target=self._fail, args=(failed,), daemon=True).start()
+            for _, error in failed:
+                if not isinstance(error, Exception):
+                    raise error
+
+    def close(self) -> None:
+        """Accept no more calls."""
+        with self._changed:
+            self._is_closed = True
+
+    def cancel_waiting(self) -> None:
+        """Cancel the futures of all calls that have not started."""
+        with self._changed:
+            waiting = [future for future, _ in self._queue]
+            self._queue.clear()
+            self._finished(len(waiting))  # at once: a callback may call `join`
+        for future in waiting:
+            future.cancel()
+            future.set_running_or_notify_cancel()
+
+    def join(self) -> None:
+        """Wait until all futures are done and their callbacks have returned. In a callback it does nothing."""
+        if getattr(_calling_back, "dispatcher", None) is self:
+            return
+        with blocked(), self._changed:
+            self._changed.wait_for(lambda: not self._unfinished)
+
+    def _finished(self, count: int = 1) -> None:
+        with self._changed:
+            self._unfinished -= count
+            if not self._unfinished:
+                self._changed.notify_all()
+
+    def _hand_out(self) -> list[tuple[Future[Any], BaseException]]:
+        """Start calls, and return those that failed to start. Serialising runs user code, so the lock is not held."""
+        failed: list[tuple[Future[Any], BaseException]] = []
+        while True:
+            with self._changed:
+                if not self._queue or not self._free:
+                    return failed
+                (future, start), slot = self._queue.popleft(), self._free.popleft()
+            if not future.set_running_or_notify_cancel():
+                self._free.append(slot)
+                self._finished()
+                continue
+            try:
+                if current.client_or_none() is not self._client:  # the call would start another job
+                    raise RuntimeNotInitializedError(f"The job that this {self._name} belongs to has ended.")
+                ref = start(slot)
+            except BaseException as error:
+                self._free.append(slot)
+                failed.append((future, error.with_traceback(None)))
+            else:
+                # Not by `ref.future()`, which may be done at once, and would then call back in this thread.
+                future_of(ref, partial(self._ended, _Call(slot, future)))
+
+    def _ended(self, call: _Call, result: Future[Any]) -> None:
+        """Handle the end of a call. Its slot serves the next call before anybody is told."""
+        error = result.exception()
+        value = result.result() if error is None else None
+        self._slot_ended(call.slot, error)
+        self._free.append(call.slot)
+        failed = self._hand_out()
+        self._conclude(call.future, value, error)
+        self._fail(failed)
+
+    def _fail(self, failed: list[tuple[Future[Any], BaseException]]) -> None:
+        for future, error in failed:
+            self._conclude(future, None, error)
+
+    def _conclude(self, future: Future[Any], value: Any, error: BaseException | None) -> None:
+        _calling_back.dispatcher = self
+        if error is None:
+            guarded(future.set_result, value)
+        else:
+            guarded(future.set_exception, of_user(error))
+        _calling_back.dispatcher = None
+        self._finished()
+
+
+_calling_back = threading.local()
+
+
+def guarded(callback: Callable[[Any], object], value: Any) -> None:
+    """Run a callback. What it raises is printed and does not end the thread, on which others depend."""
+    try:
+        callback(value)
+    except BaseException as error:
+        thread = threading.current_thread()
+        threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, thread)))
+
+
+def of_user(error: BaseException) -> BaseException:
+    """The error as user code raised it, with its own text, and the remote traceback as its cause."""
+    if not isinstance(error, TaskError) or not isinstance(error.cause, Exception):
+        return error
+    cause = error.cause
+    # Not by plain assignment: a class may refuse that, as frozen data classes do.
+    BaseException.__setattr__(cause, "__cause__", MpiRuntimeError(error.traceback_str))
+    return cause

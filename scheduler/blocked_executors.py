@@ -1,0 +1,81 @@
+"""Executors that wait for objects. Their CPU is free meanwhile, and calls behind the running one go elsewhere."""
+
+from __future__ import annotations
+
+from mpi_runtime.scheduler.dispatch import offer
+from mpi_runtime.scheduler.events import BLOCKED_IDS_MAX
+from mpi_runtime.scheduler.lifecycle import BLOCK, BLOCKED, GONE, UNBLOCK, UNSEALED, advance
+from mpi_runtime.scheduler.limits import STUCK_US
+from mpi_runtime.scheduler.rank_events import TakenBack
+from mpi_runtime.scheduler.records import Executor
+from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler.stealing import ask_for_the_rest
+
+
+def blocked(state: State, executor: Executor, ids: list[bytes]) -> None:
+    """Lend the CPU of an executor whose call waits for objects, and steal the calls behind it."""
+    running = executor.running()
+    if executor.blocked or not (running or executor.actor):
+        return  # or a thread waits that was left behind by a call that has ended
+    if are_here(state, executor, ids):
+        return
+    executor.waits_for = ids
+    executor.lend_cpu()
+    if executor.grant is not None:
+        state.index.update(executor.rank.node)
+        state.freed = True
+    if executor.actor is not None:
+        return
+    assert running is not None
+    advance(state.stories, running, BLOCK, "it waits for objects")
+    ask_for_the_rest(state, executor)
+    if executor.queue is not None:
+        executor.queue.forget(executor)
+
+
+def are_here(state: State, executor: Executor, ids: list[bytes]) -> bool:
+    """Whether all objects that a call waits for are on their way: it continues before others could use its CPU."""
+    if not 0 < len(ids) < BLOCKED_IDS_MAX:
+        return False  # there may be more
+    node = executor.rank.node.number
+    for id in ids:
+        found = state.objects.get(id)
+        if found is None or found.state in UNSEALED or found.state == GONE:
+            return False
+        if found.copies is not None and node not in found.copies:
+            return False
+    return True
+
+
+def unblocked(state: State, executor: Executor, now: int) -> None:
+    """Let the call continue. Its source may be overdrawn for a moment: nothing new starts until it is not."""
+    if not executor.blocked:
+        return
+    executor.reclaim_cpu()
+    if executor.grant is not None:
+        state.index.update(executor.rank.node)
+    if executor.actor is not None:
+        return
+    running = executor.running()
+    if running is not None and running.state == BLOCKED:
+        advance(state.stories, running, UNBLOCK)
+    queue = executor.queue
+    if queue is None:
+        return
+    if executor.stuck:
+        queue.note_load(executor)
+    else:
+        queue.executors[executor.id] = executor
+        offer(state, executor, now)
+    if queue.loaded:  # calls stand behind it again that were being taken back
+        state.alarms.set(queue, now + STUCK_US)
+
+
+def taken_back(state: State, event: TakenBack, now: int) -> None:
+    """Handle stolen calls. If one of them seemed to block, a thread of an earlier call did."""
+    executor = state.executors.get(event.executor)
+    if executor is None or not executor.blocked or executor.actor is not None:
+        return
+    running = executor.running()
+    if running is not None and running.id in event.ids:
+        unblocked(state, executor, now)
