@@ -349,33 +349,34 @@ def occupied() -> bool:
     return True
 
 
+IGNORING = """
+import time
+import mpi_runtime as ray
+
+ray.init(num_cpus=1)
+
+@ray.remote
+def stubborn():
+    print("runs", flush=True)
+    end = time.monotonic() + 8
+    while time.monotonic() < end:
+        try:
+            time.sleep(0.1)
+        except KeyboardInterrupt:
+            pass
+    return "all the same"
+
+ref = stubborn.remote()
+while "runs" not in ray.explain(ref):
+    time.sleep(0.01)
+time.sleep(0.5)
+ray.cancel(ref)
+print(ray.get(ref))
+"""
+
+
 def test_a_cancel_that_is_ignored_is_said() -> None:
-    completed = run_program(
-        """
-        import time
-        import mpi_runtime as ray
-
-        ray.init(num_cpus=1)
-
-        @ray.remote
-        def stubborn():
-            print("runs", flush=True)
-            end = time.monotonic() + 8
-            while time.monotonic() < end:
-                try:
-                    time.sleep(0.1)
-                except KeyboardInterrupt:
-                    pass
-            return "all the same"
-
-        ref = stubborn.remote()
-        while "runs" not in ray.explain(ref):
-            time.sleep(0.01)
-        time.sleep(0.5)
-        ray.cancel(ref)
-        print(ray.get(ref))
-        """
-    ).expect(0)
+    completed = run_program(IGNORING).expect(0)
     assert "all the same" in completed.stdout
     assert completed.stderr.count("stubborn was cancelled 5 s ago and has not ended") == 1
     assert "cancel(ref, force=True) ends its process" in completed.stderr

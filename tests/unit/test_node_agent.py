@@ -1,5 +1,6 @@
 """What an agent does when something is wrong with its executors: dead and nobody has heard of it, or sending junk."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -282,6 +283,8 @@ def test_nothing_is_read_of_an_executor_before_its_process_is_known(
     forkserver = Forkserver(desk)
     desk.agent.obey(StartExecutor(2, {}, [], 1, []))
     descriptors = forkserver.read()
+    with pytest.raises(BlockingIOError):
+        os.eventfd_read(descriptors[1])  # no call may be started yet
     said = [Log(2, stream, b"line %d\n" % stream) for stream in (1, 2)]
     for line, descriptor in zip(said, descriptors[-2:], strict=True):
         os.write(descriptor, line.data)
@@ -334,6 +337,27 @@ def test_without_its_forkserver_a_rank_kills_what_executors_have_started(
     desk.agent.stop()
     assert not desk.agent._executors
     theirs.close()
+
+
+def test_what_an_executor_does_not_take_at_once_is_sent_when_it_reads(desk: Desk) -> None:
+    desk.agent.to_executor(1, [], bytes(8 * MIB))
+    desk.end.setblocking(False)
+    rounds = 0
+    while desk.executor.channel.unsent_bytes and rounds < 1000:
+        with contextlib.suppress(BlockingIOError):
+            desk.end.recv(MIB)
+        desk.poller.poll(0)
+        rounds += 1
+    assert rounds > 1
+    assert not desk.executor.channel.unsent_bytes
+
+
+def test_memory_that_an_executor_was_given_is_freed_when_the_scheduler_says_so(desk: Desk) -> None:
+    assert desk.write(packed(codec.encode([Allocate(1, MIB)]), LOCAL)) == []
+    assert desk.arena.statistics().used == MIB
+    (answer,) = desk.heard()
+    desk.agent.obey(Free([answer.offset], 1))
+    assert desk.arena.statistics().used == 0
 
 
 def test_memory_that_a_dead_executor_waited_for_is_not_taken(desk: Desk) -> None:

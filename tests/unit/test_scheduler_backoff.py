@@ -5,7 +5,7 @@ import pytest
 from mpi_runtime.scheduler import backoff
 from mpi_runtime.scheduler.effects import StopExecutor
 from mpi_runtime.scheduler.events import Call, CancelRequested, KillRequested
-from mpi_runtime.scheduler.limits import AT_ONCE_US, BACKOFF_US, BACKOFF_US_MAX
+from mpi_runtime.scheduler.limits import AT_ONCE_US, BACKOFF_US, BACKOFF_US_MAX, STILLBORN_MAX
 from tests.builders import DRIVER, Cluster
 
 
@@ -143,3 +143,40 @@ def test_a_process_number_that_is_not_known_yet_is_none() -> None:
         assert found["worker_pid"] is None
         assert [one["pid"] for one in cluster.ask("workers")] == [None, None]
         assert [one["pid"] for one in cluster.ask("actors", actor)] == [None]
+
+
+def stillborn(cluster: Cluster, call: bytes) -> None:
+    """The executor that was forked for a call dies before it has begun it."""
+    cluster.died(cluster.placed(call), cause="exited with code 1\nno such library")
+
+
+def test_calls_for_which_no_executor_comes_up_fail_after_a_few_tries() -> None:
+    with Cluster().node() as cluster:
+        first, second = cluster.submit(name="fit", max_retries=-1), cluster.submit(name="fit")
+        for tries in range(1, STILLBORN_MAX):
+            stillborn(cluster, first)
+            if tries > 1:
+                assert f"{tries} time(s) in a row" in cluster.explain(first)["why"]
+            cluster.later(backoff.wait_us(tries))
+        stillborn(cluster, first)
+        for id in (first, second):
+            failed = cluster.told(id)
+            assert failed.code == "WorkerCrashedError"
+            assert "fit was not started: 5 executors were forked for it" in failed.message
+            assert failed.message.endswith("exited with code 1\nno such library")
+        cluster.released(first, second)
+        assert cluster.is_clean()
+
+
+def test_an_executor_that_comes_up_ends_the_row() -> None:
+    with Cluster().node() as cluster:
+        call = cluster.submit()
+        for _ in range(3):
+            for tries in range(1, STILLBORN_MAX):
+                stillborn(cluster, call)
+                cluster.later(backoff.wait_us(tries))
+            cluster.done(cluster.placed(call), call)
+            cluster.told(call)
+            cluster.died(next(iter(cluster.state.executors)))
+            call = cluster.submit()
+        cluster.forget()
