@@ -158,18 +158,18 @@ class Doorbell:
 
     def share_descriptor(self, descriptor: int | None) -> int:
         """See `Transport.share_descriptor`."""
-        if self._rank != self._lowest:
-            line = self._lines.get(self._lowest)
-            if line is None:
-                raise TransportError(
-                    f"rank {self._lowest}, which shares out the memory of this host, has died: no further job can start "
-                    "in this program; start the program again"
-                )
-            return self._receive_descriptors(line, 1)[1][0]
-        if descriptor is None:
+        if descriptor is not None:
+            self._hand_round([descriptor])
+            return descriptor
+        if self._rank == self._lowest:
             raise TransportError("the lowest rank of a host must give the descriptor that is to be shared")
-        self._hand_round([descriptor])
-        return descriptor
+        line = self._lines.get(self._lowest)
+        if line is None:
+            raise TransportError(
+                f"rank {self._lowest}, which shares out the memory of this host, has died: this program can start no "
+                "further job; start the program again"
+            )
+        return self._receive_descriptors(line, 1)[1][0]
 
     def _hand_round(self, descriptors: Sequence[int]) -> None:
         for rank, line in self._lines.items():

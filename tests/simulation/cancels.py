@@ -123,7 +123,7 @@ class Cancels:
 
     def in_hand(self, executor: int) -> dict[bytes, int]:
         """The calls that an executor has, as the head knows, and their attempts: first to last."""
-        return {call: attempt for call, (number, attempt) in self._hands.items() if number == executor}
+        return {call: attempt for call, (number, attempt) in self.hands.items() if number == executor}
 
     def forget(self, call: bytes) -> None:
         """A call had ended before it was cancelled, and may be run again: that was not meant."""
