@@ -28,8 +28,14 @@ def stage(state: State, executor: Executor, task: Task) -> bool:
 
 
 def are_lost(state: State, task: Task) -> bool:
-    """Whether arguments of a call have had values and are lost."""
-    return any(state.objects[id].state in (*UNSEALED, RUNTIME_ERROR) for id in task.call.arguments)
+    """Whether arguments of a call have had values and are lost. Behind one that is an error none is looked at."""
+    is_error = False
+    for id in task.call.arguments:
+        found = state.objects[id]
+        if found.state in UNSEALED or (found.state == RUNTIME_ERROR and not is_error):
+            return True
+        is_error = is_error or found.is_error
+    return False
 
 
 def wait_again(state: State, task: Task) -> bool:

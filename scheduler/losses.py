@@ -22,7 +22,7 @@ from mpi_runtime.scheduler.actor_calls import leave_queue, out_of_order
 from mpi_runtime.scheduler.dependencies import await_lost, elsewhere, wait_again
 from mpi_runtime.scheduler.effects import RANK_LOST, StopExecutor
 from mpi_runtime.scheduler.lifecycle import READY, STAGING, STOP, STOPPING, WAITING, advance
-from mpi_runtime.scheduler.queues import mark_dirty, requeue, withdraw
+from mpi_runtime.scheduler.queues import clear, mark_dirty, requeue
 from mpi_runtime.scheduler.rank_events import ExecutorDied, RankLost
 from mpi_runtime.scheduler.records import Node, Rank, Task
 from mpi_runtime.scheduler.reservations import end_reservation
@@ -54,6 +54,8 @@ def rank_lost(state: State, event: RankLost, now: int) -> None:
     calls, hopeless = rebuilding.rebuild(state, list(lost.values()), cause)
     for task in needing:
         wait_for(state, task, lost, now)
+    for queue in state.queues.values():
+        queue.ready = clear(queue)  # without those that wait again: they come back in their turn
     for task in under_way(state):
         bring_again(state, task)
     state.frees.pop(event.rank, None)
@@ -99,12 +101,10 @@ def close(state: State, node: Node, cause: str) -> None:
                 function.where = resolved
                 function.queues.clear()
     for queue in list(state.queues.values()):
-        moved = [task for task in queue.ready if task.function.where != queue.where]
-        for task in moved:
-            queue.ready.remove(task)
-        if moved:
-            mark_dirty(state, queue)
-            requeue(state, moved)
+        ready = clear(queue)
+        queue.ready.extend(task for task in ready if task.function.where == queue.where)
+        mark_dirty(state, queue)
+        requeue(state, [task for task in ready if task.function.where != queue.where])
     health.find_hopeless(state, lambda function: True)
 
 
@@ -173,7 +173,8 @@ def wait_for(state: State, task: Task, lost: dict[bytes, Object], now: int) -> N
     elif task.state == READY:
         executor = None
         if not task.function.is_method:
-            withdraw(state, task)
+            assert task.queue is not None
+            mark_dirty(state, task.queue)
     else:
         return  # it has been sent, and the value before it
     wait_again(state, task)

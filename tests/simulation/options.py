@@ -135,20 +135,20 @@ class Options:
 
 
 def random_options(seed: int) -> Options:
-    """A small world drawn from the seed. In a third of them ranks die."""
-    options, rng = _random_options(seed)[1], random.Random(seed * 6947 + 31)
-    return with_losses(options, rng) if rng.random() < 0.33 else options
+    """A small world drawn from the seed."""
+    return _random_options(seed)[1]
 
 
-def with_losses(options: Options, rng: random.Random) -> Options:
-    """A world in which ranks die. Executors do not become useless there in ways that nobody could tell from that."""
+def losing_options(seed: int) -> Options:
+    """The world of the seed, and ranks die. Executors do not fail in ways that nobody could tell from that."""
+    options, rng = random_options(seed), random.Random(seed * 6947 + 31)
     hosts = tuple(replace(shape, ranks=rng.choice((1, 2, 3))) for shape in options.hosts)
     host_losses = rng.random() < 0.6
     if host_losses:
         hosts = (*hosts, rng.choice(hosts))
     return replace(
         options, hosts=hosts, rank_losses=rng.choice((0, 1, 1, 2)), host_losses=host_losses,
-        breakable=ALL, gpu_faults=0.0, broken=0.0, busy=0.0, dead_nodes=0.0, junk=0.0,
+        breakable=ALL, gpu_faults=0.0, broken=0.0, busy=0.0, dead_nodes=0.0, junk=0.0, stillborn=0.0, tight=0.0,
     )  # fmt: skip
 
 

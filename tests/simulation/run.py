@@ -26,7 +26,7 @@ from tests.simulation.agents import Agent
 from tests.simulation.checkers import Checker
 from tests.simulation.driver import Driver
 from tests.simulation.grouped import write
-from tests.simulation.options import Options, calm_options, large_options, random_options
+from tests.simulation.options import Options, calm_options, large_options, losing_options, random_options
 from tests.simulation.require import WrongError
 from tests.simulation.steps import ACTOR, Function
 from tests.simulation.world import Head, World, joined
@@ -193,6 +193,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--hosts", type=int, default=0, help="a large world with so many")
     parser.add_argument("--calls", type=int, default=20_000, help="calls in a large world")
     parser.add_argument("--calm", action="store_true", help="without faults: then places of calls are judged too")
+    parser.add_argument("--losses", action="store_true", help="ranks die too")
     parser.add_argument("--first", action="store_true", help="stop at the first that fails")
     parser.add_argument("-v", "--verbose", action="store_true")
     chosen = parser.parse_args(arguments)
@@ -208,7 +209,8 @@ def main(arguments: list[str] | None = None) -> int:
     failed = happened = 0
     start_s = time.perf_counter()
     for seed in seeds:
-        options = calm_options(seed) if chosen.calm else random_options(seed)
+        make = calm_options if chosen.calm else losing_options if chosen.losses else random_options
+        options = make(seed)
         if chosen.hosts:
             options = large_options(seed, chosen.hosts, chosen.calls)
         try:

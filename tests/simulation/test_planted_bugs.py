@@ -25,7 +25,7 @@ from mpi_runtime.scheduler.resources import Grant, Pool, Request, copy_of, give_
 from mpi_runtime.scheduler.sources import Source
 from mpi_runtime.scheduler.state import Client, Object, State
 from tests.simulation import planted, planted_clients, planted_custody, planted_losses
-from tests.simulation.options import random_options
+from tests.simulation.options import losing_options, random_options
 from tests.simulation.run import FailedError, simulate
 
 SEEDS = 500
@@ -221,9 +221,11 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
 def test_a_planted_bug_is_found(bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
 
+    options = losing_options if bug in planted_losses.BUGS else random_options
+
     def look() -> None:
         for seed in range(SEEDS):
-            simulate(replace(random_options(seed), check_inside=False))
+            simulate(replace(options(seed), check_inside=False))
 
     with pytest.raises(FailedError, match=r"repeat with: python -m tests.simulation.run --seed \d+"):
         look()
