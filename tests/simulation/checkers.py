@@ -469,14 +469,15 @@ class Checker:
             if running.call is not None:
                 self.times.ended(running.call)
         lost = dict.fromkeys([*executor.running] or ended[-1:])
-        for id in [id for id in lost if self.tight.died(executor.number, id) and self.function_of(id).max_retries]:
+        spared = [id for id in lost if self.tight.died(executor.number, id) and self.function_of(id).max_retries]
+        for id in spared:
             del lost[id]
             self.unsaid[id] += 1
         if executor.has_no_cuda:  # which is no call's failure
             for id in [id for id in lost if self.function_of(id).max_retries]:
                 del lost[id]
                 self.unsaid[id] += 1
-        for id in ended:
+        for id in [id for id in ended if id not in spared]:
             if executor.lanes or executor.is_garbled:
                 lost[id] = None
             elif id not in lost:
