@@ -153,7 +153,7 @@ class Fetch(Struct, array_like=True, tag=84, gc=False):
     id: bytes
     rank: Number
     offset: Number
-    size: Annotated[int, Meta(ge=1)]
+    size: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
 
 
 RankEffect = StartExecutor | StopExecutor | TakeBack | Cancel | Free | Fetch

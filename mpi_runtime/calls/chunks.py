@@ -147,7 +147,7 @@ class Runner:
             except SystemExit:
                 raise
             except BaseException as error:
-                if call.id in client.executor.cancels.ids:
+                if client.executor.cancels.has(call):
                     raise
                 outcome, bytes = self._again(function, element if star else (element,), error)
                 size += bytes

@@ -158,7 +158,7 @@ class Pull(Struct, array_like=True, tag=95, gc=False):
 
     tag: Number
     offset: Number
-    size: Annotated[int, Meta(ge=1)]
+    size: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
 
 
 ToAgent = Allocate | Drained | Shutdown | Abandon

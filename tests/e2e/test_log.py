@@ -312,5 +312,5 @@ def test_the_page_names_all_events() -> None:
 
     named = {log.START, log.UNUSED, log.TOTALS, log.WAITING, log.END}
     named |= {effects.GPU, effects.QUARANTINE, effects.LATE, effects.CRASH, effects.RESTARTED}
-    named |= {effects.UNHANDLED, effects.REFUSED}
+    named |= {effects.UNHANDLED, effects.REFUSED, effects.IGNORED, effects.MEMORY, effects.RANK_LOST}
     assert set(re.findall(r"^\| `(\w+)` \| [A-Z]+ \|", page, re.MULTILINE)) == named

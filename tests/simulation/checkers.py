@@ -490,7 +490,8 @@ class Checker:
             if running.call is not None:
                 self.times.ended(running.call)
         lost = dict.fromkeys([*executor.running] or ended[-1:])
-        for id in [id for id in lost if self.tight.died(executor.number, id) and self.function_of(id).max_retries]:
+        spared = [id for id in lost if self.tight.died(executor.number, id) and self.function_of(id).max_retries]
+        for id in spared:
             del lost[id]
             self.unsaid[id] += 1
         if executor.has_no_cuda:  # which is no call's failure
@@ -498,7 +499,7 @@ class Checker:
                 del lost[id]
                 self.unsaid[id] += 1
         unsaid = []
-        for id in ended:
+        for id in [id for id in ended if id not in spared]:
             if executor.lanes or executor.is_garbled:
                 lost[id] = None
             elif id not in lost:

@@ -28,7 +28,7 @@ from tests.simulation import planted, planted_clients, planted_custody, planted_
 from tests.simulation.options import losing_options, random_options
 from tests.simulation.run import FailedError, simulate
 
-SEEDS = 500
+SEEDS = 1000
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -11,7 +11,7 @@ import pytest
 
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.lifecycle import Move, Stories, named
-from mpi_runtime.scheduler.limits import ACTOR_CALLS_MAX, LONG_US
+from mpi_runtime.scheduler.limits import ACTOR_CALLS_MAX, INTERRUPT_GRACE_US, LONG_US
 from mpi_runtime.scheduler.recording import RecordedScheduler, Recording, replay
 from tests.helpers import ROOT
 from tests.simulation import world
@@ -105,7 +105,9 @@ def test_a_recorded_run_can_be_replayed(seed: int, monkeypatch: pytest.MonkeyPat
     """What is changed behind the scheduler's back, its limits and the end of time, is left alone here."""
     data = bytearray()
     monkeypatch.setattr(world, "Scheduler", lambda: RecordedScheduler(data.extend))
-    options = replace(random_options(seed), actor_calls_max=ACTOR_CALLS_MAX, long_us=LONG_US, end_us=0)
+    options = replace(
+        random_options(seed), actor_calls_max=ACTOR_CALLS_MAX, long_us=LONG_US, end_us=0, grace_us=INTERRUPT_GRACE_US
+    )
     result = simulate(options)
     outcome = replay(Recording(bytes(data)), Scheduler())
     assert str(outcome).endswith(": identical")

@@ -31,7 +31,7 @@ names = sorted(node["NodeManagerHostname"] for node in ray.nodes())
 seen = {name: ray.get(see.options(resources={f"node:{name}": 0.01}).remote()) for name in names}
 try:
     taken = ray.get(take.remote(600 << 20))
-except ray.errors.WorkerCrashedError as error:
+except ray.errors.OutOfMemoryError as error:
     taken = str(error)
 total = ray.cluster_resources()
 print(json.dumps({
