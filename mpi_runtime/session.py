@@ -96,8 +96,6 @@ class HeadHandle:
                 "at_start = set(sys.modules); from mpi_runtime.executor import forkserver_handle; "
                 f"forkserver = {fork}; from mpi_runtime.rank.head import main; main({theirs.fileno()}, forkserver)"
             )
-            if launch.size != 1:
-                launchers.take_ranks()
             environment = configuration.environment()
             try:
                 self._process = start_python(code, [theirs.fileno()], environment, library_path(), keep_all=True)
@@ -106,6 +104,8 @@ class HeadHandle:
                 raise LaunchError(f"The head process could not be started: {machine.shortage(error)}.") from error
             finally:
                 theirs.close()
+            if launch.size != 1:
+                launchers.take_ranks(self._process.pid)
             launchers.leave_launcher()
             self._thread = threading.Thread(target=self._watch, name="mpi_runtime head watch", daemon=True)
             try:
@@ -403,7 +403,11 @@ def work(at_start: Container[str]) -> NoReturn:
 
 def release_workers() -> None:
     """At the end of a program that runs on rank 0 alone: if nothing has called `init()`, the others wait."""
-    if not _jobs and not _failure and not launchers.are_ranks_taken():
+    if _jobs or _failure:
+        return
+    if launchers.are_ranks_taken():
+        launchers.wait_for_ranks(END_LIMIT_S)
+    else:
         HeadHandle(launching.detect(configuration.environment())).end(RELEASE_LIMIT_S)
 
 

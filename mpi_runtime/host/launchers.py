@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import sys
 from collections.abc import Iterator, Mapping
 
@@ -78,7 +79,7 @@ def take_own_gpus(launcher: str) -> None:
 
 
 _taken = -1
-"""A descriptor: something is written there once a process has taken the place of rank 0."""
+"""A descriptor: the pid of its head is written there once a process has taken the place of rank 0."""
 
 
 def offer_ranks() -> None:
@@ -91,11 +92,11 @@ def offer_ranks() -> None:
     own_environment()[RANKS_TAKEN] = f"/proc/{os.getpid()}/fd/{_taken}"
 
 
-def take_ranks() -> None:
-    """Tell who has offered the ranks that this process takes them."""
+def take_ranks(head: int) -> None:
+    """Tell who has offered the ranks that this process takes them: its head, with this pid, is rank 0."""
     if path := environment().get(RANKS_TAKEN):
-        with contextlib.suppress(OSError), open(path, "ab") as file:
-            file.write(b"1")
+        with contextlib.suppress(OSError), open(path, "wb") as file:
+            file.write(b"%d" % head)
 
 
 def are_ranks_taken() -> bool:
@@ -103,6 +104,16 @@ def are_ranks_taken() -> bool:
     with contextlib.suppress(OSError):  # not offered, or the program has closed all descriptors
         return os.fstat(_taken).st_size > 0
     return False
+
+
+def wait_for_ranks(limit_s: float) -> None:
+    """Wait until the last head that has had them is gone: a launcher that sees its rank 0 end before complains."""
+    with contextlib.suppress(OSError):  # it is gone already
+        head = os.pidfd_open(int(os.pread(_taken, 20, 0)))
+        try:
+            select.select([head], [], [], limit_s)
+        finally:
+            os.close(head)
 
 
 def leave_launcher() -> None:
