@@ -306,6 +306,7 @@ class Attack:
 
     def close(self) -> None:
         """Leave nothing open."""
+        self.head._printer.close(lambda: True)
         for agent in (self.agent, self.worker._agent):
             for executor in list(agent._executors.values()):
                 agent._forget(executor)
