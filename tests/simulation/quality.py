@@ -50,9 +50,6 @@ BOUNDS = {
 }
 """For some counters the counter that they are compared with, and the largest part of it that they may be."""
 
-FEW = 10
-"""So many say nothing: they are one large value, in a small number of worlds."""
-
 
 @dataclass
 class Worker:
@@ -456,5 +453,5 @@ def judge(counters: Mapping[str, int]) -> list[str]:
     return [
         f"{name}: {counters[name]}, of {counters[whole]} {whole}; at most {100 * most:.0f} % are well"
         for name, (whole, most) in BOUNDS.items()
-        if counters.get(name, 0) > max(FEW, most * counters.get(whole, 0))
+        if counters.get(name, 0) > most * counters.get(whole, 0)
     ]
