@@ -112,7 +112,7 @@ class Head:
         """Workers that have not said that they are idle."""
         self._has_begun = False
         """Whether all ranks have joined."""
-        self._lost = set(transport.lost)
+        self._lost = set(start.job.lost if start.job else ())
         """Ranks that have died, as far as the scheduler knows. Only for membership."""
         self._bad_frames = BadFrames(transport.rank)
         self._ending = False
@@ -180,7 +180,7 @@ class Head:
         now = now_us()
         self._lost.add(rank)
         self._working.discard(rank)
-        if self._has_begun:
+        if self._has_begun and rank in self._joined:
             self._scheduler.handle_rank(RankLost(rank, DIED), now)
         else:
             self._joined.pop(rank, None)
@@ -487,9 +487,10 @@ def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None)
     if transport.fileno() >= 0:
         poller.add(transport.fileno(), lambda: transport.wake(rung=True))
     while start is not None and start.job is not None:
+        start.job.lost = sorted(transport.lost)
         for rank in range(1, transport.size):
             transport.send(rank, codec.encode([start.job]))
-        host = Host(transport, configuration.from_bytes(start.job.config))
+        host = Host(transport, start.job)
         head = Head(driver, transport, poller, start, beside_user_mpi)
         agent = agent or new_agent(poller, report, path)
         agent.connect(transport)

@@ -66,10 +66,11 @@ class Host:
     Each job has a new one: the driver may still look at arrays of the last, whose memory goes with their last view.
     """
 
-    def __init__(self, transport: Transport, config: Config) -> None:
-        """Meet the other ranks of the host."""
+    def __init__(self, transport: Transport, job: Job) -> None:
+        """Meet the other ranks of the host. The head says who they are, for each may have seen other deaths so far."""
+        config = configuration.from_bytes(job.config)
         mine = transport.hosts[transport.rank]
-        self.ranks = [rank for rank, host in enumerate(transport.hosts) if host == mine and rank not in transport.lost]
+        self.ranks = [rank for rank, host in enumerate(transport.hosts) if host == mine and rank not in job.lost]
         self.working = [rank for rank in self.ranks if rank] or self.ranks
         """Those that run calls: rank 0, which schedules, only where there is no other."""
         self.regions = {rank: index for index, rank in enumerate(self.ranks)}

@@ -152,7 +152,7 @@ class Worker:
         self._has_worked = True
         config = configuration.from_bytes(job.config)
         self._heartbeat = Heartbeat(self._transport, config.heartbeat_timeout_s, time.monotonic)
-        self._host = Host(self._transport, config)
+        self._host = Host(self._transport, job)
         self._agent.connect(self._transport)
         finder, self._finder = self._finder or Finder(sys.path), None
         self.report(Rank(self._transport, self._host, self._agent, job, finder, self._launcher).joined)

@@ -159,7 +159,8 @@ class Doorbell:
     def share_descriptor(self, descriptor: int | None) -> int:
         """See `Transport.share_descriptor`."""
         if descriptor is not None:
-            self._hand_round([descriptor])
+            for rank in list(self._lines):
+                self._give(rank, descriptor)
             return descriptor
         if self._rank == self._lowest:
             raise TransportError("the lowest rank of a host must give the descriptor that is to be shared")
@@ -170,6 +171,14 @@ class Doorbell:
                 "further job; start the program again"
             )
         return self._receive_descriptors(line, 1)[1][0]
+
+    def _give(self, rank: int, descriptor: int) -> None:
+        try:
+            self._send_descriptors(rank, [descriptor], self._lines[rank])
+        except TransportError as error:
+            if not isinstance(error.__cause__, ConnectionRefusedError):
+                raise
+            self.forget(rank)  # it has just died: MPI will say so, or the launcher ends the job
 
     def _hand_round(self, descriptors: Sequence[int]) -> None:
         for rank, line in self._lines.items():

@@ -148,6 +148,8 @@ class Job(Struct, array_like=True, tag=93, gc=False):
     """Modules that executors are to find loaded."""
     token: str
     """Names its files on hosts; no other job has the same."""
+    lost: list[int] = []
+    """Ranks that have died, as the head knows when it begins the job: others may not have noticed yet."""
 
 
 # Worker to worker.

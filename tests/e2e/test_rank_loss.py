@@ -39,12 +39,19 @@ def wait_for_loss(count):
 """
 
 
-def start(source: str, ranks: int = 4, launcher: str = "ulfm") -> Program:
-    """A program with this source, started as `mpi-runtime run` does it; `launcher` "": without fault tolerance."""
+def start(source: str, ranks: int = 4, launcher: str = "ulfm", prelude: str = "") -> Program:
+    """A program with this source, started as `mpi-runtime run` does it.
+
+    Args:
+        source: what it does once the job is up.
+        ranks: how many there are.
+        launcher: "": without fault tolerance.
+        prelude: what every rank does first, to the runtime itself.
+    """
     python = mpi_python("openmpi")
     place = make_place()
     path = place / "app.py"
-    path.write_text(BEGIN + source)
+    path.write_text(prelude + BEGIN + source)
     options = ["--fault-tolerant"] if launcher else []
     command: list[str | Path] = [python.with_name("mpi-runtime"), "run", "-n", str(ranks), *options, path]
     return start_command(command, place=place, env={"PRTE_MCA_rmaps_default_mapping_policy": None})
@@ -220,12 +227,7 @@ def die(self, job):
     begin(self, job)
 worker.Worker._begin = die
 """
-    python = mpi_python("openmpi")
-    place = make_place()
-    path = place / "app.py"
-    path.write_text(prelude + BEGIN + source)
-    command: list[str | Path] = [python.with_name("mpi-runtime"), "run", "-n", "4", "--fault-tolerant", path]
-    with start_command(command, place=place, env={"PRTE_MCA_rmaps_default_mapping_policy": None}) as program:
+    with start(source, prelude=prelude) as program:
         assert program.wait_for_line("begun").endswith("[0, 1, 3]")
         completed = program.finish().expect(0)
         assert "died before the job began, which goes on without it" in completed.stderr
@@ -272,6 +274,49 @@ print("second job", ray.get(agent.remote()) is not None, ranks(), flush=True)
         program.wait_for_line("ready")
         kill(workers(program)[0])
         assert program.wait_for_line("second job").endswith("True [0, 2, 3]")
+        program.finish().expect(0)
+
+
+def test_a_rank_that_has_not_noticed_the_loss_takes_part_in_the_second_job() -> None:
+    """All must agree who shares the memory of the host: rank 3 would take the region of another one, or one too far."""
+    prelude = """
+from mpi_runtime.rank import worker
+begin = worker.Worker._begin
+def begin_unaware(self, job):
+    if self._transport.rank == 3:
+        self._transport.lost.clear()
+    begin(self, job)
+worker.Worker._begin = begin_unaware
+"""
+    source = """
+print("ready", flush=True)
+wait_for_loss(1)
+ray.shutdown()
+ray.init(num_cpus=4)
+values = [ray.put(np.full(300_000, number)) for number in range(4)]
+places = {ray.get(agent.remote())[0] for _ in range(8)}
+print("second job", ranks(), [int(value[-1]) for value in ray.get(values)], flush=True)
+"""
+    with start(source, prelude=prelude) as program:
+        program.wait_for_line("ready")
+        kill(workers(program)[0])
+        assert program.wait_for_line("second job").endswith("[0, 2, 3] [0, 1, 2, 3]")
+        program.finish().expect(0)
+
+
+def test_a_rank_dies_just_before_the_second_job_begins() -> None:
+    source = """
+ray.shutdown()
+print("ready", flush=True)
+sys.stdin.readline()
+ray.init(num_cpus=4)
+print("second job", ray.get(agent.remote()) is not None, len(ranks()), flush=True)
+"""
+    with start(source) as program:
+        program.wait_for_line("ready")
+        kill(workers(program)[1])
+        program.write("\n")
+        assert program.wait_for_line("second job").endswith("True 3")
         program.finish().expect(0)
 
 
