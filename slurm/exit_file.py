@@ -70,7 +70,7 @@ class ExitFile:
             self._code = str(code)
 
     def close(self, is_lost: bool) -> None:
-        """Write the exit code, as the last act of the process. `is_lost`: the job failed; then only 0 and requeue count."""
+        """Write the exit code, at the very end of the process. If the job is lost, only 0 and requeue are written."""
         sys.stdout.flush()
         if not is_lost or self._code in ("0", REQUEUE):
             self._write(self._code)

@@ -199,7 +199,7 @@ def launch_command(
 
 
 def find_launcher(mpi: str | None = None) -> Launcher | None:
-    """Return the launcher of the installed MPI, or of the MPI named, beside this Python or on PATH; None: no launcher."""
+    """Return the launcher of the installed MPI or of the MPI named: beside this Python, else on PATH; None: none."""
     directories = [os.path.dirname(sys.executable), sysconfig.get_path("scripts")]
     directories += os.get_exec_path(dict(environment()))
     for directory in dict.fromkeys(directories):
