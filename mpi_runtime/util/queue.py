@@ -140,8 +140,8 @@ class Queue:
 
         for pause in pauses(block, timeout):
             await asyncio.sleep(pause)
-            # The item is not awaited: if the coroutine were cancelled at that moment, the item would be lost. `get` does
-            # not block for long, because the actor is alive, has just answered and is not busy.
+            # The item is not awaited: if the coroutine were cancelled at that moment, the item would be lost. `get`
+            # does not block for long, because the actor is alive, has just answered and is not busy.
             if await _value(self._alive().size.remote()) and (items := get(self._alive().take.remote(1))):
                 return items[0]
         raise Empty("The queue is empty")
