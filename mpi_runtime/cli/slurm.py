@@ -9,7 +9,7 @@ from typing import Any
 
 from mpi_runtime.cli.run import split
 from mpi_runtime.errors import LaunchError
-from mpi_runtime.slurm import jobs, script
+from mpi_runtime.slurm import following, jobs, script
 from mpi_runtime.slurm.commands import SlurmError
 
 _INTERRUPTED = 130
@@ -106,7 +106,7 @@ def template(words: Sequence[str]) -> int:
 
 def _follow(job: str) -> int:
     try:
-        return jobs.follow(job)
+        return following.follow(job)
     except KeyboardInterrupt:
         print(f"\nmpi-runtime: job {job} goes on", file=sys.stderr)
         print(f"  how it stands: mpi-runtime status {job}; to end it: scancel {job}", file=sys.stderr)
