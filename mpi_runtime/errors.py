@@ -41,7 +41,7 @@ import traceback
 from typing import Any, TypeVar
 
 from mpi_runtime import tracebacks
-from mpi_runtime.exception_copies import GROUP, args_of, copy_content, instance_of, made_again, slots_of
+from mpi_runtime.exception_copies import args_of, copy_content, instance_of, is_group, made_again, slots_of
 
 _Error = TypeVar("_Error", bound=BaseException)
 
@@ -415,7 +415,7 @@ def _dual_class(kind: type[BaseException], plain: type[TaskError]) -> type[TaskE
         return plain
     name = f"{plain.__name__}({kind.__qualname__})"
     contents: dict[str, Any] = {"__module__": __name__, "__doc__": kind.__doc__}
-    if issubclass(kind, GROUP):  # what `except*` makes of a part of it is the user's class
+    if is_group(kind):  # what `except*` makes of a part of it is the user's class
         contents["derive"] = lambda self, members: self.cause.derive(members)
     try:
         return type(name, (plain, kind), contents)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 _Error = TypeVar("_Error", bound=BaseException)
 
-GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())
+_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())
 """The class of exception groups; () before Python 3.11, which has none."""
 _HEAP_TYPE = 1 << 9
 """Flag of classes that were made at run time, not statically in C (Py_TPFLAGS_HEAPTYPE)."""
@@ -20,9 +20,14 @@ _ARGS = vars(BaseException)["args"]
 """The descriptor of `args`: a class may have a property of that name, or refuse assignments."""
 
 
+def is_group(kind: type[BaseException]) -> bool:
+    """Whether this is a class of exception groups."""
+    return issubclass(kind, _GROUP)
+
+
 def instance_of(kind: type[_Error], cause: Any) -> _Error:
     """Return an instance of `kind`, a subclass of the class of `cause`, without calling user code."""
-    members = (cause.message, cause.exceptions) if isinstance(cause, GROUP) else ()  # groups need them in __new__
+    members = (cause.message, cause.exceptions) if isinstance(cause, _GROUP) else ()  # groups need them in __new__
     error: _Error = _builtin_base(kind).__new__(kind, *members)
     return error
 
