@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import subprocess
 
-PRELOADED_IF_USED = ("numpy", "mpi_runtime.as_ray.installed")
-"""What executors find loaded if the driver has loaded it: numpy takes long, and a program without it need not wait; the
-other makes `import ray` mean in executors what it means in the driver."""
+COSTLY = ("numpy",)
+"""What executors find loaded if their first function, or whoever submits it, uses it: it takes long, and a program
+without it need not wait. Nothing that starts threads or knows GPUs: it is loaded before executors are forked."""
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""What these ask once, when they are loaded, beside OMP_NUM_THREADS, which is ours to set."""
+PRELOADED_IF_USED = (*COSTLY, "mpi_runtime.as_ray.installed")
+"""What executors find loaded if the driver has loaded it by `init()`. The last makes `import ray` mean in them what it
+means there."""
 
 
 def start_python(
