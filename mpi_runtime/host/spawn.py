@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import subprocess
 
-PRELOADED_IF_USED = ("numpy", "mpi_runtime.as_ray.installed")
-"""Modules that executors load at the start if the driver has loaded them. numpy takes long to load, so a program that
-does not use it should not wait for it. The other makes `import ray` mean in executors what it means in the driver."""
+COSTLY = ("numpy",)
+"""What executors find loaded if their first function, or whoever submits it, uses it: it takes long, and a program
+that does not use it should not wait for it. It starts no threads that stay and knows no GPUs: it is loaded before
+executors are forked."""
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""What these libraries read once, when they are loaded, beside OMP_NUM_THREADS, which the runtime sets."""
+PRELOADED_IF_USED = (*COSTLY, "mpi_runtime.as_ray.installed")
+"""Modules that executors load at the start if the driver has loaded them by `init()`. The last makes `import ray` mean
+in executors what it means in the driver."""
 
 
 def start_python(
