@@ -121,7 +121,7 @@ def test_what_init_says_of_nodes_that_are_not_used() -> None:
     assert said("openmpi", 2, {"n1": (4, 0), "n2.site": (4, 0)}) == ""
     assert said("none", 1, {"n1": (4, 0)}) == (
         "the program was started as a single process: no rank runs on n2, though the job has them "
-        "(mend it: mpi-runtime run -n 2 app.py)"
+        "(fix: mpi-runtime run -n 2 app.py)"
     )
     assert "mpirun --map-by ppr:1:node" in said("openmpi", 2, {"n1": (4, 0)})
     step = {"SLURM_STEP_ID": "3", "SLURM_STEP_NODELIST": "n1"}
