@@ -74,7 +74,7 @@ class Status:
             parts.append(f"on {self.nodes}")
         if self.has_ended:
             own = self.program_exit_code
-            told = "the program has not come to its end" if own is None else f"the program has ended with {own}"
+            told = "the program did not run to its end" if own is None else f"the program has ended with {own}"
             parts.append(f"exit code {self.exit_code}; {told}")
             if self.reason == "JobLaunchFailure":
                 parts.append(_NOT_STARTED)

@@ -311,7 +311,7 @@ def test_status(commands: Path, tmp_path: Path) -> None:
     line = "job 5 my_app: RUNNING, on n[1-2], 00:00:07 of 01:00:00, until 2026-11-21T23:00:00\n  output: "
     assert str(now).startswith(line)
     play(commands, "scontrol", known(tmp_path, "FAILED", "0:9", "NonZeroExitCode"))
-    assert "FAILED (NonZeroExitCode), on n[1-2], exit code 137; the program has not come to its end" in str(
+    assert "FAILED (NonZeroExitCode), on n[1-2], exit code 137; the program did not run to its end" in str(
         jobs.status(5)
     )
     (tmp_path / "my_app-5.exit").write_text("3\n")
