@@ -26,9 +26,9 @@ NAME = "mpi_runtime"
 INFO, WARNING, ERROR, CRITICAL = 20, 30, 40, 50
 """Levels as in `logging`."""
 START, UNUSED, TOTALS, WAITING, END = "start", "unused", "totals", "waiting", "end"
-"""Events that lines are about. `scheduler/notes.py` has those of the scheduler."""
+"""What a line is about, besides what the scheduler has to tell (`scheduler/notes.py`)."""
 TEXT_CHARACTERS_MAX = 10_000
-"""The longest text. A line must fit into one datagram."""
+"""A line has to fit a datagram."""
 
 
 class Line(msgspec.Struct, array_like=True):

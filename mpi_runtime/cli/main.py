@@ -14,7 +14,7 @@ VERBS = {
     "run": ("mpi_runtime.cli.run:run", "start a program on N ranks with the installed MPI"),
     "gpus": ("mpi_runtime.cli.gpus:gpus", "show the GPUs that tasks on this host would use"),
     "doctor": ("mpi_runtime.cli.doctor:doctor", "show what each rank sees, and what is wrong with the launch"),
-    "replay": ("mpi_runtime.cli.replay:run", "repeat the decisions of a recorded job"),
+    "replay": ("mpi_runtime.cli.replay:run", "repeat the decisions of a job that was recorded"),
     "submit": ("mpi_runtime.cli.slurm:submit", "submit a program to Slurm"),
     "status": ("mpi_runtime.cli.slurm:status", "show the status of a Slurm job"),
     "template": ("mpi_runtime.cli.slurm:template", "print a batch script for Slurm to start from"),
