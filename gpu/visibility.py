@@ -121,7 +121,8 @@ def not_told(report: Report, environment: Mapping[str, str]) -> str:
         return ""
     return (
         f"Slurm has given the job {granted} of the {there} GPUs to be seen, and {VISIBLE}, which would name them, "
-        "is not set: the others may belong to other jobs. No GPU is used. Start without --gpu-bind=none, or set the variable"
+        "is not set: the others may belong to other jobs. No GPU is used. Start without --gpu-bind=none, or set the "
+        "variable"
     )
 
 
