@@ -45,7 +45,7 @@ def main() -> None:
     with (
         ProcessPoolExecutor(CPUS) as pool,
         multiprocessing.get_context("fork").Pool(CPUS) as plain_pool,  # before there are threads
-        mpi_runtime.init(num_cpus=2 * CPUS),  # our pool keeps half of them, without work while others have it
+        mpi_runtime.init(num_cpus=CPUS),
         Pool(CPUS) as our_pool,
     ):
         task = mpi_runtime.remote(empty)
