@@ -62,18 +62,6 @@ def the_lost_rank_is_given_calls(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(losses, "leave_node", planted)
 
 
-def the_memory_of_a_lost_rank_is_nearly_used_up_for_ever(patch: pytest.MonkeyPatch) -> None:
-    leave_node = losses.leave_node
-
-    def planted(state: State, rank: Rank, cause: str) -> None:
-        said = rank.node.pressure.get(rank.number)
-        leave_node(state, rank, cause)
-        if said is not None:
-            rank.node.pressure[rank.number] = said
-
-    patch.setattr(losses, "leave_node", planted)
-
-
 def bundles_stay_on_the_lost_node(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(groups, "lose_node", lambda state, node: None)
 
@@ -114,7 +102,6 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     calls_do_not_wait_again,
     calls_that_are_run_again_do_not_look_at_their_arguments,
     the_lost_rank_is_given_calls,
-    the_memory_of_a_lost_rank_is_nearly_used_up_for_ever,
     bundles_stay_on_the_lost_node,
     the_lost_node_is_found_for_calls,
     what_nobody_can_run_any_more_waits,
