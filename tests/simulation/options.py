@@ -140,16 +140,14 @@ def random_options(seed: int) -> Options:
 
 
 def losing_options(seed: int) -> Options:
-    """The world of the seed, and ranks die. Executors do not fail in ways that nobody could tell from that."""
+    """The world of the seed, and ranks die. With them GPUs go: so no actor and no placement group asks for any."""
     options, rng = random_options(seed), random.Random(seed * 6947 + 31)
     hosts = tuple(replace(shape, ranks=rng.choice((1, 2, 3))) for shape in options.hosts)
     host_losses = rng.random() < 0.6
     if host_losses:
         hosts = (*hosts, rng.choice(hosts))
-    return replace(
-        options, hosts=hosts, rank_losses=rng.choice((0, 1, 1, 2)), host_losses=host_losses,
-        breakable=ALL, gpu_faults=0.0, broken=0.0, busy=0.0, dead_nodes=0.0, junk=0.0,
-    )  # fmt: skip
+    losses = rng.choice((0, 1, 1, 2))
+    return replace(options, hosts=hosts, rank_losses=losses, host_losses=host_losses, breakable=ALL)
 
 
 def calm_options(seed: int) -> Options:
