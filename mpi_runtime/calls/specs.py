@@ -1,4 +1,4 @@
-"""Specs: what the scheduler is told once of a function, a class or a method, made from options."""
+"""Specs of functions, classes and methods, made from their options. The scheduler gets each spec once."""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
-"""Whether to look again and again for a moment before sleeping: where the last wait was short, that is quicker.
+"""Whether to poll for a moment before going to sleep. That is faster if the last wait was short.
 
-Waking a process costs 5 to 250 us, the more the deeper its processor sleeps, and a call that is waited for wakes four.
-The rule is that of Linux's haltpoll governor: after a short wait the next one begins with looking, after a long
-one it does not. Only where a processor is idle anyway: the head looks while its node has a CPU to spare, the driver
-while it waits for the call that it has submitted last. Two cores, one call at a time: 500 calls/s asleep, 1 200 so.
+Waking a process takes 5 to 250 us, more if its CPU is in a deeper sleep state, and a call that somebody waits for wakes
+four processes. The rule is that of Linux's haltpoll governor: after a short wait the next wait starts with polling,
+after a long one it does not. Polling is limited to idle CPUs: the head polls while its node has a free CPU, the driver
+while it waits for the call that it submitted last. On two cores, one call at a time: 500 calls/s without polling, 1 200
+with it.
 
-Looking has to pay for itself: what is found is income, a look in vain an expense, and who has nothing left sleeps. So
-it ends where others have work for the processor, and where values are copied meanwhile, whatever the scheduler thinks.
+Polling has to pay for itself. Polling that finds something is income, polling in vain is an expense, and a place with
+a debt sleeps. So polling ends where other processes need the CPU, and where each wait is as long as a copy of a large
+value.
 """
 
 import os
@@ -17,31 +19,32 @@ from mpi_runtime.host.machine import cpus_allowed
 LOOK_S = 300e-6
 SHORT_S = 1.5e-3
 FOUND_S = 100e-6
-"""What a look is worth that was not in vain: about one waking."""
+"""What polling is worth that found something: about one wake-up."""
 SLEPT_S = 10e-6
-"""What a short wait brings in that was slept through: after a look in vain one tries again thirty waits later."""
+"""Income from a short wait without polling: after polling in vain the place tries again thirty waits later."""
 SAVED_MAX_S = 3 * LOOK_S
 
 
 class Patience:
-    """What one waiting place has learnt."""
+    """The state of one place that waits: whether its next wait starts with polling."""
 
     __slots__ = ("_began_s", "_looks", "_of_use", "_saved_s", "_until_s", "_was_short", "is_granted")
 
     def __init__(self) -> None:
         self.is_granted = False
-        """Whether a processor is idle anyway."""
+        """Whether a CPU is idle."""
         self._of_use = len(cpus_allowed()) > 1
-        """Whether what is waited for could run meanwhile."""
+        """Whether the awaited process could run on another CPU meanwhile."""
         self._was_short = False
         self._saved_s = 0.0
-        """What looking has brought in, less what it has cost."""
+        """The income from polling, less its expenses."""
         self._looks = False
+        """Whether this wait started with polling."""
         self._began_s = 0.0
         self._until_s = 0.0
 
     def begin(self, timeout_s: float | None) -> bool:
-        """A wait of at most this time begins; whether to look before sleeping."""
+        """Start a wait of at most this many seconds (None: no limit). Return whether to poll before sleeping."""
         self._looks = self.is_granted and self._of_use and self._was_short and self._saved_s >= 0
         if self.is_granted:
             self._began_s = time.monotonic()
@@ -49,12 +52,12 @@ class Patience:
         return self._looks
 
     def look_again(self) -> bool:
-        """Nothing was there; whether to look again. Lets others run in between."""
+        """Return whether to poll again after nothing was found. Yields the CPU to other processes first."""
         os.sched_yield()
         return time.monotonic() < self._until_s
 
     def end(self) -> None:
-        """The wait is over."""
+        """End the wait."""
         if not self.is_granted:
             return
         now_s = time.monotonic()
