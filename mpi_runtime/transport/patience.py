@@ -6,9 +6,9 @@ after a long one it does not. Polling is limited to idle CPUs: the head polls wh
 while it waits for the call that it submitted last. On two cores, one call at a time: 500 calls/s without polling, 1 200
 with it.
 
-Polling has to pay for itself. Polling that finds something is income, polling in vain is an expense, and a place with
-a debt sleeps. So polling ends where other processes need the CPU, and where each wait is as long as a copy of a large
-value.
+Polling has to pay for itself. A poll that finds something is income, a poll in vain an expense, and a place whose
+balance is negative sleeps. So polling ends where other processes need the CPU, and where values are copied meanwhile,
+whatever the scheduler believes to be idle.
 """
 
 import os
@@ -19,9 +19,9 @@ from mpi_runtime.host.machine import cpus_allowed
 LOOK_S = 300e-6
 SHORT_S = 1.5e-3
 FOUND_S = 100e-6
-"""What polling is worth that found something: about one wake-up."""
+"""What a poll that finds something saves: about one wake-up."""
 SLEPT_S = 10e-6
-"""Income from a short wait without polling: after polling in vain the place tries again thirty waits later."""
+"""Credit for a short wait without polling: after a poll in vain, polling is tried again thirty such waits later."""
 SAVED_MAX_S = 3 * LOOK_S
 
 
@@ -37,9 +37,8 @@ class Patience:
         """Whether the awaited process could run on another CPU meanwhile."""
         self._was_short = False
         self._saved_s = 0.0
-        """The income from polling, less its expenses."""
+        """What polling has saved, less what it has cost, in seconds."""
         self._looks = False
-        """Whether this wait started with polling."""
         self._began_s = 0.0
         self._until_s = 0.0
 
@@ -57,7 +56,7 @@ class Patience:
         return time.monotonic() < self._until_s
 
     def end(self) -> None:
-        """End the wait."""
+        """End the wait, and settle whether the next one starts with polling."""
         if not self.is_granted:
             return
         now_s = time.monotonic()
