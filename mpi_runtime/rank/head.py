@@ -35,7 +35,7 @@ from mpi_runtime.rank.gpu_finder import Finder
 from mpi_runtime.rank.heartbeat import Heartbeat, LostError
 from mpi_runtime.rank.joining import Host, Rank, end_process, join, library, now_us, raise_descriptor_limit
 from mpi_runtime.rank.leftovers import watch_launcher
-from mpi_runtime.rank.node_agent import AgentError, NodeAgent
+from mpi_runtime.rank.node_agent import NodeAgent
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.rank.printer import Printer
 from mpi_runtime.rank.recorder import Recorder
@@ -450,7 +450,7 @@ def serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None =
     code = 1
     try:
         code = _serve(end, beside_user_mpi, forkserver)
-    except (AgentError, DriverFrameError, TransportError) as error:
+    except (DriverFrameError, TransportError) as error:
         print(f"mpi_runtime: rank 0: {error}", file=sys.stderr, flush=True)
         if isinstance(error, LostError):
             end_launcher(os.getppid(), wait=True)

@@ -14,8 +14,9 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Collection
 
-from mpi_runtime.host.process_tree import adopt_orphans, children, kill_group, launchers_above
+from mpi_runtime.host.process_tree import adopt_orphans, children, is_group, kill_group, launchers_above
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.transport.base import TransportError
 
@@ -30,14 +31,18 @@ def adopt() -> None:
         adopt_orphans()
 
 
-def kill_adopted() -> None:
-    """Kill all children of this process, and what these leave."""
+def kill_left(executors: Collection[int] = ()) -> None:
+    """Kill what a dead forkserver leaves, and wait until it is gone: groups of executors, and what became our child."""
     end_s = time.monotonic() + KILL_LIMIT_S
-    while _is_own_process() and (left := children()) and time.monotonic() < end_s:
-        for pid in left:
+    while time.monotonic() < end_s:
+        own = children() if _is_own_process() else []
+        living = {*own, *(pid for pid in executors if is_group(pid))}
+        if not living:
+            return
+        for pid in living:
             kill_group(pid)
         with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
+            while own and os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         time.sleep(PAUSE_S)
 

@@ -28,7 +28,7 @@ from mpi_runtime.rank.gpu_finder import Finder
 from mpi_runtime.rank.heartbeat import Heartbeat, LostError
 from mpi_runtime.rank.joining import Host, Rank, end_process, join, raise_descriptor_limit
 from mpi_runtime.rank.leftovers import watch_launcher
-from mpi_runtime.rank.node_agent import AgentError, NodeAgent
+from mpi_runtime.rank.node_agent import NodeAgent
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.scheduler.effects import RankEffect
 from mpi_runtime.transport import codec
@@ -188,7 +188,7 @@ def work(launch: Launch, start_timeout_s: float | None = None, forked: Handle | 
     try:
         _work(launch, start_timeout_s, forked)
         code = 0
-    except (AgentError, TransportError) as error:
+    except TransportError as error:
         print(f"mpi_runtime: rank {launch.rank}: {error}", file=sys.stderr, flush=True)
         if isinstance(error, LostError):
             end_launcher(os.getpid(), wait=False)

@@ -64,7 +64,7 @@ class Transport(Protocol):
         """Say that this rank is awake again; empties the doorbell. `rung`: it is known to have something in it."""
 
     def share_descriptor(self, descriptor: int | None) -> int:
-        """Collective over the ranks of a host: the lowest rank gives a descriptor, the others get a copy of it."""
+        """Collective over the ranks of a host: the lowest that lives gives a descriptor, the others get a copy."""
 
     def broadcast(self, data: bytes | None) -> bytes:
         """Collective over all ranks: what rank 0 gave."""
