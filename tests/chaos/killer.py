@@ -30,8 +30,8 @@ RANK_WEIGHTS = {(RANK, KILL): 3, (RANK, RESUME): 1, (RANK, FINISH): 1}
 RANKS_KEPT = 1
 """So many worker ranks are left alone, so that the program has where to run."""
 STOPPED_S_MAX = 0.6
-SPARED = 0.8
-"""Of forkservers that have no executor so many are spared: the calls for which five in a row do not come up fail."""
+YOUNG_MAX = 2
+"""So many forkservers without executors die in a row: the calls for which five in a row do not come up fail."""
 PAUSE_S = 0.01
 
 
@@ -52,6 +52,13 @@ def victims(program: Program) -> dict[str, list[int]]:
     return found
 
 
+def has_children(pid: int) -> bool:
+    """Whether a process has any; not, if it is gone."""
+    with suppress(OSError):
+        return bool(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+    return False
+
+
 class Killer:
     """Keeps its appointments with the processes of one program."""
 
@@ -64,6 +71,8 @@ class Killer:
         self._stopped: list[tuple[float, int, int]] = []
         """When which process gets which signal."""
         self._next_s = 0.0
+        self._young = 0
+        """How many forkservers without executors were struck, since the last one that had some."""
         self.counts: Counter[str] = Counter()
         """How many processes of which kind have been treated how."""
 
@@ -93,14 +102,15 @@ class Killer:
         weights = {**WEIGHTS, **(RANK_WEIGHTS if self._ranks else {})}
         kind, how = self._random.choices(list(weights), list(weights.values()))[0]
         share, stopped_s = self._random.random(), self._random.uniform(0, STOPPED_S_MAX)
-        is_spared = self._random.random() < SPARED
         busy = {pid for _, pid, _ in self._stopped}
         found = [pid for pid in victims(self._program)[kind] if pid not in busy]
-        if kind == FORKSERVER and is_spared:
-            found = [pid for pid in found if Path(f"/proc/{pid}/task/{pid}/children").read_text()]
+        if kind == FORKSERVER and self._young >= YOUNG_MAX:
+            found = [pid for pid in found if has_children(pid)]
         if not found:
             return
         pid = found[int(share * len(found))]
+        if kind == FORKSERVER:
+            self._young = 0 if has_children(pid) else self._young + 1
         if not self._signal(pid, signal.SIGKILL if how == KILL else signal.SIGSTOP):
             return
         self.counts[f"{kind} {how}"] += 1
