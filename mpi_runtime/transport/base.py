@@ -1,6 +1,6 @@
 """What the rank processes need of a transport between ranks, whatever carries it."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NoReturn, Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -29,6 +29,16 @@ class Transport(Protocol):
 
     def take_lost(self) -> list[int]:
         """Ranks that have died since the last call. What they had sent before may still come."""
+
+    @property
+    def neighbours(self) -> Mapping[int, int]:
+        """The processes of the other ranks of this host, by rank; only the lowest rank of a host knows them."""
+
+    def leave(self) -> None:
+        """Say to the ranks of this host that this one ends by itself, before it does so without `close`."""
+
+    def has_left(self, rank: int) -> bool:
+        """Whether a rank of this host has said so. One that was killed has not."""
 
     def send(self, rank: int, frame: Buffer) -> None:
         """Start sending a control frame; never blocks. Frames to one rank arrive in order. Of the dead none does."""

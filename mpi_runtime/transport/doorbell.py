@@ -53,6 +53,8 @@ _DESCRIPTORS_MAX = 253
 """In one message: the kernel's SCM_MAX_FD."""
 _SPACING_SHIFT = 6
 """One flag for each cache line (64 bytes), so that ranks going to sleep do not slow down each other's sends."""
+_LEFT = 1
+"""Where in its line of flags a rank says that it ends."""
 _SILENT_WAKES = 8
 _CREDENTIALS = struct.Struct("3i")
 _SENDER = struct.Struct("<i")
@@ -77,6 +79,9 @@ class Doorbell:
         """To the inboxes of the other ranks of the host that are not known to have died."""
         self._bells: dict[int, int] = {}
         self._flags: mmap.mmap | None = None
+        self.pids: dict[int, int] = {}
+        """The processes of the other ranks of this host, as the kernel says; known to the lowest of them alone."""
+        self._sender_pid = 0
         self._asleep = False
         self._silent_wakes = 0
 
@@ -100,6 +105,7 @@ class Doorbell:
             while len(found) < len(names):
                 sender, (bell, end) = self._receive_descriptors(self._socket, 2)
                 found[sender] = bell, end
+                self.pids[sender] = self._sender_pid
             flags = os.memfd_create("mpi_runtime-flags", os.MFD_CLOEXEC)
             os.ftruncate(flags, flag_bytes)
         else:
@@ -160,6 +166,15 @@ class Doorbell:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._bell)
 
+    def leave(self) -> None:
+        """Let the ranks of this host know that this one ends, and that it has said why, or need not."""
+        if self._flags is not None:
+            self._flags[(self._rank << _SPACING_SHIFT) + _LEFT] = 1
+
+    def has_left(self, rank: int) -> bool:
+        """Whether a rank of this host has ended by itself. One that was killed has not."""
+        return self._flags is None or bool(self._flags[(rank << _SPACING_SHIFT) + _LEFT])
+
     def share_descriptor(self, descriptor: int | None) -> int:
         """See `Transport.share_descriptor`."""
         if descriptor is None:
@@ -212,8 +227,9 @@ class Doorbell:
                     f"rank {self._rank} has waited {START_LIMIT_S:.0f} s for descriptors from other ranks of its host: "
                     "one of them has ended or hangs; look at what they printed"
                 ) from error
-            user, descriptors = _unpack(ancillary)
+            user, pid, descriptors = _unpack(ancillary)
             if user == os.getuid() and len(data) == _SENDER.size:
+                self._sender_pid = pid
                 received += descriptors
                 sender = _SENDER.unpack(data)[0]
             else:
@@ -236,12 +252,12 @@ def _address(name: bytes) -> bytes:
     return b"\0mpi_runtime-" + name
 
 
-def _unpack(ancillary: Sequence[tuple[int, int, bytes]]) -> tuple[int, list[int]]:
-    """The user who sent a message (-1: the kernel does not say), and the descriptors in it."""
-    user, descriptors = -1, []
+def _unpack(ancillary: Sequence[tuple[int, int, bytes]]) -> tuple[int, int, list[int]]:
+    """The user who sent a message (-1: the kernel does not say) and his process, and the descriptors in it."""
+    user, pid, descriptors = -1, 0, []
     for _, kind, data in ancillary:
         if kind == socket.SCM_CREDENTIALS:
-            user = _CREDENTIALS.unpack(data)[1]
+            pid, user, _ = _CREDENTIALS.unpack(data)
         elif kind == socket.SCM_RIGHTS:
             descriptors = [number for (number,) in struct.iter_unpack("i", data[: len(data) - len(data) % 4])]
-    return user, descriptors
+    return user, pid, descriptors

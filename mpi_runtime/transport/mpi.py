@@ -40,7 +40,7 @@ import struct
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
@@ -313,6 +313,20 @@ class MpiTransport:
         if 0 in self.lost:
             raise TransportError(f"rank 0 on {self.hostnames[0]} has died, and with it the head: the job cannot go on")
 
+    @property
+    def neighbours(self) -> Mapping[int, int]:
+        """See `Transport.neighbours`."""
+        return self._bell.pids if self._bell is not None else {}
+
+    def leave(self) -> None:
+        """See `Transport.leave`."""
+        if self._bell is not None:
+            self._bell.leave()
+
+    def has_left(self, rank: int) -> bool:
+        """See `Transport.has_left`."""
+        return self._bell is None or self._bell.has_left(rank)
+
     def take_lost(self) -> list[int]:
         """See `Transport.take_lost`."""
         lost, self._new_lost = self._new_lost, []
@@ -406,6 +420,7 @@ class MpiTransport:
         Raises:
             TransportError: other ranks have not closed within `CLOSE_LIMIT_S`; the caller must end with os._exit.
         """
+        self.leave()
         if not clean:
             return
         deadline = time.monotonic() + CLOSE_LIMIT_S

@@ -320,11 +320,23 @@ print("second job", ray.get(agent.remote()) is not None, len(ranks()), flush=Tru
         program.finish().expect(0)
 
 
-def test_without_ulfm_the_job_ends_at_once() -> None:
+def test_without_ulfm_the_job_ends_at_once_and_says_what_would_have_helped() -> None:
     with start("print('ready', flush=True)\ntime.sleep(100)", launcher="") as program:
         program.wait_for_line("ready")
-        kill(workers(program)[1])
+        pid = workers(program)[1]
+        kill(pid)
         wait_until(lambda: program.process.poll() is not None, NOTICE_S, "the end of the program")
         completed = program.finish()
         assert completed.returncode != 0
-        assert "rank 2" in completed.stderr
+        assert re.search(rf"rank 2 on \S+ \(pid {pid}\) has died, and the job ends: ", completed.stderr)
+        assert "Started with `mpi-runtime run --fault-tolerant`, the job would have gone on" in completed.stderr
+
+
+def test_a_rank_that_was_told_to_end_is_not_said_to_have_died() -> None:
+    with start("print('ready', flush=True)\ntime.sleep(100)", launcher="") as program:
+        program.wait_for_line("ready")
+        os.kill(workers(program)[1], signal.SIGTERM)
+        wait_until(lambda: program.process.poll() is not None, NOTICE_S, "the end of the program")
+        completed = program.finish()
+        assert completed.returncode != 0
+        assert "has died, and the job ends" not in completed.stderr

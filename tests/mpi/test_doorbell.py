@@ -104,6 +104,18 @@ def test_any_rank_shares_a_descriptor_when_the_lowest_has_died(is_known: bool) -
         bell.close()
 
 
+def test_the_lowest_rank_knows_the_others_and_who_ends_by_itself() -> None:
+    bells = joined([2, 3, 5], size=7)
+    assert bells[2].pids == {3: os.getpid(), 5: os.getpid()}
+    assert bells[3].pids == {}
+    bells[5].leave()
+    assert [bells[2].has_left(rank) for rank in (3, 5)] == [False, True]
+    bells[2].ring(5)
+    assert not rings(bells[5]), "it is not asleep"
+    for bell in bells.values():
+        bell.close()
+
+
 def send_as_a_stranger(name: bytes) -> int:
     """Another user sends a descriptor to the socket of a doorbell; the number of the error, if there is one."""
     child = os.fork()
