@@ -188,7 +188,7 @@ class NodeAgent:
         how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}; what it said is above"
         for executor in list(self._executors.values()):
             gone = fork_messages.Exited(executor.number, max(0, -code), f"died with its forkserver, which {how}")
-            self._on_exited(executor, gone)
+            self._on_exited(executor, gone, with_forkserver=code == -signal.SIGKILL)
 
     def _pids(self) -> list[int]:
         return [executor.pid for executor in self._executors.values() if executor.pid]
@@ -403,8 +403,8 @@ class NodeAgent:
 
     # Ends
 
-    def _on_exited(self, executor: LocalExecutor, exited: fork_messages.Exited) -> None:
-        """An executor is gone. All that it sent before is passed on first."""
+    def _on_exited(self, executor: LocalExecutor, exited: fork_messages.Exited, with_forkserver: bool = False) -> None:
+        """An executor is gone, perhaps since its forkserver was killed. All that it sent before is passed on first."""
         if not executor.is_refused:
             self._on_frames(executor, executor.channel.receive_rest())
         running = executor.custody.close()
@@ -422,6 +422,7 @@ class NodeAgent:
                 cause=cause,
                 out_of_memory=bool(was_killed),
                 extents=self._extents.of(executor.number),
+                with_forkserver=with_forkserver,
             )
         )
 

@@ -341,6 +341,7 @@ def test_a_rank_goes_on_without_its_forkserver(
     assert (second.executor, second.running) == (2, b"")
     for died in (first, second):
         assert died.cause.startswith(f"died with its forkserver, which {how}")
+        assert died.with_forkserver == (code == -9), "one that fails by itself would fail again"
     assert not desk.agent._executors
     assert forkserver.ours not in desk.poller._callbacks
     desk.agent._setup = None
