@@ -213,7 +213,20 @@ class MpiTransport:
             crowded = 2 * self.hosts.count(self.hosts[self.rank]) > len(os.sched_getaffinity(0))
             self._spin_s = spin_s if spin_s is not None else 0.0 if crowded else SPIN_S
         except self.mpi_error as error:
-            raise self.translate(error, "start") from error
+            raise self._why_not_met(error) from error
+
+    def _why_not_met(self, error: Any) -> TransportError:
+        """What it means that the ranks could not meet. With ULFM MPI says so of a rank that has died meanwhile."""
+        mpi = self._mpi
+        if error.Get_error_class() != mpi.ERR_PROC_FAILED:
+            return self.translate(error, "start")
+        world = mpi.COMM_WORLD
+        failed = world.Get_failed()
+        dead = ", ".join(map(str, sorted(mpi.Group.Translate_ranks(failed, list(range(failed.size)), world.group))))
+        return TransportError(
+            f"rank {dead or '?'} has died while the ranks met: it was killed, or it crashed. A job survives the loss "
+            "of ranks only once it has begun: start the program again"
+        )
 
     def _meet(self) -> None:
         """Learn who shares a host with whom, in two collectives."""

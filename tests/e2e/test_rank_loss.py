@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import Program, make_place, mpi_python, start_command, wait_until
+from tests.helpers import Program, make_place, mpi_python, start_command, start_program, wait_until
 
 pytestmark = pytest.mark.timeout(180)
 NOTICE_S = 10.0
@@ -231,6 +231,46 @@ worker.Worker._begin = die
         assert program.wait_for_line("begun").endswith("[0, 1, 3]")
         completed = program.finish().expect(0)
         assert "died before the job began, which goes on without it" in completed.stderr
+
+
+DIES = """
+import os, signal
+from mpi_runtime.transport import mpi
+from mpi_runtime.transport.doorbell import Doorbell
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if "2" in (os.environ.get("OMPI_COMM_WORLD_RANK"), os.environ.get("PMI_RANK")):
+    WHERE = die
+import mpi_runtime as ray
+ray.init(num_cpus=4, start_timeout_s=LIMIT)
+"""
+START_LIMIT_S = 4
+
+
+@pytest.mark.parametrize(
+    ("where", "limit_s", "words"),
+    [
+        ("mpi._start_mpi", START_LIMIT_S, f"The job was not up after {START_LIMIT_S} s."),
+        ("mpi.MpiTransport._meet", 60, "rank 2 has died while the ranks met"),
+        ("Doorbell.join", START_LIMIT_S, f"The job was not up after {START_LIMIT_S} s."),
+    ],
+)
+def test_a_rank_that_dies_while_the_ranks_meet_ends_the_job(where: str, limit_s: int, words: str) -> None:
+    with start("", prelude=DIES.replace("WHERE", where).replace("LIMIT", str(limit_s))) as program:
+        completed = program.finish()
+        assert completed.returncode != 0
+        assert words in completed.stderr
+
+
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+@pytest.mark.parametrize("where", ["mpi._start_mpi", "mpi.MpiTransport._meet", "Doorbell.join"])
+def test_without_ulfm_the_launcher_ends_such_a_job(where: str, mpi: str) -> None:
+    with start_program(DIES.replace("WHERE", where).replace("LIMIT", "60"), ranks=4, mpi=mpi) as program:
+        completed = program.finish()
+        assert completed.returncode != 0
+        assert "signal 9" in completed.output(), "the launcher tells of the signal"
 
 
 def test_a_rank_is_lost_during_shutdown() -> None:
