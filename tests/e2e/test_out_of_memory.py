@@ -48,6 +48,7 @@ def join(group: Path) -> str:
     return f"open({str(group / 'cgroup.procs')!r}, 'w').write('0')\n"
 
 
+@pytest.mark.dies("memory")
 def test_a_task_that_is_too_large_is_ended_and_says_why() -> None:
     source = """
         ray.init(num_cpus=2, memory_limit=300 << 20)
@@ -86,6 +87,7 @@ def test_a_control_group_that_is_nearly_full(group: Path) -> None:
     assert "after 1" in done.stdout
 
 
+@pytest.mark.dies("memory")
 def test_a_kill_of_the_kernel_in_a_control_group(group: Path) -> None:
     """It kills the executor, not its rank, and the call is told of that."""
     source = f"""

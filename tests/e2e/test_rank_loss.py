@@ -113,6 +113,7 @@ print("right", ranks(), flush=True)
 
 
 @pytest.mark.parametrize("victims", [(1,), (2,), (1, 3)], ids=lambda victims: "-".join(map(str, victims)))
+@pytest.mark.dies("rank with ulfm")
 def test_tasks_actors_and_objects_survive_the_loss_of_ranks(victims: tuple[int, ...]) -> None:
     with start(WORK) as program:
         program.wait_for_line("ready")
@@ -257,6 +258,7 @@ START_LIMIT_S = 4
         ("Doorbell.join", START_LIMIT_S, f"The job was not up after {START_LIMIT_S} s."),
     ],
 )
+@pytest.mark.dies("rank at start")
 def test_a_rank_that_dies_while_the_ranks_meet_ends_the_job(where: str, limit_s: int, words: str) -> None:
     with start("", prelude=DIES.replace("WHERE", where).replace("LIMIT", str(limit_s))) as program:
         completed = program.finish()
@@ -266,6 +268,7 @@ def test_a_rank_that_dies_while_the_ranks_meet_ends_the_job(where: str, limit_s:
 
 @pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
 @pytest.mark.parametrize("where", ["mpi._start_mpi", "mpi.MpiTransport._meet", "Doorbell.join"])
+@pytest.mark.dies("rank at start")
 def test_without_ulfm_the_launcher_ends_such_a_job(where: str, mpi: str) -> None:
     with start_program(DIES.replace("WHERE", where).replace("LIMIT", "60"), ranks=4, mpi=mpi) as program:
         completed = program.finish()
@@ -360,6 +363,7 @@ print("second job", ray.get(agent.remote()) is not None, len(ranks()), flush=Tru
         program.finish().expect(0)
 
 
+@pytest.mark.dies("rank")
 def test_without_ulfm_the_job_ends_at_once_and_says_what_would_have_helped() -> None:
     with start("print('ready', flush=True)\ntime.sleep(100)", launcher="") as program:
         program.wait_for_line("ready")

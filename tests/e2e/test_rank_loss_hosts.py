@@ -83,6 +83,7 @@ def worker(program: Program, rank: int) -> int:
 
 
 @pytest.mark.parametrize("victim", [2, 3], ids=["the lowest of its host", "another"])
+@pytest.mark.dies("rank with ulfm")
 def test_a_worker_on_another_host_is_killed(victim: int, two_hosts: Lab) -> None:
     """Its host goes on with its other ranks, in a further job too, whichever of them had made the memory they share."""
     with two_hosts.mpirun(BEGIN + WORK, ranks=HOSTS, options=ULFM) as program:
@@ -95,6 +96,7 @@ def test_a_worker_on_another_host_is_killed(victim: int, two_hosts: Lab) -> None
         program.finish().expect(0)
 
 
+@pytest.mark.dies("host")
 def test_a_host_that_is_cut_off_ends_the_job(two_hosts: Lab) -> None:
     source = BEGIN + "print('ready', flush=True)\ntime.sleep(100)\n"
     with two_hosts.mpirun(source, ranks=HOSTS, options=ULFM) as program:
