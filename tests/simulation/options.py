@@ -97,6 +97,8 @@ class Options:
     stillborn: float = 0.0
     """Chance for each executor that it dies before it begins a call. If it is not zero, there are also functions whose
     executors all do."""
+    forkserver_kills: int = 0
+    """How many forkservers are killed, and all executors of their rank with each."""
     slow_executors: float = 0.0
     """Share of executors that take ten times as long for everything."""
     long_calls: float = 0.0
@@ -213,6 +215,7 @@ def _random_options(seed: int) -> tuple[Options, Options]:
         junk=garbled.choice((0.0, 0.0, 0.05)),
         losses=modes.choice((0.0, 0.0, 0.3)),
         stillborn=births.choice((0.0, 0.0, 0.1, 0.5)),
+        forkserver_kills=births.choice((0, 0, 0, 8)),
         busy=troubles.choice((0.0, 0.0, 0.0, 0.3)),
         tight=garbled.choice((0.0, 0.0, 0.05)),
         dead_nodes=troubles.choice((0.0, 0.6, 0.6)),
