@@ -36,7 +36,7 @@ from mpi_runtime.client.client import Client
 from mpi_runtime.client.scope import Scope
 from mpi_runtime.client.stalls import Says
 from mpi_runtime.config import Config
-from mpi_runtime.errors import GpuDiscoveryError, HeadDiedError, LaunchError
+from mpi_runtime.errors import HeadDiedError, LaunchError, from_code
 from mpi_runtime.host import launch as launching
 from mpi_runtime.host import launchers, machine
 from mpi_runtime.host.launch import FIRST_WORKER, Launch
@@ -238,7 +238,7 @@ class HeadHandle:
             raise
         if welcome.problem:
             self.end()
-            raise (GpuDiscoveryError if welcome.is_about_gpus else LaunchError)(welcome.problem)
+            raise from_code(welcome.error, welcome.problem)
         self.expected_to_end = False
         return welcome, arena
 
@@ -311,6 +311,7 @@ class Session:
         self.client = Client(head.socket, ClientArena(self._arena), welcome.regions, config.inline_bytes_max)
         self.client.scopes.enter(Scope(b"driver", number))
         self.client.inherited.namespace = config.namespace
+        self.client.store.journal = config.journal
         self.client.stalls.says = Says(config.waiting_line_s, config.quiet)
         self.client.outbox.why_lost = head.why_lost
         head.listen()

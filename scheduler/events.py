@@ -118,6 +118,17 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     """Whether a call that runs longer than `time_limit_us` is ended."""
     retries_timeouts: bool = False
     """Whether it is run again then, as often as `max_retries` says."""
+    code: bytes = b""
+    """With a journal: the hash of the code and of all that it refers to. Empty: its calls are not recorded."""
+
+
+class Kept(Struct, array_like=True, gc=False):
+    """A value in a journal: the data, or the name of a file with its size and hash."""
+
+    data: bytes
+    file: str = ""
+    size: Number = 0
+    digest: bytes = b""
 
 
 class Call(Struct, array_like=True, tag=2, gc=False):
@@ -135,6 +146,10 @@ class Call(Struct, array_like=True, tag=2, gc=False):
     """For METHOD: the id of the actor's creation."""
     attempt: Annotated[int, Meta(ge=0, lt=1 << 32)] = 0
     """The number of earlier attempts. A client states it for a call that another task has tried to make."""
+    digest: bytes = b""
+    """With a journal: the hash of the payload. Empty: the call is not recorded."""
+    kept: list[Kept] = []
+    """To an executor: its values, which are to be loaded. Only if that fails it is run."""
 
 
 class Done(Struct, array_like=True, tag=3, gc=False):
@@ -169,6 +184,10 @@ class Value(Struct, array_like=True, gc=False):
     holds: list[Id] = []
     is_error: bool = False
     """Whether the data is a pickled exception."""
+    digest: bytes = b""
+    """With a journal: the hash of a stored value."""
+    file: str = ""
+    """With a journal: the name of the file that has a stored value too."""
 
 
 class Returned(Struct, array_like=True, tag=4, gc=False):
@@ -279,6 +298,12 @@ class Left(Struct, array_like=True, tag=14, gc=False):
     actor: Id
 
 
+class JournalFailed(Struct, array_like=True, tag=28, gc=False):
+    """An executor could not write a value for the journal."""
+
+    problem: str
+
+
 class Titled(Struct, array_like=True, tag=24, gc=False):
     """The title of a new actor: the `repr` of its instance."""
 
@@ -365,6 +390,7 @@ ClientEvent = (
     | Left
     | Titled
     | ErrorRead
+    | JournalFailed
     | Faulted
     | Spec
     | Call
