@@ -206,6 +206,8 @@ class Returned(Struct, array_like=True, tag=4, gc=False):
     """As in `Done`."""
     said: str = ""
     """The error in one line, to be reported if no client reads it."""
+    has_errors: bool = False
+    """Whether the values hold errors of calls, which may not come again: the journal does not take them."""
 
 
 class ErrorRead(Struct, array_like=True, tag=27, gc=False):

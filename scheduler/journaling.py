@@ -91,7 +91,7 @@ def ended(state: State, task: Task, event: Done | Returned) -> None:
         values = [Kept(event.data)]
     else:
         assert isinstance(event, Returned)
-        if event.raised or not all(map(_can_be_kept, event.values)):
+        if event.raised or event.has_errors or not all(map(_can_be_kept, event.values)):
             return
         values = [_kept(value) for value in event.values]
     if task.call.kept and not any(value.file for value in values):

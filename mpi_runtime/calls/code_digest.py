@@ -85,7 +85,9 @@ class _Words:
         if isinstance(thing, types.BuiltinFunctionType):
             return "builtin", thing.__module__, thing.__qualname__
         if kind.__module__.startswith("mpi_runtime.calls."):
-            inner = vars(thing).get("_function") or vars(thing).get("_class")
+            inner = next(
+                (vars(thing)[name] for name in ("_function", "_class", "function") if name in vars(thing)), None
+            )
             if inner is None:
                 raise _UnknownError
             return "remote", self.of(inner)

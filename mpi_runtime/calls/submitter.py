@@ -79,6 +79,8 @@ class Submitter(Registered, Generic[P, R]):
         spec = self._registered_spec(client)
         holds = [*packed.holds, *self._holds]
         call = Call(client.scopes.next_ids(1), spec.id, packed.payload, packed.arguments, holds, b"", attempt)
+        if spec.code:
+            call.digest = digest_of_arguments(call)
         ref: ObjectRef[R] = submit(client, call, spec)
         return ref
 

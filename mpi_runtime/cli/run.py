@@ -61,7 +61,7 @@ class Launcher:
 
 
 def run(words: Sequence[str]) -> int:
-    """Start the program. The function returns only with `--dry-run` or `--restarts`: this process becomes the launcher."""
+    """Start the program. This process becomes the launcher, but with `--dry-run` or `--restarts`."""
     own, program = split(words)
     options = _parser().parse_args(own)
     if options.ranks < 1:

@@ -268,6 +268,9 @@ class Executor:
         else:
             if spec.kind != ACTOR:
                 self.worked = True
+            if call.digest and self._client.scopes.current().has_errors:
+                values = [Value(message.data)] if type(message) is Done else message.values  # type: ignore[union-attr]
+                message = Returned(call.id, values, duration_us, has_errors=True)
             self._post(spec, message, start_us)
 
     def failed(self, spec: Spec, call: Call, start_us: int, error: BaseException) -> None:

@@ -483,3 +483,29 @@ with ThreadPoolExecutor(4) as pool:
     first, ran, _ = run(source, tmp_path)
     assert len(ran) == 100
     assert run(source, tmp_path)[:2] == (first, {}), "whatever order they come in"
+
+
+MAPS = """
+@ray.remote
+def f(x):
+    ran(f"f{x}")
+    return x * x
+
+@ray.remote
+def g(x):
+    ran(f"g{x}")
+    if x == 50:
+        raise ValueError("not this one")
+    return str(x)
+
+print(sum(f.map(range(1000))), sum(f.map(iter(range(2000, 2200)))))
+print(sum(isinstance(one, ValueError) for one in g.map(range(100), chunk=10).get(return_exceptions=True)))
+"""
+
+
+def test_chunks_of_a_map_are_found_but_for_those_with_an_error(tmp_path: Path) -> None:
+    first, ran, _ = run(MAPS, tmp_path)
+    assert len(ran) == 1300
+    second, again, _ = run(MAPS, tmp_path)
+    assert second == first
+    assert sorted(again) == [f"g{x}" for x in range(50, 60)]
