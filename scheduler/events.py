@@ -148,7 +148,7 @@ class Call(Struct, array_like=True, tag=2, gc=False):
     """For METHOD: the id of the actor's creation."""
     attempt: Annotated[int, Meta(ge=0, lt=1 << 32)] = 0
     """The number of earlier attempts. A client states it for a call that another task has tried to make."""
-    digest: bytes = b""
+    digest: Annotated[bytes, Meta(max_length=16)] = b""
     """With a journal: the hash of the payload. Empty: the call is not recorded."""
     kept: list[Kept] = []
     """To an executor: its values, which are to be loaded. Only if that fails it is run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from _blake2 import blake2b  # not by hashlib: see `scheduler/ids.py`
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -21,12 +22,6 @@ class DamagedError(Exception):
     """A file does not have what the journal says."""
 
 
-def _hash() -> Any:
-    from hashlib import blake2b  # not at the top: it loads OpenSSL, and only jobs with a journal need it
-
-    return blake2b(digest_size=DIGEST_BYTES)
-
-
 def _whole(parts: Parts) -> Iterator[memoryview]:
     at = 0
     for position, part in parts:
@@ -38,10 +33,10 @@ def _whole(parts: Parts) -> Iterator[memoryview]:
 
 def digest_of(parts: Parts) -> bytes:
     """The hash of a value."""
-    found = _hash()
+    found = blake2b(digest_size=DIGEST_BYTES)
     for piece in _whole(parts):
         found.update(piece)
-    return bytes(found.digest())
+    return found.digest()
 
 
 def write(journal: str, name: str, parts: Parts) -> tuple[str, bytes]:
@@ -51,7 +46,7 @@ def write(journal: str, name: str, parts: Parts) -> tuple[str, bytes]:
         OSError: it cannot be written. Nothing of it is left.
     """
     relative = os.path.join(FOLDER, name[-2:], name)
-    path, found = os.path.join(journal, relative), _hash()
+    path, found = os.path.join(journal, relative), blake2b(digest_size=DIGEST_BYTES)
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     spare = f"{path}.part"
     try:
@@ -65,7 +60,7 @@ def write(journal: str, name: str, parts: Parts) -> tuple[str, bytes]:
         with contextlib.suppress(OSError):
             os.unlink(spare)
         raise
-    return relative, bytes(found.digest())
+    return relative, found.digest()
 
 
 def read(journal: str, kept: Kept) -> Iterator[tuple[int, bytes]]:
@@ -75,7 +70,7 @@ def read(journal: str, kept: Kept) -> Iterator[tuple[int, bytes]]:
         DamagedError: it is not.
         OSError: it cannot be read.
     """
-    found, at = _hash(), 0
+    found, at = blake2b(digest_size=DIGEST_BYTES), 0
     if os.path.isabs(kept.file) or ".." in kept.file:
         raise DamagedError(f"{kept.file!r} is no name of a value")
     with open(os.path.join(journal, kept.file), "rb", buffering=0) as file:

@@ -66,8 +66,8 @@ class Writer:
                 self._claim.beat()
             if self._sync_s >= 0:
                 self._sync()
-        except OSError as error:
-            self.problem = f"{error.strerror or error} ({self.path})"
+        except Exception as error:
+            self.problem = f"{getattr(error, 'strerror', None) or repr(error)} ({self.path})"
         finally:
             self._file.close()
 
