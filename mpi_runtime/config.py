@@ -23,6 +23,7 @@ FIND_GPUS = "MPI_RUNTIME_FIND_GPUS"
 QUIET = "MPI_RUNTIME_QUIET"
 IGNORE_UNHANDLED_ERRORS = "MPI_RUNTIME_IGNORE_UNHANDLED_ERRORS"
 RECORD = "MPI_RUNTIME_RECORD"
+JOURNAL = "MPI_RUNTIME_JOURNAL"
 RANKS_TAKEN = "_MPI_RUNTIME_RANKS_TAKEN"
 """Set by ourselves: see `launchers.offer_ranks`."""
 GPU_RESERVE_MB = "MPI_RUNTIME_GPU_RESERVE_MB"
@@ -79,6 +80,16 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The most bytes of memory that the executors of one rank have for themselves, together: a limit of the job's own
     if no other limit is set. None: no such limit."""
 
+    journal: str = ""
+    """A directory that all hosts share, in which finished calls are recorded: the next run of the program takes them
+    from there. Default: the variable `MPI_RUNTIME_JOURNAL`; empty: none."""
+    journal_sync_s: float = 1.0
+    """Seconds after which a finished call is on disk, so that even a host that fails does not lose it; 0: at once, by
+    one sync after the other."""
+    journal_required: bool = False
+    """Whether the job ends if its journal cannot be written any more, as when the disk is full. Else it goes on
+    without, and says so."""
+
     def __post_init__(self) -> None:
         _check(self)
 
@@ -119,6 +130,11 @@ def from_init(**arguments: Any) -> Config:
     for name, variable in (("quiet", QUIET), ("ignore_unhandled_errors", IGNORE_UNHANDLED_ERRORS)):
         if name not in given and env.get(variable, "0") not in ("", "0"):
             given[name] = True
+    given["journal"] = given.get("journal") or env.get(JOURNAL, "")
+    if isinstance(given["journal"], os.PathLike):
+        given["journal"] = os.fspath(given["journal"])
+    if isinstance(given["journal"], str) and given["journal"]:
+        given["journal"] = os.path.abspath(given["journal"])
     config = Config(**given)
     labels(config, env)  # what is wrong with them is best said here
     folder = os.path.dirname(record_file(env)) or "."
@@ -198,11 +214,14 @@ def _check(config: Config) -> None:
             raise TypeError(f"labels[{name!r}] must be a string, not {label!r}")
         if name in _OWN_LABELS:
             raise ValueError(f"labels must not name {name!r}: every node has that one by itself")
-    for name in ("log_to_driver", "quiet", "ignore_unhandled_errors"):
+    for name in ("log_to_driver", "quiet", "ignore_unhandled_errors", "journal_required"):
         if not isinstance(getattr(config, name), bool):
             raise TypeError(f"{name} must be True or False, not {getattr(config, name)!r}")
     if not isinstance(config.namespace, str):
         raise TypeError(f"namespace must be a string, not {config.namespace!r}")
+    if not isinstance(config.journal, str):
+        raise TypeError(f"journal must be the path of a directory, not {config.journal!r}")
+    check_amount("journal_sync_s", config.journal_sync_s)
     check_amount("waiting_line_s", config.waiting_line_s)
     check_amount("start_timeout_s", config.start_timeout_s)
     if config.start_timeout_s == 0:
@@ -242,6 +261,12 @@ def environment() -> Mapping[str, str]:
 def is_batch_job() -> bool:
     """Whether this process belongs to a job of a batch system."""
     return any(map(os.environ.get, ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE")))
+
+
+def batch_job() -> str:
+    """Return the name of the batch job to which this process belongs, to follow others; empty: it belongs to none."""
+    found = [(name, os.environ[name]) for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID") if os.environ.get(name)]
+    return "".join(f", {name} {value}" for name, value in found)
 
 
 def own_environment() -> MutableMapping[str, str]:

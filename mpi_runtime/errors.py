@@ -5,6 +5,7 @@
     +-- RuntimeNotInitializedError    called before init() or after shutdown()
     +-- LaunchError                   the ranks were started in a way that cannot work
     |   +-- GpuDiscoveryError         GPUs that init() names do not exist
+    +-- JournalError                  the directory of init(journal=...) cannot be used, or another job uses it
     +-- InfeasibleResourceError       no node can ever serve the request; also a ValueError
     +-- SerializationError            a value cannot be pickled, or cannot be read back
     +-- DeviceUnavailableError        a value is on a GPU, and was read in a process without a GPU
@@ -66,6 +67,10 @@ class LaunchError(MpiRuntimeError):
 
 class GpuDiscoveryError(LaunchError):
     """There are fewer GPUs than `init(num_gpus=...)` says, or the driver does not answer. The message says which."""
+
+
+class JournalError(MpiRuntimeError):
+    """The journal cannot be used, or another job uses it. The message says which, and what to do."""
 
 
 class InfeasibleResourceError(MpiRuntimeError, ValueError):
@@ -241,6 +246,7 @@ _BY_CODE: dict[str, type[MpiRuntimeError]] = {
         RuntimeNotInitializedError,
         DeviceUnavailableError,
         GpuDiscoveryError,
+        JournalError,
         LaunchError,
         InfeasibleResourceError,
         SerializationError,

@@ -26,7 +26,7 @@ import msgspec
 from mpi_runtime import config as configuration
 from mpi_runtime import log
 from mpi_runtime.config import Config
-from mpi_runtime.errors import GpuDiscoveryError, HeadDiedError, LaunchError
+from mpi_runtime.errors import HeadDiedError, LaunchError, from_code
 from mpi_runtime.host import launchers, machine
 from mpi_runtime.host.launch import Launch
 from mpi_runtime.host.process_tree import launchers_above
@@ -222,6 +222,7 @@ class HeadHandle:
         Raises:
             LaunchError: the job did not start. The message says why.
             GpuDiscoveryError: requested GPUs do not exist.
+            JournalError: the journal cannot be used.
         """
         directory = _working_directory()
         path = [os.path.join(directory, entry) for entry in sys.path]
@@ -241,7 +242,7 @@ class HeadHandle:
             raise
         if welcome.problem:
             self.end()
-            raise (GpuDiscoveryError if welcome.is_about_gpus else LaunchError)(welcome.problem)
+            raise from_code(welcome.error, welcome.problem)
         self.expected_to_end = False
         return welcome, arena
 

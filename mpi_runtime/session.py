@@ -54,6 +54,7 @@ class Session:
         self.client = Client(head.socket, ClientArena(self._arena), welcome.regions, config.inline_bytes_max)
         self.client.scopes.enter(Scope(b"driver", number))
         self.client.inherited.namespace = config.namespace
+        self.client.store.journal = config.journal
         self.client.stalls.says = Says(config.waiting_line_s, config.quiet)
         self.client.outbox.why_lost = head.why_lost
         head.listen()

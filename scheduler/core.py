@@ -22,6 +22,7 @@ from mpi_runtime.scheduler import (
     groups,
     health,
     items,
+    journaling,
     losses,
     memory_pressure,
     notes,
@@ -45,6 +46,7 @@ from mpi_runtime.scheduler.events import (
     GroupRemovalRequested,
     GroupRequested,
     Held,
+    JournalFailed,
     KillRequested,
     Left,
     NamedActorRequested,
@@ -69,11 +71,13 @@ from mpi_runtime.scheduler.rank_events import (
     ExecutorStarted,
     Fetched,
     FrameRefused,
+    HeadEvent,
     JobBegan,
     MemoryReported,
     RankEvent,
     RankJoined,
     RankLost,
+    Recalled,
     TakenBack,
 )
 from mpi_runtime.scheduler.records import Bundle, Executor, Function, Node, Queue, Task
@@ -114,6 +118,7 @@ class Scheduler:
             Left: self._left,
             Titled: self._titled,
             ErrorRead: self._error_read,
+            JournalFailed: self._journal_failed,
             Faulted: self._faulted,
             Yielded: self._yielded,
             Consumed: self._consumed,
@@ -180,7 +185,7 @@ class Scheduler:
                 deadline.look_for_long(state)
             settle(state, executor, now)
 
-    def handle_rank(self, event: RankEvent | JobBegan, now: int) -> None:
+    def handle_rank(self, event: RankEvent | HeadEvent, now: int) -> None:
         """A rank said this, or the head that all ranks have joined.
 
         Raises:
@@ -207,6 +212,8 @@ class Scheduler:
             copies.fetched(state, event, now)
         elif isinstance(event, RankLost):
             losses.rank_lost(state, event, now)
+        elif isinstance(event, Recalled):
+            tasks.recalled(state, event)
         elif isinstance(event, JobBegan):
             begin(state, event)
         elif isinstance(event, MemoryReported):
@@ -337,6 +344,7 @@ class Scheduler:
     def _kill_requested(self, client: Client, event: KillRequested, now: int) -> None:
         actor = self.state.actors.get(event.actor)
         if actor is not None:
+            journaling.touches_actor(client.executor)
             actor_lives.kill(self.state, actor, event.no_restart)
 
     def _cancel_requested(self, client: Client, event: CancelRequested, now: int) -> None:
@@ -362,6 +370,9 @@ class Scheduler:
 
     def _error_read(self, client: Client, event: ErrorRead, now: int) -> None:
         objects.on_error_read(self.state, event.ids)
+
+    def _journal_failed(self, client: Client, event: JournalFailed, now: int) -> None:
+        self.state.effects.journal.append(event)
 
     def _faulted(self, client: Client, event: Faulted, now: int) -> None:
         assert client.executor is not None

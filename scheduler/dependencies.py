@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mpi_runtime.scheduler import objects
+from mpi_runtime.scheduler import journaling, objects
 from mpi_runtime.scheduler.lifecycle import RUNTIME_ERROR, SEND, STAGE, UNSEALED, WAIT_AGAIN, advance
 from mpi_runtime.scheduler.records import Executor, Task
 from mpi_runtime.scheduler.state import State
@@ -43,6 +43,7 @@ def wait_again(state: State, task: Task) -> bool:
     if not task.call.arguments or not are_lost(state, task):
         return False
     advance(state.stories, task, WAIT_AGAIN, "an argument is lost")
+    journaling.forget_key(task)
     task.missing = 0
     await_lost(state, task, task.call.arguments)
     if not task.missing:

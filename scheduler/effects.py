@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from mpi_runtime.scheduler.events import Id, Number
+from mpi_runtime.scheduler.events import Id, JournalFailed, Kept, Number
 
 
 class Ready(Struct, array_like=True, tag=60, gc=False):
@@ -161,6 +161,30 @@ class Fetch(Struct, array_like=True, tag=84, gc=False):
 RankEffect = StartExecutor | StopExecutor | TakeBack | Cancel | Free | Fetch
 
 
+class Recall(Struct, array_like=True, tag=86, gc=False):
+    """To the journal: what has this call returned in an earlier run? The answer is a `Recalled`."""
+
+    id: bytes
+    key: bytes
+    """The hash of its code and of the values of its arguments."""
+    code: bytes
+    name: str
+
+
+class Record(Struct, array_like=True, tag=87, gc=False):
+    """To the journal: a call has returned these values."""
+
+    id: Id
+    key: bytes
+    code: bytes
+    name: str
+    duration_us: Number
+    values: list[Kept]
+
+
+JournalEffect = Recall | Record | JournalFailed
+
+
 class Effects(Struct, gc=False):
     """Everything to be done. Effects for ranks come before messages for clients."""
 
@@ -171,3 +195,5 @@ class Effects(Struct, gc=False):
     """Why the job cannot begin, in words."""
     notes: list[Note] = []
     """Lines for the user."""
+    journal: list[JournalEffect] = []
+    """In the order in which they happened. Each `Recall` is answered before anything else is told."""

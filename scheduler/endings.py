@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpi_runtime.gpu.device import NODE
-from mpi_runtime.scheduler import lineage, notes, objects
+from mpi_runtime.scheduler import journaling, lineage, notes, objects
 from mpi_runtime.scheduler.events import CANCELLED_TEXT, Faulted, Value
 from mpi_runtime.scheduler.lifecycle import CANCEL, FAIL, FINISHED, Move, advance
 from mpi_runtime.scheduler.records import Task
@@ -81,6 +81,7 @@ def forget_child(state: State, task: Task) -> None:
         parent = state.executors.get(task.client)
         if parent is not None:
             parent.children.pop(task.id, None)
+        journaling.forget_parent(task)
 
 
 def conclude(state: State, task: Task, values: list[Value], move: Move, failure: Failure | None = None) -> None:

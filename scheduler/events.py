@@ -120,6 +120,17 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     """Whether it is run again then, as often as `max_retries` says."""
     imports: list[str] = []
     """Modules that its executors should find loaded. No part of `id`: not only the function tells which."""
+    code: bytes = b""
+    """With a journal: the hash of the code and of all that it refers to. Empty: its calls are not recorded."""
+
+
+class Kept(Struct, array_like=True, gc=False):
+    """A value in a journal: the data, or the name of a file with its size and hash."""
+
+    data: bytes
+    file: str = ""
+    size: Number = 0
+    digest: bytes = b""
 
 
 class Call(Struct, array_like=True, tag=2, gc=False):
@@ -137,6 +148,10 @@ class Call(Struct, array_like=True, tag=2, gc=False):
     """For METHOD: the id of the actor's creation."""
     attempt: Annotated[int, Meta(ge=0, lt=1 << 32)] = 0
     """The number of earlier attempts. A client states it for a call that another task has tried to make."""
+    digest: Annotated[bytes, Meta(max_length=16)] = b""
+    """With a journal: the hash of the payload. Empty: the call is not recorded."""
+    kept: list[Kept] = []
+    """To an executor: its values, which are to be loaded. Only if that fails it is run."""
 
 
 class Done(Struct, array_like=True, tag=3, gc=False):
@@ -171,6 +186,10 @@ class Value(Struct, array_like=True, gc=False):
     holds: list[Id] = []
     is_error: bool = False
     """Whether the data is a pickled exception."""
+    digest: bytes = b""
+    """With a journal: the hash of a stored value."""
+    file: str = ""
+    """With a journal: the name of the file that has a stored value too."""
 
 
 class Returned(Struct, array_like=True, tag=4, gc=False):
@@ -187,6 +206,8 @@ class Returned(Struct, array_like=True, tag=4, gc=False):
     """As in `Done`."""
     said: str = ""
     """The error in one line, to be reported if no client reads it."""
+    has_errors: bool = False
+    """Whether the values hold errors of calls, which may not come again: the journal does not take them."""
 
 
 class ErrorRead(Struct, array_like=True, tag=27, gc=False):
@@ -281,6 +302,12 @@ class Left(Struct, array_like=True, tag=14, gc=False):
     actor: Id
 
 
+class JournalFailed(Struct, array_like=True, tag=28, gc=False):
+    """An executor could not write a value for the journal."""
+
+    problem: str
+
+
 class Titled(Struct, array_like=True, tag=24, gc=False):
     """The title of a new actor: the `repr` of its instance."""
 
@@ -367,6 +394,7 @@ ClientEvent = (
     | Left
     | Titled
     | ErrorRead
+    | JournalFailed
     | Faulted
     | Spec
     | Call

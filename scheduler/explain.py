@@ -196,6 +196,8 @@ def _why(state: State, task: Task, now: int) -> str:
         group = state.waiting_groups.get(task.function.where.group) if task.function.where is not None else None
         if group is not None:
             return f"It waits for placement group {group.id.hex()}: {_why_group(state, group)}"
+        if task.recalling and not missing:
+            return "The journal is asked whether an earlier run has made its values."
         return f"It waits for {len(missing)} argument(s): {', '.join(missing[:EXPLAINED_MAX])}{more}."
     if executor is not None:
         rank = executor.rank

@@ -64,7 +64,11 @@ def check_task(state: State, task: Task) -> None:
         group = task.function.where.group if task.function.where is not None else b""
         if group in state.groups and state.objects[group].state in UNSEALED:
             missing.append(group)
-        holds(task.missing == len(missing) > 0, f"{name} waits for {task.missing} arguments of {len(missing)} pending")
+        waits = len(missing) > 0 or task.recalling
+        holds(
+            task.missing == len(missing) and waits,
+            f"{name} waits for {task.missing} arguments of {len(missing)} pending",
+        )
         for id in missing:
             waiters = state.objects[id].waiters or []
             holds(any(waiter is task for waiter in waiters), f"{name} waits for an object that does not know")

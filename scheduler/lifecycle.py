@@ -39,6 +39,8 @@ BLOCK = {SENT: BLOCKED}
 UNBLOCK = {BLOCKED: SENT}
 FINISH = {SENT: FINISHED, BLOCKED: FINISHED}
 """Its value or its own error has arrived."""
+RECALL = {WAITING: FINISHED}
+"""An earlier run has made its values, and the journal has them."""
 LOSE = {SENT: LOST, BLOCKED: LOST}
 """Its executor died while it ran, or it raised and is retried."""
 RETRY = {LOST: READY}
@@ -117,7 +119,8 @@ class Named(NamedTuple):
 
 _CALL_MOVES = {
     "arguments ready": ARGUMENTS_READY, "staged": STAGE, "sent": SEND, "taken back": TAKE_BACK, "blocked": BLOCK,
-    "unblocked": UNBLOCK, "finished": FINISH, "lost": LOSE, "run again": RETRY, "created again": CREATE_AGAIN,
+    "unblocked": UNBLOCK, "finished": FINISH, "recalled from the journal": RECALL,
+    "lost": LOSE, "run again": RETRY, "created again": CREATE_AGAIN,
     "given an error": FAIL, "cancelled": CANCEL, "to be run again for a lost value": MAKE_AGAIN,
     "to wait for a lost argument": WAIT_AGAIN,
 }  # fmt: skip

@@ -52,6 +52,7 @@ def join(state: State, event: RankJoined) -> None:
 
 def begin(state: State, event: JobBegan) -> None:
     """All ranks have joined: the job is refused if a node lacks what was stated, else its GPUs' troubles are told."""
+    state.has_journal, state.recalls = event.has_journal, event.recalls
     state.effects.refusal = gpu_pool.limit(state, event.num_gpus)
     if not state.effects.refusal:
         for node in state.nodes.values():

@@ -121,6 +121,7 @@ def set_value(state: State, found: Object, value: Value) -> None:
         place = value.stored
         advance(state.stories, found, STORE)
         found.is_error = value.is_error
+        found.digest = value.digest
         found.copies = {state.ranks[place.rank].node.number: place}
         state.extents.setdefault((place.rank, place.offset), found.id)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from mpi_runtime.gpu.device import Device, Link
-from mpi_runtime.scheduler.events import Id, Limit, Number
+from mpi_runtime.scheduler.events import Id, Kept, Limit, Number
 
 
 class RankJoined(Struct, array_like=True, tag=40, gc=False):
@@ -128,6 +128,20 @@ class JobBegan(Struct, array_like=True, tag=46, gc=False):
 
     num_gpus: float | None = None
     """How many GPUs each node is to have, as `init()` was told; None: those that were found."""
+    has_journal: bool = False
+    """Whether calls that end are recorded."""
+    recalls: bool = False
+    """Whether the journal has calls of earlier runs."""
+
+
+class Recalled(Struct, array_like=True, tag=49, gc=False):
+    """The answer to a `Recall`, told by the head. Without values: the journal has none."""
+
+    id: Id
+    values: list[Kept] = []
 
 
 RankEvent = RankJoined | TakenBack | ExecutorDied | Fetched | ExecutorStarted | FrameRefused | MemoryReported | RankLost
+
+HeadEvent = JobBegan | Recalled
+"""What the head tells itself."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpi_runtime.scheduler import objects, tasks
+from mpi_runtime.scheduler import journaling, objects, tasks
 from mpi_runtime.scheduler.lifecycle import (
     ENDED,
     FINISHED,
@@ -118,6 +118,7 @@ def run_again(state: State, lineage: Lineage, cause: str) -> None:
     task.retries -= task.retries > 0
     task.call.attempt += 1
     task.crashes = task.missing = 0
+    journaling.forget_key(task)
     for id in task.return_ids():
         found = state.objects.get(id)
         if found is None:

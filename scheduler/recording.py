@@ -18,7 +18,7 @@ from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.effects import Effects
 from mpi_runtime.scheduler.events import ClientEvent, RefusedError
 from mpi_runtime.scheduler.ids import digest
-from mpi_runtime.scheduler.rank_events import JobBegan, RankEvent
+from mpi_runtime.scheduler.rank_events import HeadEvent, RankEvent
 
 MAGIC = b"mpi_runtime recording 1\n"
 """How a recording begins; the number changes with the format."""
@@ -40,7 +40,7 @@ class RankSaid(Struct, array_like=True, tag=2):
     """A rank said this, or the head."""
 
     now: int
-    event: RankEvent | JobBegan
+    event: RankEvent | HeadEvent
 
 
 class Decided(Struct, array_like=True, tag=3):
@@ -84,7 +84,7 @@ class RecordedScheduler(Scheduler):
         self._is_settled = False
         super().handle(client_number, events, now, ended_in_frame)
 
-    def handle_rank(self, event: RankEvent | JobBegan, now: int) -> None:
+    def handle_rank(self, event: RankEvent | HeadEvent, now: int) -> None:
         """See `Scheduler`."""
         self._record(RankSaid(now, event))
         self._is_settled = False

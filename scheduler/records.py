@@ -346,6 +346,16 @@ class Task(Struct, eq=False, gc=False):
     """It is to end as soon as its executor lets it."""
     overdue: str = ""
     """Why it was interrupted, in words: it runs longer than its time limit. Empty: it was not."""
+    key: bytes = b""
+    """With a journal: the hash of its code and of the values of its arguments, when it has them."""
+    recalling: bool = False
+    """WAITING: the journal was asked for its values."""
+    parent: Task | None = None
+    """With a journal: the call that has submitted it, while neither has ended."""
+    open_children: int = 0
+    """With a journal: how many calls it has submitted that have not ended."""
+    is_partial: bool = False
+    """With a journal: it has changed an actor, or left calls behind. Its values do not stand for all that it did."""
 
     @property
     def id(self) -> bytes:

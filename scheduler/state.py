@@ -103,6 +103,8 @@ class Object(Struct, eq=False, gc=False):
     """The error to report if no client reads it."""
     lineage: Lineage | None = None
     """How it can be made again, if it can."""
+    digest: bytes = b""
+    """STORED, with a journal: the hash of the value."""
 
     def __str__(self) -> str:
         return f"object {self.id.hex()}"
@@ -268,6 +270,8 @@ class State:
         """Names of functions that were reported as late. Only for membership."""
         self.finished = self.failed = self.retried = self.restarted = 0
         self.refused = Refused()
+        self.has_journal = self.recalls = False
+        """Whether calls that end are recorded, and whether the journal has calls of earlier runs."""
         self.totals = Totals()
         self.times_told: dict[tuple[str, str], int] = {}
         """How often frequent events have happened, by event and name."""

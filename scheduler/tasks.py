@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import actor_calls, actor_lives, backoff, constraints, endings, gpu_pool, history, objects
+from mpi_runtime.scheduler import (
+    actor_calls,
+    actor_lives,
+    backoff,
+    constraints,
+    endings,
+    gpu_pool,
+    history,
+    journaling,
+    objects,
+)
 from mpi_runtime.scheduler.events import METHOD, TASK, Call, Done, RefusedError, Returned, Spec, Value
 from mpi_runtime.scheduler.lifecycle import (
     ARGUMENTS_READY,
@@ -11,6 +21,7 @@ from mpi_runtime.scheduler.lifecycle import (
     FINISH,
     LOSE,
     READY,
+    RECALL,
     RUNTIME_ERROR,
     SENT,
     UNSEALED,
@@ -20,6 +31,7 @@ from mpi_runtime.scheduler.lifecycle import (
     so_far,
 )
 from mpi_runtime.scheduler.queues import enqueue
+from mpi_runtime.scheduler.rank_events import Recalled
 from mpi_runtime.scheduler.records import Executor, Function, Node, Task
 from mpi_runtime.scheduler.refusals import check_ids, check_unknown_end, check_values
 from mpi_runtime.scheduler.resources import TYPE, amount, fits, request_of
@@ -87,10 +99,12 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
     retries = function.spec.max_retries
     if call.attempt and retries > 0:
         retries = max(0, retries - call.attempt)
-    begins = WAITING if call.arguments or function.where is not None else READY
+    begins = WAITING if call.arguments or function.where is not None or call.digest else READY
     task = Task(call, function, client.id, depth, order, retries, now, begins)
     if executor is not None:
         executor.children[call.id] = task
+        if state.has_journal:
+            journaling.submitted(executor, task)
     held = client.held
     if count == 1:
         objects_by_id[call.id] = Object(call.id, client.id, 2, task=task)
@@ -172,7 +186,7 @@ def not_run(state: State, task: Task, error: Value | None, cause: str) -> None:
 
 def arguments_ready(state: State, task: Task) -> None:
     """Handle a call with all arguments: queue it, unless an argument is an error, which becomes the call's result."""
-    if task.state != WAITING or task.missing:
+    if task.state != WAITING or task.missing or task.recalling:
         return  # it has failed meanwhile, or an argument was lost
     for id in task.call.arguments:
         found = state.objects[id]
@@ -187,8 +201,21 @@ def arguments_ready(state: State, task: Task) -> None:
             endings.conclude(state, task, [error], FAIL, objects.pass_on(found))
             not_run(state, task, error, "could not be created")
             return
+    if task.call.digest and not task.key and journaling.asks(state, task):
+        return
     advance(state.stories, task, ARGUMENTS_READY)
     ready(state, task)
+
+
+def recalled(state: State, event: Recalled) -> None:
+    """Handle the answer of the journal: the call has ended, or goes on."""
+    task, values = journaling.recalled(state, event)
+    if task is None:
+        return
+    if values:
+        endings.conclude(state, task, values, RECALL)
+    else:
+        arguments_ready(state, task)
 
 
 def ready(state: State, task: Task) -> None:
@@ -215,6 +242,8 @@ def done(state: State, executor: Executor | None, event: Done) -> None:
     function.duration_us = event.duration_us if known < 0 else (7 * known + event.duration_us) >> 3
     history.record(state, executor, task, event.start_us, event.duration_us, history.RETURNED)
     advance(state.stories, task, FINISH)
+    if task.call.digest:
+        journaling.ended(state, task, event)
     found = state.objects[event.id]
     found.task = None
     if found.references == 1:
@@ -283,6 +312,8 @@ def returned(state: State, executor: Executor | None, event: Returned) -> None:
         if failure is not None:  # calls that wait get it now
             objects.mark(state, task.return_ids(), failure)
         actor_lives.creation_failed(state, task, event.values[0], "could not be created")
+    if task.call.digest:
+        journaling.ended(state, task, event)
     endings.conclude(state, task, event.values, FINISH, failure)
     if function.spec.kind != TASK:
         actor_lives.ended(state, task)

@@ -12,9 +12,12 @@ from mpi_runtime.client import current
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.client.submitting import put
 from mpi_runtime.objects import serialize
+from mpi_runtime.scheduler.events import Call
+from mpi_runtime.scheduler.ids import digest
 
 PAYLOAD_BYTES_MAX = 65536
 """Larger arguments become an object."""
+DIGEST_BYTES = 16
 
 
 class Parameters(NamedTuple):
@@ -93,6 +96,14 @@ _KINDS = (
     inspect.Parameter.KEYWORD_ONLY,
     inspect.Parameter.VAR_KEYWORD,
 )
+
+
+def digest_of_arguments(call: Call) -> bytes:
+    """The hash of what a call has in its message: not of the ids of references, whose values count."""
+    payload = call.payload
+    for index, id in enumerate(call.holds):
+        payload = payload.replace(id, index.to_bytes(len(id), "big"))
+    return digest(payload, DIGEST_BYTES)
 
 
 class Packed(NamedTuple):

@@ -186,8 +186,9 @@ class Runner:
             except BaseException as next_error:
                 error = next_error
         client = running.client()
-        name, executor = client.scopes.current().name, client.executor
-        described = errors.make_task_error(error, name, os.getpid(), executor.rank, executor.hostname)
+        scope, executor = client.scopes.current(), client.executor
+        scope.has_errors = True
+        described = errors.make_task_error(error, scope.name, os.getpid(), executor.rank, executor.hostname)
         failed = Failed(errors.to_bytes(described))
         return failed, len(failed.data)
 

@@ -19,6 +19,10 @@ T_co = TypeVar("T_co", covariant=True)
 
 CHUNKS_PER_SLOT = 4
 """Fewest chunks for one CPU, so that all CPUs end at about the same time."""
+RECORDED_CHUNKS = 256
+"""With a journal: about so many chunks are made of an iterable with a length. What a crash costs is one of them."""
+RECORDED_CHUNK_CALLS = 64
+"""With a journal: number of calls in a chunk of an iterable without a length."""
 LEAD_PIECES_MIN = 16
 """Number of pieces of an iterable without a length that are submitted before the first result is read."""
 
@@ -48,6 +52,8 @@ class Results(Sequence[T_co]):
         length = len(iterable) if isinstance(iterable, Sized) else math.inf
         slots = _slots(function._options)
         self._lead = max(LEAD_PIECES_MIN, CHUNKS_PER_SLOT * slots) if length == math.inf else math.inf
+        if chunk == "auto" and running.client().store.journal:
+            chunk = _same_in_each_run(function, length)
         self._is_auto = not isinstance(chunk, int)
         self._most = chunk if isinstance(chunk, int) else _most(function, length, slots)
         self._size = 1 if self._is_auto else self._most
@@ -336,6 +342,13 @@ def _slots(options: Mapping[str, Any]) -> int:
     total = running.client().questions.query("cluster_resources")
     shares = [total.get(name, 0) / amount for name, amount in asked.items() if amount]
     return max(1, int(min(shares, default=total.get("CPU", 1))))
+
+
+def _same_in_each_run(function: Submitter[..., Any], length: float) -> int:
+    """The number of calls in a chunk that the next run finds in the journal: it depends on nothing that is measured."""
+    if function._options.get("max_retries") == 0:
+        return 1
+    return max(1, math.ceil(min(CALLS_MAX, length / RECORDED_CHUNKS))) if length < math.inf else RECORDED_CHUNK_CALLS
 
 
 def _most(function: Submitter[..., Any], length: float, slots: int) -> int:

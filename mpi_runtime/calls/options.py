@@ -14,7 +14,7 @@ TASK_OPTIONS = (
     "num_cpus", "num_gpus", "accelerator_type", "gpu_memory", "memory", "resources",
     "num_returns", "max_retries", "retry_exceptions", "name",
     "runtime_env", "scheduling_strategy", "label_selector", "max_calls", "priority", "time_limit", "enforce_time_limit",
-    "_generator_backpressure_num_objects", "fallback_strategy", "enable_task_events", "_metadata", "_labels",
+    "journal", "_generator_backpressure_num_objects", "fallback_strategy", "enable_task_events", "_metadata", "_labels",
 )  # fmt: skip
 ACTOR_OPTIONS = (
     "num_cpus", "num_gpus", "accelerator_type", "gpu_memory", "memory", "resources",
@@ -243,6 +243,7 @@ _CHECKS = {
     "_generator_backpressure_num_objects": _backpressure,
     "fallback_strategy": _fallbacks,
     "enable_task_events": _bool,
+    "journal": _bool,
     "_metadata": _anything,
     "_labels": _anything,
     "max_pending_calls": _pending,

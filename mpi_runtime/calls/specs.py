@@ -142,22 +142,28 @@ def task_spec(
     inherited: Where | None = None,
     is_generator: bool = False,
     environment: dict[str, str] | None = None,
+    code: bytes = b"",
 ) -> Spec:
     """The spec of a remote function. Calls without a place of their own run where `inherited` says.
 
-    `environment` is made of its `runtime_env`.
+    `environment` is made of its `runtime_env`. `code` is the hash of the function, if its calls are to be recorded.
 
     Raises:
         ValueError: no bundle of the placement group can hold a call.
     """
     retries = options.get("max_retries")
+    count = _count_of_returns(options.get("num_returns"), is_generator)
+    if code and count >= 0:
+        own = {name: text for name, text in (environment or {}).items() if "=" not in name}
+        code = digest(code + msgspec.msgpack.encode((count, own), order="deterministic"), 16)
     return _with_id(
         Spec(
             0,
             TASK,
             options.get("name") or name,
             function,
-            num_returns=_count_of_returns(options.get("num_returns"), is_generator),
+            num_returns=count,
+            code=code if count >= 0 else b"",
             backpressure=max(options.get("_generator_backpressure_num_objects") or 0, 0),
             max_calls=options.get("max_calls") or 0,
             priority=options.get("priority") or 0,

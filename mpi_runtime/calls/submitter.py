@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from mpi_runtime.calls import options as option_rules
 from mpi_runtime.calls import running, specs
-from mpi_runtime.calls.arguments import Packed, Parameters, pack
+from mpi_runtime.calls.arguments import Packed, Parameters, digest_of_arguments, pack
 from mpi_runtime.calls.code import Code
 from mpi_runtime.calls.registered import Registered
 from mpi_runtime.client.refs import ObjectRef
@@ -69,6 +69,8 @@ class Submitter(Registered, Generic[P, R]):
                 call = Call(client.scopes.next_ids(count), spec.id, b"")
             if self._holds:
                 call.holds = [*call.holds, *self._holds]
+            if spec.code:
+                call.digest = digest_of_arguments(call)
             return submit(client, call, spec)
 
     def _submit(self, packed: Packed, attempt: int = 0) -> ObjectRef[R]:
@@ -77,6 +79,8 @@ class Submitter(Registered, Generic[P, R]):
         spec = self._registered_spec(client)
         holds = [*packed.holds, *self._holds]
         call = Call(client.scopes.next_ids(1), spec.id, packed.payload, packed.arguments, holds, b"", attempt)
+        if spec.code:
+            call.digest = digest_of_arguments(call)
         ref: ObjectRef[R] = submit(client, call, spec)
         return ref
 
@@ -86,4 +90,14 @@ class Submitter(Registered, Generic[P, R]):
 
     def _new_spec(self, where: Where | None, environment: dict[str, str]) -> Spec:
         is_generator = inspect.isgeneratorfunction(self._function)
-        return specs.task_spec(self._name, self._code.pickled(), self._options, where, is_generator, environment)
+        return specs.task_spec(
+            self._name, self._code.pickled(), self._options, where, is_generator, environment, self._digest_of_code()
+        )
+
+    def _digest_of_code(self) -> bytes:
+        """The hash of the function for the journal; empty: its calls are not recorded."""
+        if not running.client().store.journal or self._options.get("journal") is False:
+            return b""
+        from mpi_runtime.calls.code_digest import digest_of  # not at the top: most jobs have no journal
+
+        return digest_of(self._function)

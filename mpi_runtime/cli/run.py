@@ -23,9 +23,11 @@ import sys
 import sysconfig
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TextIO
 
-from mpi_runtime.config import environment
+from mpi_runtime.cli import restarts
+from mpi_runtime.config import JOURNAL, environment
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.host.launchers import child_environment
 from mpi_runtime.slurm.allocation import Allocation, from_environment
@@ -35,7 +37,7 @@ _NAMES = {
     "openmpi": ("mpiexec", "mpirun", "mpiexec.openmpi"),
     "mpich": ("mpiexec", "mpirun", "mpiexec.hydra", "mpiexec.mpich"),
 }
-_WITH_VALUE = ("-n", "-np", "--ranks", "--mpi", "--hosts")
+_WITH_VALUE = ("-n", "-np", "--ranks", "--mpi", "--hosts", "--journal", "--restarts")
 ARGUMENT_BYTES_MAX = (32 << 12) - 1
 """Linux: MAX_ARG_STRLEN, 32 pages with the zero at the end."""
 _PROGRAM_BEGINS = ("-m", "-c", "-", "--")
@@ -59,26 +61,56 @@ class Launcher:
 
 
 def run(words: Sequence[str]) -> int:
-    """Start the program. This process becomes the launcher: the function returns only with `--dry-run`."""
+    """Start the program. This process becomes the launcher, but with `--dry-run` or `--restarts`."""
     own, program = split(words)
     options = _parser().parse_args(own)
     if options.ranks < 1:
         raise LaunchError(f"-n must be 1 or more, not {options.ranks}")
-    env = environment()
-    arguments = python_command(program, options.as_ray)
+    if options.restarts < 0:
+        raise LaunchError(f"--restarts must be 0 or more, not {options.restarts}")
+    if options.restarts and not options.journal:
+        raise LaunchError("--restarts needs --journal DIR, or each start would begin from nothing")
+    if options.restarts and program[:1] == ["-"]:
+        raise LaunchError("a program on the standard input cannot be started again: write it into a file")
+    env = dict(environment())
+    folder = Path(options.journal or "").absolute()
+    if options.journal:
+        env[JOURNAL] = str(folder)
+    file = folder / f"exit-{os.getpid()}" if options.restarts else None
+    arguments = python_command(program, options.as_ray, str(file or ""))
+    launcher = find_launcher(options.mpi) if options.ranks > 1 or options.hosts else None
     if options.ranks > 1 or options.hosts:
-        launcher = find_launcher(options.mpi)
         if launcher is None:
             raise LaunchError(_missing(options.mpi))
         if program[0] == "-" and not options.dry_run:
             flags = ["--as-ray"] if options.as_ray else []
             arguments = python_command(["-m", "mpi_runtime", *flags, "-c", read_program(sys.stdin), *program[1:]])
-        arguments = launch_command(launcher, arguments, options.ranks, options.hosts, options.fault_tolerant, env)
-    if not options.dry_run:
-        # Variables of a launcher that started this process would mislead the one that we start.
-        os.execve(arguments[0], arguments, child_environment(env))
-    print(shlex.join(arguments))
-    return 0
+
+    def command(hosts: str | None) -> list[str]:
+        if launcher is None:
+            return arguments
+        return launch_command(launcher, arguments, options.ranks, hosts, options.fault_tolerant, env)
+
+    if options.dry_run:
+        print(shlex.join(command(options.hosts)))
+        return 0
+    inner = child_environment(env)  # what is left of a launcher around us would mislead the one that we start
+    if file is None:
+        found = command(options.hosts)
+        os.execve(found[0], found, inner)
+    make_directory(folder)
+    return restarts.run(command, options.hosts, inner, file, options.restarts)
+
+
+def make_directory(path: Path) -> None:
+    """Make the directory of a journal.
+
+    LaunchError: it cannot be made.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise LaunchError(f"the journal {path} cannot be made: {error.strerror}") from error
 
 
 def read_program(file: TextIO) -> str:
@@ -114,19 +146,21 @@ def split(words: Sequence[str], with_value: Collection[str] = _WITH_VALUE) -> tu
     return list(words[:index]), list(words[index + (words[index : index + 1] == ["--"]) :])
 
 
-def python_command(program: Sequence[str], as_ray: bool = False) -> list[str]:
+def python_command(program: Sequence[str], as_ray: bool = False, exit_file: str = "") -> list[str]:
     """Return the command of one rank.
 
     Args:
         program: a script, `-m module`, `-c code` or `-` (standard input), with its arguments.
         as_ray: whether `import ray` gives this runtime in the program.
+        exit_file: the file in which the program leaves its exit code; empty: none.
 
     Raises:
         LaunchError: there is no program, or its file does not exist.
     """
     program = list(program)
     interpreter = sys.executable
-    flags = ["-m", "mpi_runtime", "--as-ray"] if as_ray else []
+    own = ["--as-ray"] * as_ray + (["--exit-file", exit_file] if exit_file else [])
+    flags = ["-m", "mpi_runtime", *own] if own else []
     if program and re.fullmatch(r"python(\d(\.\d+)?)?", os.path.basename(program[0])):
         # People are used to `mpirun -n 8 python app.py`.
         word = program.pop(0)
@@ -137,6 +171,8 @@ def python_command(program: Sequence[str], as_ray: bool = False) -> list[str]:
                     f"with --as-ray name the program itself, without {interpreter} and its options: mpi-runtime run "
                     "--as-ray -n 4 app.py"
                 )
+            if exit_file:
+                raise LaunchError(f"with --restarts name the program itself, without {interpreter} and its options")
             return [interpreter, *program]
     if not program:
         raise LaunchError("name a program to run: app.py, -m package.module, or -c CODE")
@@ -188,6 +224,8 @@ def launch_command(
                 flags += ["--mca", "btl", "^tcp"]  # would listen on all networks; ranks of one host use shared memory
         if fault_tolerant:
             flags += ["--with-ft", "ulfm"]
+        if (env or {}).get(JOURNAL):
+            flags += ["-x", JOURNAL]  # other hosts get none of our variables by themselves
         if places:
             flags += ["--host", ",".join(places)]
         if spread and not hosts and sum(own.tasks) != ranks:
@@ -285,6 +323,11 @@ def _parser() -> argparse.ArgumentParser:
         "--fault-tolerant", action="store_true",
         help="with Open MPI 5: start it with ULFM, so that the job survives the loss of worker ranks; rules out UCX, "
         "so no fast networks and no messages from device memory",
+    )  # fmt: skip
+    parser.add_argument("--journal", metavar="DIR", help="record finished calls there: see docs/guides/journal.md")
+    parser.add_argument(
+        "--restarts", type=int, default=0, metavar="N",
+        help="with --journal: start a program again that was killed, up to N times, on the --hosts that answer",
     )  # fmt: skip
     parser.add_argument(
         "--as-ray",

@@ -22,7 +22,7 @@ _lock = threading.Lock()
 class Scope:
     """One call, or the driver."""
 
-    __slots__ = ("_attempt", "_parent", "_prefix", "_several", "_single", "call", "name", "waiting")
+    __slots__ = ("_attempt", "_parent", "_prefix", "_several", "_single", "call", "has_errors", "name", "waiting")
     _several: int
     """How much is used of the indices for calls with several return values: counted apart, under the lock."""
 
@@ -35,6 +35,8 @@ class Scope:
         """None in the driver."""
         self.name = name
         """Of the function."""
+        self.has_errors = False
+        """Whether its value holds errors of calls that it has made itself."""
         self.waiting = 0
         """How many of the call's threads wait for objects."""
 

@@ -12,7 +12,7 @@ from mpi_runtime.client.questions import Questions
 from mpi_runtime.objects import serialize
 from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.scheduler.effects import Entry, Ready, ReadyError, ReadyFailed, ReadyStored
-from mpi_runtime.scheduler.events import ErrorRead, Stored, Value
+from mpi_runtime.scheduler.events import ErrorRead, JournalFailed, Kept, Stored, Value
 from mpi_runtime.transport.messages import Abandon
 
 
@@ -28,9 +28,13 @@ class Store:
         self._arena = arena
         self._regions = regions
         self._inline_bytes_max = inline_bytes_max
+        self.journal = ""
+        """The directory of the job's journal; empty: it has none."""
 
-    def write(self, serialized: serialize.Serialized, is_error: bool = False) -> Value:
+    def write(self, serialized: serialize.Serialized, is_error: bool = False, keep: str = "") -> Value:
         """Where a serialised value is to be: in a message, or written into the arena.
+
+        With `keep` a large one is also written into a file of the journal, under this name.
 
         Raises:
             ObjectStoreFullError: there is no room for it.
@@ -46,9 +50,50 @@ class Store:
         except BaseException:
             self._outbox.send_local(Abandon(reply.offset))
             raise
-        return Value(b"", Stored(reply.rank, reply.offset, size), serialized.refs, is_error)
+        value = Value(b"", Stored(reply.rank, reply.offset, size), serialized.refs, is_error)
+        if self.journal and not is_error:
+            self._note_for_journal(value, serialized, keep)
+        return value
 
-    def write_all(self, serialized: list[serialize.Serialized]) -> list[Value]:
+    def _note_for_journal(self, value: Value, serialized: serialize.Serialized, keep: str) -> None:
+        from mpi_runtime.journal import value_files  # not at the top: most jobs have none
+
+        if keep and not serialized.refs:
+            try:
+                value.file, value.digest = value_files.write(self.journal, keep, serialized.parts())
+                return
+            except OSError as error:
+                self._outbox.post(JournalFailed(f"{error.strerror or error} ({error.filename or self.journal})"))
+        value.digest = value_files.digest_of(serialized.parts())
+
+    def recall(self, kept: list[Kept]) -> list[Value] | None:
+        """The values that a journal has, written as by `write`; None: one cannot be read.
+
+        Raises:
+            ObjectStoreFullError: there is no room for them.
+        """
+        from mpi_runtime.journal import value_files
+
+        values: list[Value] = []
+        try:
+            for one in kept:
+                if not one.file:
+                    values.append(Value(one.data))
+                    continue
+                reply = self._questions.allocate(one.size)
+                if reply.offset < 0:
+                    raise errors.ObjectStoreFullError(reply.reason)
+                values.append(Value(b"", Stored(reply.rank, reply.offset, one.size), digest=one.digest))
+                parts = value_files.read(self.journal, one)
+                self._arena.write(self._regions[reply.rank], reply.offset, one.size, parts)
+        except BaseException as error:
+            self.abandon(values)
+            if not isinstance(error, (value_files.DamagedError, OSError)):
+                raise
+            return None
+        return values
+
+    def write_all(self, serialized: list[serialize.Serialized], keep: str = "") -> list[Value]:
         """Like `write`, for several: all or none.
 
         Raises:
@@ -56,8 +101,8 @@ class Store:
         """
         values: list[Value] = []
         try:
-            for one in serialized:
-                values.append(self.write(one))  # noqa: PERF401  (those that were stored must be known)
+            for index, one in enumerate(serialized):
+                values.append(self.write(one, keep=keep and f"{keep}{index:02x}"))
         except BaseException:
             self.abandon(values)
             raise

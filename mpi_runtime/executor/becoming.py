@@ -59,6 +59,7 @@ def become(
     channel, tokens, cancels, arena = (out_of_the_way(one) for one in (channel, tokens, cancels, arena))
     end = socket.socket(fileno=channel)
     client = Client(end, ClientArena(arena), setup.regions, setup.inline_bytes_max)
+    client.store.journal = setup.journal
     if not problem:
         problem = _settle_in(client, setup, request, at_start)
     executor.limit_threads(threads_of(request))

@@ -174,6 +174,10 @@ class Executor:
         """Run user code: what it returns."""
         if self.cancels.has(call):
             raise KeyboardInterrupt
+        if call.kept:
+            kept = self._client.store.recall(call.kept)
+            if kept is not None:
+                return Written(kept)
         if spec.enforces_limit:
             self._client.outbox.post_now(Began(call.id))
         positional, named = self._arguments(call, arguments) if call.payload or arguments else ((), {})
@@ -264,6 +268,9 @@ class Executor:
         else:
             if spec.kind != ACTOR:
                 self.worked = True
+            if call.digest and self._client.scopes.current().has_errors:
+                values = [Value(message.data)] if type(message) is Done else message.values  # type: ignore[union-attr]
+                message = Returned(call.id, values, duration_us, has_errors=True)
             self._post(spec, message, start_us)
 
     def failed(self, spec: Spec, call: Call, start_us: int, error: BaseException) -> None:
@@ -323,17 +330,18 @@ class Executor:
     def _result(self, call: Call, spec: Spec, result: Any, duration_us: int) -> Done | Returned:
         client = self._client
         count = spec.num_returns
+        if type(result) is Written:
+            return Returned(call.id, result, duration_us)
+        keep = f"{call.id.hex()}-{call.attempt}-{os.urandom(4).hex()}" if call.digest else ""
         if count == 1 or count < 0:  # a stream or the like: what is left is None
             if result is None:
                 return Done(call.id, _NONE, duration_us)
-            value = client.store.write(serialize.dumps(result, "the result"))
+            value = client.store.write(serialize.dumps(result, "the result"), keep=keep)
             if value.stored is None and not value.holds:
                 return Done(call.id, value.data, duration_us)
             return Returned(call.id, [value], duration_us)
         if count == 0:
             return Done(call.id, _NONE, duration_us)
-        if type(result) is Written:
-            return Returned(call.id, result, duration_us)
         try:
             results = list(result)
         except TypeError:
@@ -343,7 +351,7 @@ class Executor:
         if len(results) != count:
             raise ValueError(f"{spec.name} returned {len(results)} values, but num_returns is {count}")
         serialized = [serialize.dumps(one, f"a result of {spec.name}") for one in results]
-        return Returned(call.id, client.store.write_all(serialized), duration_us)
+        return Returned(call.id, client.store.write_all(serialized, keep), duration_us)
 
     def fails(self, spec: Spec, call: Call, error: BaseException) -> bool:
         """Whether an error in the midst of what a call yields is that of the whole call, and not its last item."""

@@ -31,6 +31,8 @@ class Setup(Struct, array_like=True, tag=1):
     namespace: str
     scratch: str
     """Where the job may have files on this host."""
+    journal: str = ""
+    """The directory of the job's journal; empty: it has none."""
 
 
 class Fork(Struct, array_like=True, tag=2):

@@ -27,10 +27,13 @@ import msgspec
 
 from mpi_runtime import config as configuration
 from mpi_runtime import log
+from mpi_runtime.errors import JournalError
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.host import launchers
 from mpi_runtime.host.process_tree import end_launcher
 from mpi_runtime.host.spawn import library_path, name_process
+from mpi_runtime.journal.journal import CLOSE_LIMIT_S, Journal
+from mpi_runtime.journal.segments import Began
 from mpi_runtime.rank.bad_frames import BadFrames
 from mpi_runtime.rank.gpu_finder import Finder
 from mpi_runtime.rank.heartbeat import Heartbeat, LostError
@@ -43,7 +46,17 @@ from mpi_runtime.rank.recorder import Recorder
 from mpi_runtime.rank.unused import unused
 from mpi_runtime.rank.worker import new_agent, shorter
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.effects import RANK_LOST, UNHANDLED, Answer, Effects, Note, RankEffect
+from mpi_runtime.scheduler.effects import (
+    RANK_LOST,
+    UNHANDLED,
+    Answer,
+    Effects,
+    JournalEffect,
+    Note,
+    RankEffect,
+    Recall,
+    Record,
+)
 from mpi_runtime.scheduler.events import DRIVER, Call, RefusedError
 from mpi_runtime.scheduler.rank_events import (
     ExecutorDied,
@@ -54,6 +67,7 @@ from mpi_runtime.scheduler.rank_events import (
     MemoryReported,
     RankJoined,
     RankLost,
+    Recalled,
     TakenBack,
 )
 from mpi_runtime.transport import codec
@@ -73,6 +87,7 @@ from mpi_runtime.transport.messages import (
     ToWorker,
     Welcome,
     WorkerToHead,
+    bytes_to_text,
 )
 from mpi_runtime.transport.start import Start, read_start
 
@@ -133,6 +148,9 @@ class Head:
         self._states_cpus = False
         """Whether it was told a number of CPUs."""
         self._launcher = ""
+        self._journal: Journal | None = None
+        self._config: configuration.Config
+        self._job: Job
         self._heartbeat_timeout_s = 0.0
 
     def report(self, message: WorkerToHead, source: int = 0) -> None:
@@ -164,7 +182,8 @@ class Head:
     def begin(self, host: Host, agent: NodeAgent, job: Job, finder: Finder | None, launcher: str) -> None:
         """Have all ranks join the job; when they have, the driver is told. The last two are for `Rank`."""
         self._host, self._agent, self._launcher = host, agent, launcher
-        config = configuration.from_bytes(job.config)
+        self._config = config = configuration.from_bytes(job.config)
+        self._job = job
         self._shows_output, self._num_gpus = config.log_to_driver, config.num_gpus
         self._ignores_unhandled = config.ignore_unhandled_errors
         self._states_cpus = config.num_cpus is not None
@@ -193,15 +212,24 @@ class Head:
         """All ranks have joined. They become known in their order: so nodes are numbered alike in every run."""
         for rank in sorted(self._joined):
             self._scheduler.handle_rank(self._joined[rank], now)
-        self._scheduler.handle_rank(JobBegan(self._num_gpus), now)
+        self._poller.add(self._driver, self._on_driver)
+        try:
+            self._journal = journal_of(self._config, self._job, self._transport.hostnames[0])
+        except JournalError as error:
+            self._ending = True
+            send_welcome(self._driver, Welcome(str(error), error="JournalError"), None)
+            return
+        recalls = self._journal is not None and self._journal.earlier.count > 0
+        self._scheduler.handle_rank(JobBegan(self._num_gpus, self._journal is not None, recalls), now)
         effects = self._scheduler.decide(now)
         self._tell(effects.notes)
-        self._poller.add(self._driver, self._on_driver)
         if effects.refusal:
             self._ending = True
-            send_welcome(self._driver, Welcome(effects.refusal, is_about_gpus=True), None)
+            send_welcome(self._driver, Welcome(effects.refusal, error="GpuDiscoveryError"), None)
         else:
             self._say(log.INFO, log.START, f"{self._scheduler.start_line()}; {self._mpi}")
+            for line in self._journal.start_lines() if self._journal is not None else ():
+                self._say(log.INFO, log.JOURNAL, line)
             looked_for_gpus = self._num_gpus is None
             text = unused(
                 self._launcher, self._transport.size, self._joined.values(), self._states_cpus, looked_for_gpus
@@ -254,6 +282,8 @@ class Head:
             soon = shorter(shorter(agent.turn(), self._printer.turn()), heartbeat.turn())
             effects = scheduler.decide(now_us())
             self._tell(effects.notes)
+            if self._journal is not None and self._keep_journal(self._journal, effects.journal):
+                soon = 0.0
             if effects.clients or effects.ranks:
                 active = True
                 self._perform(effects)
@@ -265,6 +295,31 @@ class Head:
             if deadline is not None:
                 soon = shorter(soon, max(0.0, (deadline - now_us()) / 1e6))
             limit = shorter(soon, transport.prepare_sleep(time.monotonic() - busy_s))
+
+    def _keep_journal(self, journal: Journal, effects: list[JournalEffect]) -> bool:
+        """Record calls that have ended, and answer for those that earlier runs have made; whether any was asked for."""
+        asked = False
+        for effect in effects:
+            if isinstance(effect, Record):
+                journal.give(effect)
+            elif isinstance(effect, Recall):
+                asked = True
+                values, why_not = journal.take(effect)
+                if why_not:
+                    self._say(log.INFO, log.JOURNAL, why_not)
+                self._scheduler.handle_rank(Recalled(effect.id, values), now_us())
+            elif not journal.problem:
+                journal.fail(effect.problem)
+                self._lose_journal(journal)
+        if journal.turn():
+            self._lose_journal(journal)
+        return asked
+
+    def _lose_journal(self, journal: Journal) -> None:
+        text = f"the journal {journal.directory} cannot be written any more: {journal.problem}"
+        if self._config.journal_required:
+            raise AgentError(f"{text}. The job ends, since it was started with journal_required=True.")
+        self._say(log.ERROR, log.JOURNAL, f"{text}. The job goes on without it: calls that end now run again next time")
 
     def _take(self, source: int, frame: Buffer) -> None:
         if source in self._lost:
@@ -392,6 +447,8 @@ class Head:
             took_us = round((time.monotonic() - self._began_s) * 1e6)
             if took_us > TOTALS_AFTER_US:
                 self._say(log.INFO, log.TOTALS, self._scheduler.totals_line(took_us))
+            if self._journal is not None:
+                self._say(log.INFO, log.JOURNAL, self._journal.totals_line())
         self._printer.close(self._keep_driver_waiting)
         if not self.driver_is_gone:
             self._driver.send_rest_and(b"", LOCAL)  # nothing of this job comes after it
@@ -408,8 +465,10 @@ class Head:
         except codec.BadFrameError as error:
             self._bad_frames.dropped(source, error)
 
-    def close_recording(self) -> None:
-        """However the job has ended: what led there is in the recording."""
+    def close_files(self) -> None:
+        """However the job has ended: what led there is in the recording, and what was made in the journal."""
+        if self._journal is not None:
+            self._journal.close(GONE_LIMIT_S / 2 if self.driver_is_gone else CLOSE_LIMIT_S)
         if self._recorder is not None:
             self._recorder.close()
 
@@ -428,6 +487,19 @@ def recorder() -> Recorder | None:
     except OSError as error:
         print(f"mpi_runtime: the job is not recorded: {error}", file=sys.stderr, flush=True)
         return None
+
+
+def journal_of(config: configuration.Config, job: Job, hostname: str) -> Journal | None:
+    """The journal of a job, if it has one.
+
+    Raises:
+        JournalError: it cannot be used.
+    """
+    if not config.journal:
+        return None
+    program = bytes_to_text(job.argv[0]) if job.argv else ""
+    name = f"{program or 'a program'} (pid {os.getppid()} on {hostname}{configuration.batch_job()})"
+    return Journal(config.journal, Began(program, name, time.time()), config.journal_sync_s)
 
 
 def die_soon() -> None:
@@ -503,7 +575,7 @@ def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None)
             head.run()
             head.end()
         finally:
-            head.close_recording()
+            head.close_files()
         os.close(host.arena)
         agent = None
         start = None if head.driver_is_gone else read_start(end)

@@ -102,6 +102,7 @@ class Rank:
             job.preload,
             self.config.namespace,
             directory_of(configuration.scratch_directory(), job.token, transport.hostnames[me]),
+            self.config.journal,
         )
         agent.set_up(own, setup, host.arena)
         if me in host.working:

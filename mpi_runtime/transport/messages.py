@@ -76,8 +76,8 @@ class Welcome(Struct):
     """For each rank of the driver's host the index of its region in the arena."""
     size: int = 1
     """Number of ranks."""
-    is_about_gpus: bool = False
-    """Whether the problem is that GPUs which were asked for are not there."""
+    error: str = "LaunchError"
+    """The class of the problem."""
 
 
 # Worker to head.

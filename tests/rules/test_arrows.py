@@ -24,6 +24,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("client",),
     ("objects",),
     ("transport",),
+    ("journal",),
     ("host",),
     ("config", "log", "cloudpickle"),
     ("exceptions",),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mpi_runtime.scheduler.backoff import wait_us
-from mpi_runtime.scheduler.effects import StartExecutor
+from mpi_runtime.scheduler.effects import Record, StartExecutor
 from mpi_runtime.scheduler.events import (
     Call,
     CancelRequested,
@@ -24,12 +24,14 @@ from mpi_runtime.scheduler.events import (
     Where,
     Yielded,
 )
+from mpi_runtime.scheduler.ids import prefix_of
 from mpi_runtime.scheduler.limits import AT_ONCE_US, STILLBORN_MAX
 from mpi_runtime.scheduler.rank_events import RankJoined
 from tests.simulation import oracle
 from tests.simulation.cancels import Cancels
 from tests.simulation.cards import Cards, Taken
 from tests.simulation.items import Items
+from tests.simulation.journals import with_code
 from tests.simulation.losses import Losses
 from tests.simulation.options import UNIT
 from tests.simulation.oracle import Oracle
@@ -112,6 +114,9 @@ class Checker:
         self.work = work
         self.oracle = Oracle(work)
         self.specs = [spec_of(function) for function in work.functions]
+        if world.journal is not None:
+            may_be = [spec.kind == TASK and spec.num_returns >= 0 for spec in self.specs]
+            self.specs = [with_code(spec) if may else spec for spec, may in zip(self.specs, may_be, strict=True)]
         self.grouped_specs: dict[tuple[int, Place], Spec] = {}
         self.places = Places(node_ids(joined))
         self.cancels = Cancels(self)
@@ -292,6 +297,17 @@ class Checker:
         self.world.counters["spoilt"] += 1
         return False
 
+    def recorded(self, record: Record) -> None:
+        """A call is recorded: nothing that it has submitted, or that has, is an actor's."""
+        pending, name = [record.id], f"call {record.id.hex()}"
+        while pending:
+            parent = pending.pop()
+            prefixes = [prefix_of(parent, attempt) for attempt in range(self.runs[parent])]
+            for id in self.calls:
+                if any(map(id.startswith, prefixes)):
+                    require(self.function_of(id).kind == TASK, f"{name} is recorded, and {id.hex()} is an actor's")
+                    pending.append(id)
+
     # What becomes of GPUs
 
     def _cards_of(self, uuid: str) -> Cards:
@@ -366,6 +382,8 @@ class Checker:
         """An executor runs a call."""
         function = self.function_of(call.id)
         name = f"call {call.id.hex()} on executor {executor.number}"
+        recalled = self.world.journal.recalled if self.world.journal is not None else ()
+        require(call.id not in recalled, f"{name} was recalled, and runs")
         most = function.max_retries
         self.losses.started(executor, call)
         if function.kind == ACTOR:
@@ -552,9 +570,12 @@ class Checker:
         happened = self.world.counters
         calm = not any(happened[name] for name in (*ENDS_ACTORS, "cancels", "calls over their limit"))
         made = {job for job, _ in self.names.values()}
-        if calm:
+        recalled = self.world.journal.recalled | self.world.journal.loaded if self.world.journal is not None else set()
+        if calm and not recalled:
             require(made == set(self.oracle.returns), "not every call of the program was submitted")
         for id, call in self.calls.items():
+            if id in recalled:
+                continue
             job = self.work.jobs[self.names[id][0]]
             function = self.work.functions[job.function]
             things = self.oracle.returns[job.key]

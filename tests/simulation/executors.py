@@ -16,11 +16,12 @@ import msgspec
 from mpi_runtime.client.outgoing import ends_in
 from mpi_runtime.gpu.device import NODE
 from mpi_runtime.scheduler.effects import Entry, StartExecutor
-from mpi_runtime.scheduler.events import Began, Call, Done, ErrorRead, Faulted, Returned, Spec, Value, Yielded
+from mpi_runtime.scheduler.events import Began, Call, Done, ErrorRead, Faulted, Returned, Spec, Stored, Value, Yielded
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import Drained
 from mpi_runtime.transport.tokens import Tokens, claim
 from tests.simulation import oracle
+from tests.simulation.journals import UNREADABLE
 from tests.simulation.processes import CANCELLED, TAINT, Content, Process
 from tests.simulation.scope import CallInterruptedError, Pause, Program, Scope, TaintedError
 from tests.simulation.steps import ACTOR, TASK, Await, Job, Signal, Yield
@@ -262,12 +263,15 @@ class Executor(Process):
         self._post(spec)
 
     def _program(self, running: Running, entries: list[Entry]) -> Program:
-        call, spec, job = running.call, running.spec, running.job
+        call, job = running.call, running.job
         assert call is not None
         running.slots.update(enumerate(call.holds))
         self.adopt(call.holds)
         message: Done | Returned
         try:
+            if call.kept and (loaded := self._load(running)) is not None:
+                self._conclude(running, loaded)
+                return
             for entry in entries:
                 kind, name, _ = self.read(entry)
                 if kind != oracle.VALUE:
@@ -286,6 +290,11 @@ class Executor(Process):
             message = self._error(running, PassedOnError(oracle.FAILED, TAINT + str(error).encode()))
         except CallInterruptedError:
             message = self._error(running, PassedOnError(oracle.FAILED, CANCELLED))
+        self._conclude(running, message)
+
+    def _conclude(self, running: Running, message: Done | Returned) -> None:
+        call, spec, job = running.call, running.spec, running.job
+        assert call is not None
         self.worked = self.worked or (spec.kind != ACTOR and not (isinstance(message, Returned) and message.raised))
         self.world.checker.ended(self, call, message)
         self.outgoing.post(message)
@@ -344,7 +353,34 @@ class Executor(Process):
                 raise
         if len(values) == 1 and values[0].stored is None and not inner:
             return Done(call, values[0].data, duration_us)
+        for index, value in enumerate(values):
+            if value.stored is not None and self.world.journal is not None and spec.code and not value.holds:
+                content = self.arenas(value.stored.rank)[value.stored.offset]
+                self.world.journal.write(call, index, content, value)
         return Returned(call, values, duration_us)
+
+    def _load(self, running: Running) -> Returned | None:
+        """What a call with kept values says; None if one of them cannot be read."""
+        journal, call = self.world.journal, running.call
+        assert journal is not None
+        assert call is not None
+        if self.world.rng.random() < UNREADABLE:
+            self.world.counters["kept values that cannot be read"] += 1
+            return None
+        self.world.counters["kept values"] += 1
+        values = []
+        for kept in call.kept:
+            content, size = journal.files[kept.file] if kept.file else (kept.data, 0)
+            if not kept.file:
+                values.append(Value(content))
+                continue
+            rank, offset = self.allocate()
+            if offset < 0:
+                self.agent.abandon([value.stored.offset for value in values if value.stored is not None])
+                raise TaintedError("ObjectStoreFullError")
+            self.arenas(rank)[offset] = content
+            values.append(Value(b"", Stored(rank, offset, size), digest=kept.digest))
+        return Returned(running.id, values, self.world.now - running.began_us)
 
     def _error(self, running: Running, error: PassedOnError) -> Returned:
         """What a call that has raised says. Whatever it was: when the call has been cancelled, that was the reason."""

@@ -130,6 +130,11 @@ class Options:
     """Share of the hosts on which CUDA does not start; only where all GPUs may fail."""
     faults_until_us: int = 5_000_000
 
+    has_journal: bool = False
+    """Whether calls that end are recorded."""
+    course: int = 0
+    """Not 0: other faults happen, at other times, to the same program."""
+
     is_calm: bool = False
     """Whether nothing happens that would keep calls from the best place."""
     check_inside: bool = True

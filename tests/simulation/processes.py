@@ -39,6 +39,7 @@ from mpi_runtime.scheduler.events import (
     Value,
     Where,
 )
+from mpi_runtime.scheduler.ids import digest
 from tests.simulation import oracle
 from tests.simulation.places import NOWHERE
 from tests.simulation.scope import CallInterruptedError, Pause, Program, Scope, TaintedError
@@ -147,8 +148,8 @@ class Process:
         rank, offset = self.allocate()
         if offset < 0:
             raise TaintedError("ObjectStoreFullError")
-        self.arenas(rank)[offset] = msgspec.msgpack.encode(content)
-        return Value(b"", Stored(rank, offset, size), holds, is_error)
+        self.arenas(rank)[offset] = data = msgspec.msgpack.encode(content)
+        return Value(b"", Stored(rank, offset, size), holds, is_error, digest(data, 16) if self.world.journal else b"")
 
     def read(self, message: Entry) -> tuple[str, bytes, list[bytes]]:
         """The kind of a value, its digest or code, and the references inside."""
@@ -263,6 +264,8 @@ class Process:
         if spec.num_returns == STREAMING:
             self.streams.begin(id, scope, step.slot, bool(spec.backpressure))
         call = Call(id, spec.id, payload, arguments, holds, actor)
+        if spec.code:
+            call.digest = digest(msgspec.msgpack.encode(job.key), 16)
         self.outgoing.post(NamedActorRequested(0, "", step.name, b"handle", False, call) if step.name else call)
         ids = return_ids(id, spec.num_returns)
         self.references.counts.update(dict.fromkeys(ids, 1))

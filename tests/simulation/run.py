@@ -26,6 +26,7 @@ from tests.simulation.agents import Agent, plan_kills
 from tests.simulation.checkers import Checker
 from tests.simulation.driver import Driver
 from tests.simulation.grouped import write
+from tests.simulation.journals import CutError, journal_options
 from tests.simulation.options import Options, calm_options, large_options, losing_options, random_options
 from tests.simulation.require import WrongError
 from tests.simulation.steps import ACTOR, Function
@@ -65,6 +66,30 @@ def simulate(options: Options) -> Result:
     return Result(world.trace, world.counters, world.happened, world.now)
 
 
+def simulate_again(seed: int) -> Result:
+    """Run one simulation with a journal, cut it, and run its program again until it is at its end.
+
+    Raises:
+        FailedError: something went wrong, or nothing any more.
+    """
+    options, again, cut_us = journal_options(seed)
+    first, second = World(options), World(again)
+    first.at(cut_us, cut)
+    with contextlib.suppress(CutError):
+        play(first)
+    assert first.journal is not None
+    assert second.journal is not None
+    second.journal.earlier, second.journal.files = first.journal.own, first.journal.files
+    second.counters["recorded"] += len(first.journal.own)
+    play(second)
+    return Result(second.trace, second.counters, second.happened, second.now)
+
+
+def cut() -> None:
+    """The job is killed."""
+    raise CutError
+
+
 @contextlib.contextmanager
 def limits(options: Options) -> Iterator[None]:
     """With the limits of the scheduler that a world has."""
@@ -90,6 +115,7 @@ def play(world: World) -> None:
         raise FailedError(
             f"{type(error).__name__}: {error}\nat {world.now} us; the last messages:\n  {last}\n"
             f"repeat with: python -m tests.simulation.run --seed {world.options.seed} -v"
+            f"{' --journal' * world.options.has_journal}"
         ) from error
 
 
@@ -108,7 +134,9 @@ def _play(world: World, head: Head) -> None:
         agents[event.rank] = Agent(world, head, event.rank, event.host, agents)
         for decoded in codec.between_ranks.decode(codec.encode([event])):
             head.scheduler.handle_rank(decoded, 0)  # type: ignore[arg-type]
-    head.scheduler.handle_rank(JobBegan(), 0)
+    journal = world.journal
+    began = JobBegan() if journal is None else JobBegan(None, True, bool(journal.earlier))
+    head.scheduler.handle_rank(began, 0)
     driver = Driver(world, head, agents[0])
     losses.plan(world, head, agents)
     plan_kills(world, agents)
@@ -195,6 +223,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--calls", type=int, default=20_000, help="calls in a large world")
     parser.add_argument("--calm", action="store_true", help="without faults: then places of calls are judged too")
     parser.add_argument("--losses", action="store_true", help="ranks die too")
+    parser.add_argument("--journal", action="store_true", help="each is cut and run again with its journal")
     parser.add_argument("--first", action="store_true", help="stop at the first that fails")
     parser.add_argument("-v", "--verbose", action="store_true")
     chosen = parser.parse_args(arguments)
@@ -215,7 +244,7 @@ def main(arguments: list[str] | None = None) -> int:
         if chosen.hosts:
             options = large_options(seed, chosen.hosts, chosen.calls)
         try:
-            result = simulate(options)
+            result = simulate_again(seed) if chosen.journal else simulate(options)
         except FailedError as error:
             failed += 1
             print(f"seed {seed} FAILED: {error}", flush=True)

@@ -9,6 +9,7 @@ from functools import cache
 
 import pytest
 
+from mpi_runtime.scheduler import journaling
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.lifecycle import Move, Stories, named
 from mpi_runtime.scheduler.limits import ACTOR_CALLS_MAX, INTERRUPT_GRACE_US, LONG_US
@@ -16,7 +17,7 @@ from mpi_runtime.scheduler.recording import RecordedScheduler, Recording, replay
 from tests.helpers import ROOT
 from tests.simulation import world
 from tests.simulation.options import large_options, losing_options, random_options
-from tests.simulation.run import Result, simulate
+from tests.simulation.run import FailedError, Result, simulate, simulate_again
 
 SEEDS = range(120)
 FLOORS = {
@@ -143,3 +144,34 @@ def test_a_large_world_goes_well(seed: int) -> None:
     counters = simulate(large_options(seed)).counters
     assert counters["runs"] > 20_000
     assert counters["deaths"] > 5
+
+
+SEEDS_WITH_A_JOURNAL = range(40)
+FLOORS_WITH_A_JOURNAL = {"recorded": 250, "recalls": 150, "kept values": 5}
+
+
+@cache
+def journal_result(seed: int) -> Result:
+    return simulate_again(seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS_WITH_A_JOURNAL)
+def test_a_job_that_was_cut_ends_well_with_its_journal(seed: int) -> None:
+    assert journal_result(seed).happened > 0
+
+
+def test_worlds_with_a_journal_recall_calls() -> None:
+    counters = sum((journal_result(seed).counters for seed in SEEDS_WITH_A_JOURNAL), Counter())
+    assert {name: counters[name] for name, floor in FLOORS_WITH_A_JOURNAL.items() if counters[name] < floor} == {}
+
+
+def test_it_is_found_if_a_task_is_recorded_that_has_called_an_actor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journaling, "submitted", lambda executor, task: None)
+    monkeypatch.setattr(journaling, "_content", lambda state, id: id)  # a handle is as good as a value
+
+    def all_seeds() -> None:
+        for seed in SEEDS_WITH_A_JOURNAL:
+            simulate_again(seed)
+
+    with pytest.raises(FailedError, match=r"is recorded, and \w+ is an actor's"):
+        all_seeds()

@@ -12,7 +12,16 @@ from zlib import crc32
 from mpi_runtime.scheduler import deadline, invariants
 from mpi_runtime.scheduler.actor_calls import is_timed
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.effects import LATE, QUARANTINE, UNHANDLED, Cancel, StartExecutor
+from mpi_runtime.scheduler.effects import (
+    LATE,
+    QUARANTINE,
+    UNHANDLED,
+    Cancel,
+    JournalEffect,
+    Recall,
+    Record,
+    StartExecutor,
+)
 from mpi_runtime.scheduler.events import Call
 from mpi_runtime.scheduler.lifecycle import ALIVE, READY
 from mpi_runtime.scheduler.queues import mark_dirty
@@ -22,11 +31,13 @@ from mpi_runtime.scheduler.rank_events import (
     MemoryReported,
     RankJoined,
     RankLost,
+    Recalled,
     TakenBack,
 )
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.messages import FromExecutor, ToExecutor
 from tests.simulation.cards import described
+from tests.simulation.journals import Journal
 from tests.simulation.options import UNIT, Options, zone
 from tests.simulation.require import require
 
@@ -45,11 +56,12 @@ class World:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.rng = random.Random(options.seed)
+        self.rng = random.Random(options.seed + (options.course << 40))
         self.now = 0
         self.happened = 0
         self.counters: Counter[str] = Counter()
         """How often what was explored."""
+        self.journal: Journal | None = Journal() if options.has_journal else None
         self.trace = 0
         """Hash of every frame with its time and sender."""
         self.last: deque[tuple[int, str, list[object]]] = deque(maxlen=25)
@@ -236,6 +248,7 @@ class Head:
             kept = sum(node.reserved_for is not None for node in self.scheduler.state.nodes.values())
             self.world.counters["decisions with a reservation"] += kept
         self.world.checker.times.noted(notes)
+        self._keep_journal(effects.journal)
         frames: dict[int, list[object]] = {}
         for rank, rank_effects in effects.ranks.items():
             require(rank not in self._lost, f"rank {rank} is gone, and is told {rank_effects}")
@@ -267,6 +280,19 @@ class Head:
             self.world.note(f"head to rank {rank}", frame, [one for one in messages if type(one) is not ToExecutor])
             self.lines[rank].send(frame)
         self._set_timer()
+
+    def _keep_journal(self, effects: list[JournalEffect]) -> None:
+        journal = self.world.journal
+        for effect in effects:
+            assert journal is not None
+            if isinstance(effect, Record):
+                journal.give(effect)
+                self.world.checker.recorded(effect)
+            elif isinstance(effect, Recall):
+                values = journal.take(effect)
+                self.world.counters["recalls"] += bool(values)
+                self.scheduler.handle_rank(Recalled(effect.id, values), self.world.now)
+                self._wake()
 
     def put_off_end(self) -> None:
         """The job's time was to end now, and does not: what was held back can run."""

@@ -1,0 +1,167 @@
+"""The hash of a function and of all that it refers to: the same in every run of the same program, in every process.
+
+Bytecode, constants, defaults, what it encloses and the globals that it names count, and so do functions and classes of
+the program among these, however deep. Of what is installed, and of Python itself, only the names count. Line numbers
+and names of files do not.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import os
+import sys
+import sysconfig
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.scheduler.ids import digest
+
+DIGEST_BYTES = 16
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
+_INSTALLED = tuple(
+    os.path.join(os.path.realpath(path), "") for name, path in sysconfig.get_paths().items() if name.endswith("lib")
+)
+_OF_CLASSES = ("__dict__", "__weakref__", "__module__", "__firstlineno__", "__static_attributes__", "__annotate__",
+               "__annotations__", "__annotate_func__", "__annotations_cache__")  # fmt: skip
+"""Attributes of classes that say nothing about what they do."""
+
+
+class _UnknownError(Exception):
+    """It refers to something that may be something else in the next run."""
+
+
+def digest_of(function: Any) -> bytes:
+    """The hash of a function; empty: it refers to something of which it cannot be known what it does."""
+    try:
+        words = _Words().of(function)
+    except (_UnknownError, RecursionError):
+        return b""
+    return digest(repr((sys.version_info[:2], words)).encode("utf-8", "surrogatepass"), DIGEST_BYTES)
+
+
+class _Words:
+    """Descriptions of things, by plain values. What was described before is named by its number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+        self._alive: list[Any] = []
+
+    def of(self, thing: Any) -> Any:
+        kind = type(thing)
+        if kind in _PLAIN:
+            return kind.__name__, repr(thing)
+        if kind in (tuple, list):
+            return kind.__name__, [self.of(one) for one in thing]
+        if id(thing) in self._numbers:
+            return "before", self._numbers[id(thing)]
+        self._numbers[id(thing)] = len(self._numbers)
+        self._alive.append(thing)
+        return self._of_new(kind, thing)
+
+    def _of_new(self, kind: type, thing: Any) -> Any:
+        if kind in (set, frozenset):
+            return kind.__name__, sorted(repr(_Words().of(one)) for one in thing)
+        if kind is dict:
+            return "dict", [(self.of(key), self.of(value)) for key, value in thing.items()]
+        if isinstance(thing, types.ModuleType):
+            return "module", thing.__name__
+        if isinstance(thing, types.CodeType):
+            return self._of_code(thing)
+        if isinstance(thing, types.FunctionType):
+            return self._of_function(thing)
+        if isinstance(thing, (staticmethod, classmethod)):
+            return kind.__name__, self.of(thing.__func__)
+        if isinstance(thing, types.MethodType):
+            return "method", self.of(thing.__func__), self.of(thing.__self__)
+        if isinstance(thing, property):
+            return "property", [self.of(one) for one in (thing.fget, thing.fset, thing.fdel)]
+        if isinstance(thing, functools.partial):
+            return "partial", self.of(thing.func), self.of(thing.args), self.of(thing.keywords)
+        if isinstance(thing, type):
+            return self._of_class(thing)
+        if isinstance(thing, types.BuiltinFunctionType):
+            return "builtin", thing.__module__, thing.__qualname__
+        if kind.__module__.startswith("mpi_runtime.calls."):
+            inner = next(
+                (vars(thing)[name] for name in ("_function", "_class", "function") if name in vars(thing)), None
+            )
+            if inner is None:
+                raise _UnknownError
+            return "remote", self.of(inner)
+        return self._of_value(thing)
+
+    def _of_function(self, function: types.FunctionType) -> Any:
+        if _is_installed(function):
+            return "function", function.__module__, function.__qualname__
+        enclosed = [self._of_cell(cell) for cell in function.__closure__ or ()]
+        named = [(name, self.of(function.__globals__[name])) for name in _globals_of(function)]
+        defaults = self.of(function.__defaults__), self.of(function.__kwdefaults__)
+        wrapped = [self.of(value) for name, value in sorted(vars(function).items()) if name == "__wrapped__"]
+        return "function", self.of(function.__code__), enclosed, named, defaults, wrapped
+
+    def _of_cell(self, cell: Any) -> Any:
+        try:
+            return self.of(cell.cell_contents)
+        except ValueError:
+            return "empty"
+
+    def _of_code(self, code: types.CodeType) -> Any:
+        names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+        counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+        return "code", code.co_code, self.of(code.co_consts), names, counts, getattr(code, "co_exceptiontable", b"")
+
+    def _of_class(self, cls: type) -> Any:
+        if _is_installed(cls):
+            return "class", cls.__module__, cls.__qualname__
+        own = [(name, value) for name, value in sorted(vars(cls).items()) if name not in _OF_CLASSES]
+        slots = (types.GetSetDescriptorType, types.MemberDescriptorType)
+        members = [(name, self.of(value)) for name, value in own if not isinstance(value, slots)]
+        return "class", cls.__qualname__, [self.of(base) for base in cls.__bases__], members
+
+    def _of_value(self, thing: Any) -> Any:
+        """Any other value: what it is pickled as. Handles and references stand for what may have changed."""
+        import cloudpickle
+
+        from mpi_runtime.objects.collecting import Collecting
+
+        if isinstance(thing, ObjectRef):
+            raise _UnknownError
+        with Collecting() as refs:
+            try:
+                data = cloudpickle.dumps(thing, protocol=5)
+            except Exception as error:
+                raise _UnknownError from error
+        if refs:
+            raise _UnknownError
+        return "value", self.of(type(thing)), data
+
+
+def _globals_of(function: types.FunctionType) -> list[str]:
+    """The names of globals that a function uses, in itself and in functions inside."""
+    return sorted({name for name in _names(function.__code__) if name in function.__globals__})
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+def _is_installed(thing: Any) -> bool:
+    """Whether it belongs to Python or to a library."""
+    name = getattr(thing, "__module__", None) or ""
+    if name == "__main__":
+        return False
+    if name.partition(".")[0] == "mpi_runtime":
+        return True
+    module = sys.modules.get(name)
+    path = getattr(module, "__file__", None)
+    if module is None:
+        return False
+    return path is None or os.path.realpath(path).startswith(_INSTALLED)

@@ -1,0 +1,91 @@
+"""The verb `journal`: what is in a journal, whether it is whole, and how to make it small."""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mpi_runtime.errors import JournalError
+from mpi_runtime.journal import claim, upkeep
+from mpi_runtime.scheduler.effects import Record
+
+
+def run(words: Sequence[str]) -> int:
+    """Do it; 1 if `verify` has found damage, 2 if there is no journal or a job uses it."""
+    parser = argparse.ArgumentParser(
+        prog="mpi-runtime journal",
+        description="Look at a journal, the directory of init(journal=...). It is made by jobs, and can be deleted.",
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name, (_, what) in VERBS.items():
+        verbs.add_parser(name, help=what, description=f"{what.capitalize()}.").add_argument("directory", type=Path)
+    chosen = parser.parse_args(words)
+    try:
+        return VERBS[chosen.verb][0](chosen.directory)
+    except (JournalError, OSError) as error:
+        print(f"mpi-runtime journal: {error}", file=sys.stderr)
+        return 2
+
+
+def show_runs(directory: Path) -> int:
+    """Print a line for each run, and how many calls of each function there are."""
+    counts: Counter[str] = Counter()
+    for segment in upkeep.read(directory):
+        counts.update(record.name for record in segment.records)
+        damage = f", {segment.damage.bytes} bytes cannot be read" if segment.damage.bytes else ""
+        size = segment.path.stat().st_size
+        print(f"{segment.path.name}: {len(segment.records)} calls in {size} bytes{damage}")
+        for began in segment.began:
+            print(f"    {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(began.time_s))} {began.job}")
+    for name, count in sorted(counts.items()):
+        print(f"{count:8} {name}")
+    job = claim.owner_of(directory)
+    if job:
+        print(f"in use by {job}")
+    return 0
+
+
+def show_calls(directory: Path) -> int:
+    """Print a line for each call."""
+    for segment in upkeep.read(directory):
+        for record in segment.records:
+            print(f"{record.id.hex()} {record.name} took {record.duration_us / 1e6:.6f} s: {_values(record)}")
+    return 0
+
+
+def _values(record: Record) -> str:
+    return ", ".join(
+        f"{value.size} bytes in {value.file}" if value.file else f"{len(value.data)} bytes" for value in record.values
+    )
+
+
+def verify(directory: Path) -> int:
+    """Read all of it, and print what is wrong."""
+    health = upkeep.verify(directory)
+    for name in health.values_damaged:
+        print(f"{name} is not there, or has other bytes than were written")
+    print(
+        f"{health.calls} calls, {health.bytes_damaged} bytes that cannot be read, {health.values} values in files, "
+        f"{len(health.values_damaged)} of them damaged"
+    )
+    if health.bytes_damaged or health.values_damaged:
+        print("What is damaged runs again. `mpi-runtime journal compact` leaves it out.")
+        return 1
+    return 0
+
+
+def compact(directory: Path) -> int:
+    """Make it small."""
+    before, after = upkeep.compact(directory)
+    print(f"{before} bytes before, {after} after")
+    return 0
+
+
+VERBS: dict[str, tuple[Callable[[Path], int], str]] = {
+    "list": (show_runs, "print the runs that have written it, and how many calls of each function it has"),
+    "show": (show_calls, "print each call, with its duration and the sizes of its values"),
+    "verify": (verify, "read every record and every value, and say what is damaged"),
+    "compact": (compact, "make one file of all runs, with each call once, and remove values that no call has"),
+}

@@ -1,0 +1,110 @@
+"""What earlier runs have recorded, by key. Each record is used for one call."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from typing import BinaryIO
+
+from mpi_runtime.errors import JournalError
+from mpi_runtime.journal import segments
+from mpi_runtime.scheduler.effects import Recall, Record
+from mpi_runtime.scheduler.events import Kept
+
+_POSITION_BITS = 44
+_LIST_FROM = 2
+"""From so many records of a key on there is a list of them."""
+
+
+class Earlier:
+    """The records of all segments of a journal that there are now. They stay on disk; places are in memory."""
+
+    def __init__(self, directory: Path) -> None:
+        """Read them all once.
+
+        Raises:
+            JournalError: a segment is in a newer format.
+            OSError: one cannot be read.
+        """
+        self.count = 0
+        self.programs: dict[str, None] = {}
+        """Names of the programs that have written."""
+        self.damage = segments.Damage()
+        self._files: list[BinaryIO] = []
+        self._by_key: dict[bytes, int | deque[int]] = {}
+        self._by_id: dict[bytes, int] = {}
+        self._taken: dict[int, bytes] = {}
+        """Which call has which record."""
+        try:
+            for path in segments.paths(directory):
+                self._read(path)
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self, path: Path) -> None:
+        file = open(path, "rb")  # noqa: SIM115  (closed by `close`)
+        number = len(self._files) << _POSITION_BITS
+        self._files.append(file)
+        try:
+            for position, body in segments.read(file, self.damage):
+                if isinstance(body, Record):
+                    self.count += 1
+                    self._add(body, number | position)
+                else:
+                    self.programs[body.program] = None
+        except segments.NewerFormatError as error:
+            raise JournalError(
+                f"the journal {path.parent} was written by a newer mpi_runtime: its format is {error}, and this one "
+                f"reads {segments.FORMAT}. Use that version, or name another directory."
+            ) from None
+
+    def _add(self, record: Record, place: int) -> None:
+        known = self._by_key.get(record.key)
+        if known is None:
+            self._by_key[record.key] = place
+        elif isinstance(known, int):
+            self._by_key[record.key] = deque((known, place))
+        else:
+            known.append(place)
+        self._by_id[record.id] = place
+
+    def take(self, wanted: Recall) -> tuple[list[Kept], str]:
+        """The values of a call, or none and, if an earlier run made a call with its id, why they are not its own."""
+        why = ""
+        own = self._by_id.get(wanted.id)
+        if own is not None and self._taken.get(own, wanted.id) == wanted.id:
+            record = self._at(own)
+            if record is not None and record.key == wanted.key:
+                self._taken[own] = wanted.id
+                return record.values, ""
+            if record is not None and record.name == wanted.name:
+                why = "its arguments are" if record.code == wanted.code else "its code, or what that refers to, is"
+        record = self._oldest(wanted)
+        return ([], why) if record is None else (record.values, "")
+
+    def _oldest(self, wanted: Recall) -> Record | None:
+        known = self._by_key.get(wanted.key)
+        places = deque(() if known is None else (known,)) if known is None or isinstance(known, int) else known
+        while places:
+            place = places.popleft()
+            if place not in self._taken:
+                record = self._at(place)
+                if record is not None and record.key == wanted.key:
+                    self._taken[place] = wanted.id
+                    self._by_id[wanted.id] = place  # if it asks again
+                    return record
+        return None
+
+    def _at(self, place: int) -> Record | None:
+        file = self._files[place >> _POSITION_BITS]
+        try:
+            found = segments.read_at(file, place & (1 << _POSITION_BITS) - 1)
+        except OSError:
+            return None
+        return found if isinstance(found, Record) else None
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files:
+            file.close()

@@ -1,0 +1,94 @@
+"""Large values of a journal: a file for each, with the bytes that an arena has of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from _blake2 import blake2b  # not by hashlib: see `scheduler/ids.py`
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from mpi_runtime.scheduler.events import Kept
+
+FOLDER = "values"
+DIGEST_BYTES = 16
+BLOCK_BYTES = 1 << 22
+
+Parts = Iterable[tuple[int, Any]]
+"""Pieces of a value with their positions, as `Serialized.parts` gives them. Between them are zeros."""
+
+
+class DamagedError(Exception):
+    """A file does not have what the journal says."""
+
+
+def _whole(parts: Parts) -> Iterator[memoryview]:
+    at = 0
+    for position, part in parts:
+        yield memoryview(bytes(position - at))
+        view = memoryview(part)
+        yield view.cast("B") if view.nbytes else memoryview(b"")
+        at = position + view.nbytes
+
+
+def digest_of(parts: Parts) -> bytes:
+    """The hash of a value."""
+    found = blake2b(digest_size=DIGEST_BYTES)
+    for piece in _whole(parts):
+        found.update(piece)
+    return found.digest()
+
+
+def write(journal: str, name: str, parts: Parts) -> tuple[str, bytes]:
+    """Write a value; the name of its file in the journal, and its hash.
+
+    Raises:
+        OSError: it cannot be written. Nothing of it is left.
+    """
+    relative = os.path.join(FOLDER, name[-2:], name)
+    path, found = os.path.join(journal, relative), blake2b(digest_size=DIGEST_BYTES)
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    spare = f"{path}.part"
+    try:
+        with open(spare, "xb", buffering=0) as file:
+            for piece in _whole(parts):
+                found.update(piece)
+                while piece:
+                    piece = piece[file.write(piece) :]
+        os.rename(spare, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(spare)
+        raise
+    return relative, found.digest()
+
+
+def read(journal: str, kept: Kept) -> Iterator[tuple[int, bytes]]:
+    """The pieces of a value with their positions. Only after the last is it known that the value is right.
+
+    Raises:
+        DamagedError: it is not.
+        OSError: it cannot be read.
+    """
+    found, at = blake2b(digest_size=DIGEST_BYTES), 0
+    if os.path.isabs(kept.file) or ".." in kept.file:
+        raise DamagedError(f"{kept.file!r} is no name of a value")
+    with open(os.path.join(journal, kept.file), "rb", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size != kept.size:
+            raise DamagedError(f"{kept.file} does not have {kept.size} bytes")
+        while piece := file.read(min(BLOCK_BYTES, kept.size - at)):
+            found.update(piece)
+            yield at, piece
+            at += len(piece)
+    if at != kept.size or found.digest() != kept.digest:
+        raise DamagedError(f"{kept.file} has other bytes than were written")
+
+
+def is_whole(journal: str, kept: Kept) -> bool:
+    """Whether a value can be read."""
+    try:
+        for _ in read(journal, kept) if kept.file else ():
+            pass
+    except (DamagedError, OSError):
+        return False
+    return True

@@ -1,0 +1,130 @@
+"""The journal as the scheduler sees it: which calls are recorded, by which key they are known, and which are recalled.
+
+The key of a call is a hash of its code, its arguments and the values of those arguments that are references. So the
+journal is asked when a call has all its arguments. It is not known of a call with a value among these that holds
+references, or that is an actor: what such a call does depends on more than on its arguments.
+
+A task is recorded with what it returns, if that stands for all that it did: see `is_partial` of `Task`.
+"""
+
+from __future__ import annotations
+
+from mpi_runtime.scheduler.effects import Recall, Record
+from mpi_runtime.scheduler.events import TASK, Done, Kept, Returned, Value
+from mpi_runtime.scheduler.ids import digest
+from mpi_runtime.scheduler.lifecycle import INLINE, STORED
+from mpi_runtime.scheduler.rank_events import Recalled
+from mpi_runtime.scheduler.records import Executor, Task
+from mpi_runtime.scheduler.state import State
+
+KEY_BYTES = 16
+
+
+def submitted(executor: Executor, task: Task) -> None:
+    """A call was submitted by the one that runs in an executor."""
+    parent = executor.running()
+    if parent is None:
+        return
+    if task.function.spec.kind == TASK:
+        task.parent = parent
+        parent.open_children += 1
+    else:
+        parent.is_partial = True
+
+
+def touches_actor(executor: Executor | None) -> None:
+    """The call that runs in an executor has changed an actor otherwise than by a call."""
+    parent = executor.running() if executor is not None else None
+    if parent is not None:
+        parent.is_partial = True
+
+
+def forget_parent(task: Task) -> None:
+    """A call has ended: what it has left undone, the one that has submitted it has."""
+    parent, task.parent = task.parent, None
+    if parent is not None:
+        parent.open_children -= 1
+        parent.is_partial = parent.is_partial or task.is_partial or task.open_children > 0
+
+
+def asks(state: State, task: Task) -> bool:
+    """A call has all arguments, and its key is known from now on, if it has one. Whether the journal is asked."""
+    task.key = _key(state, task)
+    if not task.key or not state.recalls:
+        return False
+    spec = task.function.spec
+    state.effects.journal.append(Recall(task.id, task.key, spec.code, spec.name))
+    task.recalling = True
+    return True
+
+
+def forget_key(task: Task) -> None:
+    """The values of the arguments may become others: an argument is made again, or may be."""
+    task.key = b""
+    task.call.kept = []
+
+
+def recalled(state: State, event: Recalled) -> tuple[Task | None, list[Value]]:
+    """The journal has answered. Returns the call, unless it has ended meanwhile, and its values if they are all small.
+
+    If some are large the call loads them.
+    """
+    found = state.objects.get(event.id)
+    task = found.task if found is not None else None
+    if task is None or not task.recalling:
+        return None, []
+    task.recalling = False
+    if len(event.values) != max(1, task.function.spec.num_returns):
+        return task, []
+    if any(value.file for value in event.values):
+        task.call.kept = event.values
+        return task, []
+    return task, [Value(value.data) for value in event.values]
+
+
+def ended(state: State, task: Task, event: Done | Returned) -> None:
+    """A call has returned: record it, if its values stand for all that it did and can be read in a later run."""
+    key = task.key or _key(state, task)  # references among its arguments have values by now
+    if not key or task.is_partial or task.open_children:
+        return
+    if type(event) is Done:
+        values = [Kept(event.data)]
+    else:
+        assert isinstance(event, Returned)
+        if event.raised or event.has_errors or not all(map(_can_be_kept, event.values)):
+            return
+        values = [_kept(value) for value in event.values]
+    if task.call.kept and not any(value.file for value in values):
+        return  # they were loaded from there
+    spec = task.function.spec
+    state.effects.journal.append(Record(task.id, key, spec.code, spec.name, event.duration_us, values))
+
+
+def _can_be_kept(value: Value) -> bool:
+    return not value.holds and not value.is_error and (value.stored is None or bool(value.file))
+
+
+def _kept(value: Value) -> Kept:
+    return Kept(value.data) if value.stored is None else Kept(b"", value.file, value.stored.size, value.digest)
+
+
+def _key(state: State, task: Task) -> bytes:
+    """The key of a call; empty: it has none now."""
+    call = task.call
+    parts = [task.function.spec.code, call.digest]
+    for id in (*call.arguments, *call.holds):
+        content = _content(state, id)
+        if not content:
+            return b""
+        parts.append(content)
+    return digest(b"".join(parts), KEY_BYTES)
+
+
+def _content(state: State, id: bytes) -> bytes:
+    """The hash of an object's value; empty: it has none, or the value is not all that it stands for."""
+    found = state.objects.get(id)
+    if found is None or found.holds or found.is_error or found.actor is not None:
+        return b""
+    if found.state == INLINE:
+        return digest(found.data, KEY_BYTES)
+    return found.digest if found.state == STORED else b""
