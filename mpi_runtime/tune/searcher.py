@@ -14,7 +14,7 @@ DRAWS = 0
 class Searcher:
     """Suggests configurations. Subclass it for an algorithm of your own.
 
-    A searcher is called in the driver, by one experiment at a time.
+    A searcher serves one experiment at a time.
     """
 
     FINISHED = "FINISHED"

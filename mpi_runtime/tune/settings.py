@@ -46,12 +46,10 @@ class FailureConfig:
     Attributes:
         max_failures: how often a trial that raised an error runs again, from its last checkpoint; -1: always.
         fail_fast: whether the first trial that fails for good ends the experiment.
-        max_crashes: how often a trial whose process died runs again; -1: always.
     """
 
     max_failures: int = 0
     fail_fast: bool = False
-    max_crashes: int = 3
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,6 @@ def study_of(space: Mapping[str, Any], tune: TuneConfig, run: RunConfig, slots: 
         num_samples=tune.num_samples,
         max_concurrent=slots if tune.max_concurrent_trials is None else min(slots, tune.max_concurrent_trials),
         max_failures=run.failure_config.max_failures,
-        max_crashes=run.failure_config.max_crashes,
         fail_fast=run.failure_config.fail_fast,
         time_budget_s=math.inf if budget is None else budget,
     )

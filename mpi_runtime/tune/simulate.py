@@ -51,9 +51,9 @@ def simulate(
     Args:
         steps: takes a configuration and a checkpoint, and yields seconds, metrics and a checkpoint for each report.
             An error that it raises is an error of the trial.
-        param_space: as for `Tuner`.
-        tune_config: as for `Tuner`.
-        run_config: as for `Tuner`.
+        param_space: values and domains by name; nested dictionaries and lists may have domains too.
+        tune_config: what is searched for, and how.
+        run_config: what ends trials, and what becomes of those that fail.
         slots: how many trials run at a time.
 
     Raises:

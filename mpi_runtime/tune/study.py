@@ -1,7 +1,7 @@
 """An experiment as a state machine: events go in, orders come out. It has no clock and does nothing itself.
 
-Who uses it performs the orders: the driver with tasks, `simulate` in virtual time. The same seed and the same order of
-events make the same decisions.
+Who uses it performs the orders, as `simulate` does in virtual time. The same seed and the same order of events make the
+same decisions.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -87,3 +88,9 @@ def test_the_package_does_not_load_it() -> None:
     program = "import sys, mpi_runtime; print([name for name in sys.modules if 'tune' in name])"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_the_example_of_the_docs_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "tune.md").read_text(), re.DOTALL)
+    exec(compile(block, "tune.md", "exec"), {})
+    assert capsys.readouterr().out.split() == re.findall(r"^print\(.*\)  # (.*)$", block, re.MULTILINE) != []
