@@ -32,9 +32,14 @@ class _Rung:
         """A heap of those that were not promoted."""
 
     def record(self, trial_id: str, score: float) -> None:
-        entry = (-score, len(self.seen), trial_id)
+        """Note a score to compare later ones with."""
         self.seen.add(trial_id)
         bisect.insort(self.scores, score)
+
+    def hold(self, trial_id: str, score: float) -> None:
+        """Note a trial that pauses until it is among the best."""
+        entry = (-score, len(self.seen), trial_id)
+        self.seen.add(trial_id)
         bisect.insort(self.ranking, entry)
         heapq.heappush(self.held, entry)
 
@@ -161,8 +166,10 @@ class AsyncHyperBandScheduler(TrialScheduler):
         rung = bracket[self._next_rung[trial_id]]
         if time < rung.milestone or trial_id in rung.seen:  # seen: it failed after a promotion, and runs again
             return STOP if time >= self._max_t else CONTINUE
-        rung.record(trial_id, score)
-        return STOP if rung is bracket[-1] else PAUSE
+        if rung is bracket[-1]:
+            return STOP
+        rung.hold(trial_id, score)
+        return PAUSE
 
 
 ASHAScheduler = AsyncHyperBandScheduler
