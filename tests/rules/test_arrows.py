@@ -17,9 +17,9 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("as_ray",),  # and nobody below knows of Ray's name
     ("tune",),
     ("util",),
-    ("api", "context", "tracing", "actor", "runtime_env", "runtime_context"),
+    ("api", "values", "context", "tracing", "actor", "runtime_env", "runtime_context"),
     ("calls",),
-    ("session",),
+    ("session", "head_handle"),
     ("rank",),
     ("executor",),
     ("client",),
@@ -29,7 +29,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("config", "log", "cloudpickle"),
     ("exceptions",),
     ("ray_errors",),
-    ("errors", "tracebacks", "tables"),
+    ("errors", "exception_copies", "tracebacks", "tables"),
     ("scheduler", "gpu", "slurm"),
 )
 AS_USERS_DO = ("__main__", "cli", "util")
