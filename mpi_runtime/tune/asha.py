@@ -47,7 +47,7 @@ class _Rung:
         """Whether this score is below those of the best of the others."""
         if not self.scores:
             return False
-        return score < quantile(self.scores, 1 - 1 / factor) or math.isinf(score)
+        return score < quantile(self.scores, 1 - 1 / factor) or score == -math.inf
 
     def promotable(self, factor: float) -> str | None:
         """The best that was not promoted, if it belongs to the best 1/factor."""
@@ -164,8 +164,8 @@ class AsyncHyperBandScheduler(TrialScheduler):
     def _promoted(self, trial_id: str, time: float, score: float) -> str:
         bracket = self._bracket_of[trial_id]
         rung = bracket[self._next_rung[trial_id]]
-        if time < rung.milestone or trial_id in rung.seen:  # seen: it failed after a promotion, and runs again
-            return STOP if time >= self._max_t else CONTINUE
+        if time < rung.milestone:
+            return CONTINUE
         if rung is bracket[-1]:
             return STOP
         rung.hold(trial_id, score)

@@ -91,4 +91,4 @@ def quantile(ascending: list[float], fraction: float) -> float:
     place = fraction * (len(ascending) - 1)
     below = math.floor(place)
     low, high = ascending[below], ascending[math.ceil(place)]
-    return low if math.isinf(low) else low + (high - low) * (place - below)
+    return low if place == below or math.isinf(low) else low + (high - low) * (place - below)

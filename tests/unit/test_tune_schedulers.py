@@ -98,6 +98,13 @@ def test_a_value_that_is_not_a_number_is_worst() -> None:
     assert verdict(scheduler, 3, 1, -math.inf) == STOP
 
 
+def test_an_infinite_score_is_best() -> None:
+    scheduler = with_trials(ASHAScheduler(max_t=9, reduction_factor=2), 4)
+    for number in range(4):
+        assert verdict(scheduler, number, 1, math.inf) == CONTINUE
+    assert verdict(with_trials(ASHAScheduler(max_t=9, type="promotion"), 1), 0, 1, math.inf) == PAUSE
+
+
 def test_a_report_that_jumps_over_rungs_counts_for_the_highest_only() -> None:
     scheduler = with_trials(ASHAScheduler(max_t=100, reduction_factor=2), 3)
     assert verdict(scheduler, 0, 4, 10.0) == CONTINUE
