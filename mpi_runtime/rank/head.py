@@ -318,7 +318,7 @@ class Head:
     def _lose_journal(self, journal: Journal) -> None:
         text = f"the journal {journal.directory} cannot be written any more: {journal.problem}"
         if self._config.journal_required:
-            raise AgentError(f"{text}. The job ends, since it was started with journal_required=True.")
+            raise JournalError(f"{text}. The job ends, since it was started with journal_required=True.")
         self._say(log.ERROR, log.JOURNAL, f"{text}. The job goes on without it: calls that end now run again next time")
 
     def _take(self, source: int, frame: Buffer) -> None:
@@ -523,7 +523,7 @@ def serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None =
     code = 1
     try:
         code = _serve(end, beside_user_mpi, forkserver)
-    except (DriverFrameError, TransportError) as error:
+    except (DriverFrameError, JournalError, TransportError) as error:
         print(f"mpi_runtime: rank 0: {error}", file=sys.stderr, flush=True)
         if isinstance(error, LostError):
             end_launcher(os.getppid(), wait=True)
