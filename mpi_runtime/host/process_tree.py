@@ -22,10 +22,10 @@ def die_with_parent() -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def adopt_orphans() -> None:
-    """Have the kernel give this process the descendants whose parents end, instead of giving them to init."""
+def adopt_orphans(yes: bool = True) -> None:
+    """Have the kernel give this process the descendants whose parents end, instead of giving them to one above."""
     PR_SET_CHILD_SUBREAPER = 36
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    _prctl(PR_SET_CHILD_SUBREAPER, int(yes))
 
 
 def _prctl(option: int, value: int) -> None:

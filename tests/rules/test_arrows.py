@@ -15,7 +15,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("",),  # the package itself: public names, loaded on first use
     ("__main__", "cli"),
     ("as_ray",),  # and nobody below knows of Ray's name
-    ("util",),
+    ("util", "batch"),
     ("api", "context", "tracing", "actor", "runtime_env", "runtime_context"),
     ("calls",),
     ("session",),
@@ -31,7 +31,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "tracebacks", "tables"),
     ("scheduler", "gpu", "slurm"),
 )
-AS_USERS_DO = ("__main__", "cli", "util")
+AS_USERS_DO = ("__main__", "cli", "util", "batch")
 """Rooms that may import the package itself, whose names are loaded on first use, as users do."""
 PURE_GPU = {f"{PACKAGE}.gpu.{name}" for name in ("device", "topology", "ledger")}
 CLOSED: dict[str, Callable[[str], bool]] = {
