@@ -1,7 +1,7 @@
-"""Batch systems: the allocation of a job, jobs of Slurm, and the end of a job's time.
+"""Batch systems: the allocation of a job, Slurm jobs, and the end of a job's time.
 
-Imports nothing else of mpi_runtime. Allocations of PBS, LSF and Grid Engine are read too; jobs are submitted to Slurm
-only.
+Imports nothing else of mpi_runtime. Allocations of PBS, LSF and Grid Engine are read too. Jobs can be submitted only to
+Slurm.
 """
 
 if __name__ != "mpi_runtime.slurm":
@@ -10,7 +10,8 @@ if __name__ != "mpi_runtime.slurm":
 from mpi_runtime.slurm.allocation import Allocation
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.environment import allocation
-from mpi_runtime.slurm.jobs import Status, follow, status, statuses, submit
+from mpi_runtime.slurm.following import follow
+from mpi_runtime.slurm.jobs import Status, status, statuses, submit
 from mpi_runtime.slurm.script import Request
 from mpi_runtime.slurm.walltime import before_walltime, end_time, requeue
 

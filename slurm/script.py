@@ -67,17 +67,17 @@ class Request:
 TASK = "{task}"
 """A placeholder for the array index in the program's arguments."""
 DOCTOR = ("-m", "mpi_runtime", "doctor")
-"""The program that all ranks run, not only rank 0."""
+"""The program of `submit --doctor`. All ranks run it, not only rank 0."""
 _TIME = re.compile(r"\d+|\d+:\d+|\d+:\d+:\d+|\d+-\d+(:\d+){0,2}|UNLIMITED|INFINITE", re.IGNORECASE)
 """Minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]]."""
 
 _BEGIN = """\
-# How the program stands: "running" and where, then its exit code, or "requeue". Nothing else proves that it has come
-# to its end: when a node fails a launcher may end with 0, and then Slurm calls the job COMPLETED.
+# State of the program: "running" and where, then its exit code, or "requeue". Only an exit code here proves that it ran
+# to its end: when a node fails, the launcher may end with 0, and Slurm then calls the job COMPLETED.
 left="$PWD/{name}-{job}.exit"
 rm -f "$left"
 told=
-trap 'told=1' USR1 URG  # the end is near: the program is told by USR1 as soon as it can take it
+trap 'told=1' USR1 URG  # the end is near: the program gets USR1 as soon as it can handle it
 trap 'exit 143' TERM
 check() {{
     local code=$?
@@ -87,8 +87,8 @@ check() {{
 }}
 """
 _GPUS = """\
-# Of a whole node this shell is shown all GPUs, and the launcher's steps on the other nodes all (Slurm 24.11) or as
-# many as were asked for (22.05). The nodes are this job's alone: the same numbers are right on each.
+# The job has whole nodes. This shell sees all GPUs of its node. The launcher's steps on other nodes see all of them
+# (Slurm 24.11) or as many as were requested (22.05). No other job runs there: the same numbers are right on each node.
 if [ -n "$CUDA_VISIBLE_DEVICES" ]; then
     export CUDA_VISIBLE_DEVICES=$(cut -d, -f-{number} <<<"$CUDA_VISIBLE_DEVICES") SLURM_GPUS_ON_NODE={number}
     export OMPI_MCA_mca_base_env_list="$OMPI_MCA_mca_base_env_list;CUDA_VISIBLE_DEVICES;SLURM_GPUS_ON_NODE"
@@ -98,7 +98,7 @@ _RUN = """\
 launcher=$!
 ended=
 trap 'ended=1; kill -TERM $launcher' TERM
-hand_on() {{  # to the program itself where it is on this node: a launcher would hand it on to all ranks
+hand_on() {{  # USR1 goes to the program itself if it is on this node: a launcher would send it to all ranks
     local state process host
     read -r state process host <"$left"
     [ "$state" = running ] || return
@@ -116,7 +116,7 @@ wait $launcher
 code=$?
 state=
 [ -s "$left" ] && read -r state _ <"$left"
-requeue() {{  # Slurm then ends this shell, and writes the line that tells of it
+requeue() {{  # Slurm then ends this shell, and writes a line about it
     trap - TERM
     (trap '' TERM; exec scontrol requeue "$SLURM_JOB_ID") && sleep 60
 }}
@@ -127,7 +127,7 @@ esac
 """
 _AGAIN = """\
 if scontrol show job "$SLURM_JOB_ID" 2>/dev/null | grep -q "PreemptTime=[0-9]"; then
-    requeue  # a preemption ends the launcher before the job, which would then have failed
+    requeue  # a preemption ends the launcher before the job: without this the job would fail
 fi
 """
 _LOST = """\
@@ -139,7 +139,7 @@ if [ -z "$ended" ] && ! said=$(timeout {limit} $probe true 2>&1); then
 fi
 """
 _NO_END = """\
-echo "mpi-runtime: the program has not come to its end (the launcher has ended with $code)" >&2
+echo "mpi-runtime: the program did not run to its end (the launcher has ended with $code)" >&2
 exit $((code ? code : 1))
 """
 PROBE_LIMIT_S = 60
@@ -149,7 +149,8 @@ PROBE_LIMIT_S = 60
 def text(request: Request, program: tuple[str, ...]) -> str:
     """Return the batch script that runs this program (app.py or -m module, and arguments).
 
-    ValueError: there is no program.
+    Raises:
+        ValueError: there is no program.
     """
     if not program:
         raise ValueError("name a program to run: app.py, -m package.module, or -c CODE")
@@ -186,7 +187,7 @@ def output(request: Request, program: tuple[str, ...]) -> str:
 
 
 def _options(request: Request, program: tuple[str, ...]) -> list[str]:
-    tasks = request.ranks_per_node or 1  # without a number a whole node counts as one task for each CPU
+    tasks = request.ranks_per_node or 1  # without a number Slurm gives a whole node one task for each CPU
     options = [
         f"--job-name={job_name(request, program)}",
         f"--output={output(request, program)}",
@@ -205,14 +206,14 @@ def _options(request: Request, program: tuple[str, ...]) -> list[str]:
         if value is not None:
             options.append(f"--{name}={value}")
     if request.warn_s is not None:
-        # To the script alone (B:), and what nobody dies of: it may come before the script's first line is run.
+        # Only to the script (B:), and a signal that is ignored by default: it may come before the script's first line.
         options.append(f"--signal=B:URG@{request.warn_s}")
     options.append("--requeue" if request.requeue else "--no-requeue")
     return [*options, *request.sbatch]
 
 
 def _launch(request: Request, program: tuple[str, ...]) -> str:
-    """The launch command. Rank 0 runs the program by `-m mpi_runtime`, which writes the exit file."""
+    """Return the launch command. Rank 0 runs the program by `-m mpi_runtime`, which writes the exit file."""
     python = _expanded(request.python)
     words = f'--exit-file "$left" {" ".join(_argument(word, request) for word in program)}'
     if request.ranks == 1:
@@ -229,7 +230,7 @@ def _argument(word: str, request: Request) -> str:
 
 
 def _expanded(value: str) -> str:
-    """A shell word in which variables and a leading `~` are expanded, and nothing else."""
+    """Return a shell word in which variables and a leading `~` are expanded, and nothing else."""
     if re.fullmatch(r"[A-Za-z0-9_@%+=:,./-]+", value):
         return value
     if value == "~" or value.startswith("~/"):
@@ -250,7 +251,7 @@ def _check(request: Request) -> None:
         value = getattr(request, name)
         if isinstance(value, str) or not all(isinstance(one, str) for one in value):
             raise TypeError(f"{name} must be a list of strings, not {value!r}")
-    variables = cast(Mapping[object, object], request.environment)  # whatever a file has said
+    variables = cast(Mapping[object, object], request.environment)  # a file may hold values of any type
     for variable, stated in variables.items():
         if not isinstance(variable, str) or not re.fullmatch(r"[A-Za-z_]\w*", variable):
             raise ValueError(f"environment: {variable!r} cannot be the name of a variable")
