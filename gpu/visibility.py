@@ -43,18 +43,18 @@ def visible(report: Report, environment: Mapping[str, str]) -> Visible:
             break
         card_or_devices = _named(entry, report)
         if card_or_devices is None:
-            taken = f"those before it are taken ({len(found)})" if found else "no GPU is used"
-            problem = f"{VISIBLE}={value}: there is no device {entry!r} for this process; as CUDA does it, {taken}"
+            used = f"only the devices before it are used ({len(found)})" if found else "no GPU is used"
+            problem = f"{VISIBLE}={value}: there is no device {entry!r} for this process; as in CUDA, {used}"
             break
         devices, is_number = card_or_devices
         if is_number and not _numbers_are_sure(report, environment):
             return Visible([], {}, (
                 f"{VISIBLE}={value} names GPUs by number, they are of different models, and {ORDER} is not PCI_BUS_ID: "
-                f"which are meant depends on which CUDA finds fastest. No GPU is used. Set {ORDER}=PCI_BUS_ID, or name "
-                "them by UUID"
+                f"CUDA then numbers them by speed, which is not known here. No GPU is used. Set {ORDER}=PCI_BUS_ID, or "
+                "name them by UUID"
             ))  # fmt: skip
         if any(device.uuid in found for device in devices):
-            return Visible([], {}, f"{VISIBLE}={value} names a device twice: CUDA then shows none, and none is used")
+            return Visible([], {}, f"{VISIBLE}={value} names a device twice: CUDA then shows none. No GPU is used")
         for device in devices:
             found[device.uuid] = tokens[device.uuid]
     return Visible([device for device in report.devices if device.uuid in found], found, problem)
@@ -120,8 +120,9 @@ def not_told(report: Report, environment: Mapping[str, str]) -> str:
     if VISIBLE in environment or not granted.isdecimal() or there <= int(granted):
         return ""
     return (
-        f"Slurm has given the job {granted} of the {there} GPUs to be seen, and {VISIBLE}, which would tell which, is "
-        "not set: others may belong to other jobs. No GPU is used. Start without --gpu-bind=none, or set the variable"
+        f"Slurm has given the job {granted} of the {there} GPUs to be seen, and {VISIBLE}, which would name them, "
+        "is not set: the others may belong to other jobs. No GPU is used. Start without --gpu-bind=none, or set the "
+        "variable"
     )
 
 

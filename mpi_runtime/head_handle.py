@@ -256,7 +256,8 @@ class HeadHandle:
             raise LaunchError(
                 f"The job was not up after {timeout_s:g} s. The launcher started {self.launch.size or 'several'} "
                 "ranks, and all of them must call init() (or be started by `python -m mpi_runtime app.py`): a rank "
-                "that failed before that says so above. A slow file system may need init(start_timeout_s=...)."
+                "that failed before that says so above, but one that was killed cannot. A slow file system may need "
+                "init(start_timeout_s=...)."
             )
         try:
             data, descriptors, _, _ = socket.recv_fds(self.socket, 4, 1)

@@ -192,7 +192,7 @@ class Scheduler:
             RefusedError: it cannot be, and nothing has come of it.
         """
         state = self.state
-        if isinstance(event, Fetched | RankLost) and event.rank in state.lost:
+        if isinstance(event, Fetched | MemoryReported | RankLost) and event.rank in state.lost:
             return  # it was on its way when the rank was given up
         refusals.check_rank(state, event)
         state.stories.now = now

@@ -54,6 +54,7 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
         refusals.as_after_a_crash(executor, event)
     running = executor.in_hand.get(event.running)
     is_stillborn = bool(executor.in_hand) and not event.running and executor.state != STOPPING
+    is_stillborn = is_stillborn and not event.with_forkserver
     queue = executor.forked_for if is_stillborn else None
     advance(state.stories, executor, LEAVE, event.cause)
     fault = executor.fault

@@ -115,6 +115,8 @@ def check_node(state: State, node: Node) -> None:
     check_source(node, name, bundles + grants_of(node, node))
     for bundle in node.bundles:
         check_bundle(state, bundle)
+    lost = node.pressure.keys() - {rank.number for rank in node.ranks}
+    holds(not lost, f"{name} is kept closed for its memory by ranks that are gone: {lost}")
     for key, group in node.idle.items():
         holds(group, f"{name} remembers a kind of executors of which none idles")
         for executor in group.values():

@@ -5,8 +5,9 @@ In steps, each closing a race:
 2. Its executors die as others do (`deaths.py`), but nobody can say how far they had come. The first call of each counts
    as running. The others may have run: they are run again at no cost, or, if they may run only once, fail.
 3. It leaves its node. A node has all that its ranks have told of it as long as one of them runs calls: executors may
-   use every processor of it. GPUs that only this rank could use are given to nobody. Of a node that runs no calls any
-   more the bundles of placement groups are placed elsewhere; without any rank it is no node.
+   use every processor of it. GPUs that only this rank could use are given to nobody. What it has said of the host's
+   memory is forgotten. Of a node that runs no calls any more the bundles of placement groups are placed elsewhere;
+   without any rank it is no node.
 4. What lay in its part of the arena is no copy any more. Processes of its host that look at it can go on, for nobody
    else gets that memory: nor does anybody get its place in the capacity.
 5. Copies on their way from it or to it come from elsewhere, or go to another rank of the node.
@@ -72,6 +73,7 @@ def leave_node(state: State, rank: Rank, cause: str) -> None:
     node = rank.node
     ran_calls = node.hosts_executors
     node.ranks.remove(rank)
+    node.pressure.pop(rank.number, None)
     if node.hosts_executors and node.total.inventory is not None:
         unseen = node.total.inventory.forget_rank(rank.number)
         if unseen:

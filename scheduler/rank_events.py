@@ -64,6 +64,8 @@ class ExecutorDied(Struct, array_like=True, tag=42, gc=False):
     is_unwatched: bool = False
     """Its agent is gone too, who would know what it has started: `running` is the first of its calls, and each other
     one may have run."""
+    with_forkserver: bool = False
+    """Somebody has killed its forkserver, and it with that: it says nothing of the calls for which it was forked."""
 
 
 class Fetched(Struct, array_like=True, tag=43, gc=False):

@@ -304,7 +304,8 @@ def returned(state: State, executor: Executor | None, event: Returned) -> None:
         advance(state.stories, task, LOSE, "it raised what it may be run again for")
         retry(state, task, now=0, has_crashed=False)
         return
-    failure = Failure(function.spec.name, event.said, executor.rank) if event.said else None
+    is_news = event.said and not task.is_cancelled  # who cancels a call does not wait for what it says to that
+    failure = Failure(function.spec.name, event.said, executor.rank) if is_news else None
     if event.raised:
         state.totals.raised += 1
     if event.raised and function.is_actor:

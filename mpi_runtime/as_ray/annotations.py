@@ -1,10 +1,10 @@
-"""Marks that libraries made for Ray put on what they define: they change nothing."""
+"""Decorators with which libraries made for Ray mark their definitions. They change nothing."""
 
 from typing import Any
 
 
 class RayDeprecationWarning(DeprecationWarning):
-    """Raised for what goes away."""
+    """A warning about names that will be removed."""
 
 
 def _mark(*targets: Any, **_: Any) -> Any:

@@ -1,11 +1,11 @@
-"""What libraries use to log a line only once in a process."""
+"""Functions that libraries use to log a line only once per process."""
 
 _logged: set[object] = set()
 _disabled = False
 
 
 def log_once(key: object) -> bool:
-    """Whether nobody has asked for this key yet in this process."""
+    """Whether this is the first call with this key in this process."""
     if _disabled or key in _logged:
         return False
     _logged.add(key)
@@ -13,7 +13,7 @@ def log_once(key: object) -> bool:
 
 
 def disable_log_once_globally() -> None:
-    """Have `log_once` say no from here on."""
+    """Make `log_once` return False from now on."""
     global _disabled
     _disabled = True
 

@@ -1,4 +1,4 @@
-"""What `importlib.metadata` tells of the distribution "ray"."""
+"""The distribution "ray" for `importlib.metadata`."""
 
 from importlib.metadata import Distribution
 from pathlib import Path
@@ -11,9 +11,9 @@ class Ray(Distribution):
     """A distribution with a name and a version, and no files."""
 
     def read_text(self, filename: str) -> str | None:
-        """Its METADATA; there are no others."""
+        """Return METADATA, the only file."""
         return f"Metadata-Version: 2.1\nName: ray\nVersion: {__version__}\n" if filename == "METADATA" else None
 
     def locate_file(self, path: Any) -> Path:
-        """Where the file would be."""
+        """Return the path that a file would have."""
         return Path(__file__).parent / str(path)

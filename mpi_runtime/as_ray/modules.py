@@ -1,4 +1,4 @@
-"""The modules `ray`, `ray.util` and so on, as the import system finds and makes them."""
+"""Finds and creates the modules `ray`, `ray.util` and so on for Python's import system."""
 
 from __future__ import annotations
 
@@ -16,34 +16,38 @@ _NOT_FOUND = object()
 
 
 class Finder(MetaPathFinder, Loader):
-    """Finds Ray's modules, also where Ray itself is installed."""
+    """Finds Ray's modules, even if Ray itself is installed."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module, if there is such a one. The import of a library that Ray has says that it is not here."""
+        """Return the spec of a module that exists here; None for others.
+
+        Raises:
+            ModuleNotFoundError: the program imports a library of Ray that does not exist here. The message says so.
+        """
         if fullname in MODULES:
             return ModuleSpec(fullname, self, is_package=True)
-        # For importlib.util.find_spec, with which libraries look for what is optional, nothing is there.
+        # Not for importlib.util.find_spec, with which programs look for optional libraries: it returns None.
         if fullname in LIBRARIES and sys._getframe(2).f_code.co_name == "_find_and_load_unlocked":
             raise ModuleNotFoundError(_absent_module(fullname), name=fullname)
         return None
 
     def find_distributions(self, context: Any = None) -> Iterator[Any]:
-        """A distribution by Ray's name: libraries ask `importlib.metadata` whether Ray is installed."""
+        """Yield a distribution named "ray": libraries ask `importlib.metadata` whether Ray is installed."""
         if context is None or context.name in (None, "ray"):
             from mpi_runtime.as_ray.distribution import Ray  # not at the top: it loads much
 
             yield Ray()
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """An ordinary module, which cloudpickle knows how to name."""
+        """Let Python make an ordinary module, which cloudpickle can pickle by name."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give it the names of what it is made of, which are looked up when they are used."""
+        """Give the module the names of our modules behind it. They are looked up on first use."""
         name = module.__name__
         module.__doc__ = f"What {name} has in Ray, by mpi_runtime."
-        # A name that is both a module and something of its parent, such as `placement_group`, stays the latter.
+        # A name that is both a submodule and an attribute, such as `placement_group`, stays the attribute.
         below = [one.rpartition(".")[2] for one in MODULES if one.rpartition(".")[0] == name]
         both = {one: value for one in below if (value := _own(name, one)) is not _NOT_FOUND}
         for one in both:
@@ -62,9 +66,10 @@ class Finder(MetaPathFinder, Loader):
 
 
 def _find(name: str, attribute: str) -> Any:
-    """What an attribute of one of Ray's modules stands for.
+    """Return our object for an attribute of one of Ray's modules.
 
-    AttributeError: it is not here; says so in a way that does not let anybody look for it in Ray.
+    Raises:
+        AttributeError: it does not exist here. The message says that this is not Ray.
     """
     path = f"{name}.{attribute}"
     if path in MODULES:
@@ -81,7 +86,7 @@ def _find(name: str, attribute: str) -> Any:
 
 
 def _own(name: str, attribute: str) -> Any:
-    """What one of the modules has of which this one is made; modules below it are no names of its own."""
+    """Return the attribute from the first of our modules behind this one that has it. Submodules do not count."""
     renamed = RENAMED.get(f"{name}.{attribute}")
     if renamed is not None:
         module, _, real = renamed.rpartition(".")
@@ -94,7 +99,7 @@ def _own(name: str, attribute: str) -> Any:
 
 
 def _public(name: str) -> list[str]:
-    """The names of one of Ray's modules."""
+    """Return the public names of one of Ray's modules."""
     found = {path.rpartition(".")[2] for path in RENAMED if path.rpartition(".")[0] == name}
     for source in MODULES[name]:
         module = import_module(source)
@@ -104,7 +109,7 @@ def _public(name: str) -> list[str]:
 
 
 def _stand_in(path: str, why: str) -> Any:
-    """What raises when it is called; as a class it can be asked for by `isinstance` and in annotations."""
+    """Return a stand-in that raises when it is called. As a class it can be used in `isinstance` and annotations."""
     home, _, name = path.rpartition(".")
 
     def absent(*_: Any, **__: Any) -> Any:

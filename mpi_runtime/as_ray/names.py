@@ -1,7 +1,7 @@
-"""Which modules of Ray there are, and of what they are made: tables and nothing else."""
+"""Tables: which of Ray's modules and names exist here, and which of our modules are behind them."""
 
 MODULES: dict[str, tuple[str, ...]] = {
-    # Module of Ray: ours in which its names are looked for, in this order.
+    # Module of Ray: our modules in which its names are looked up, in this order.
     "ray": ("mpi_runtime.as_ray.top", "mpi_runtime"),
     "ray._private": (),
     "ray._private.services": ("mpi_runtime.util.addresses",),
@@ -37,7 +37,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.util.state": ("mpi_runtime.util.state",),
 }
 RENAMED: dict[str, str] = {
-    # Names that have Ray's own name in them.
+    # Names that contain Ray's name.
     "ray.util.dask.disable_dask_on_ray": "mpi_runtime.as_ray.renamed.disable_dask_on_ray",
     "ray.util.dask.enable_dask_on_ray": "mpi_runtime.util.dask.enable_dask_on_mpi_runtime",
     "ray.util.dask.ray_dask_get": "mpi_runtime.util.dask.mpi_runtime_dask_get",
@@ -49,10 +49,10 @@ RENAMED: dict[str, str] = {
 _CLUSTER = "an MPI job is joined by its launcher, and has no address."
 _LANGUAGE = "functions and classes are Python's."
 ABSENT: dict[str, str] = {
-    # What programs import at their top and may never use, of a module all: it raises when it is called.
+    # Names that programs import and may never use; for a module, all of its names. They raise when they are called.
     "ray.ClientBuilder": _CLUSTER,
     "ray.client": _CLUSTER,
-    "ray.data": "of Ray there is the core and none of its libraries.",  # imported by libraries that can do without it
+    "ray.data": "this runtime has only the core of Ray.",  # imported by libraries that can do without it
     "ray.util.connect": _CLUSTER,
     "ray.util.disconnect": _CLUSTER,
     "ray.cpp_function": _LANGUAGE,

@@ -1,4 +1,4 @@
-"""Ray's client, by which a program joins a cluster from outside: nobody does so here, and libraries ask."""
+"""Ray's client, which connects a program to a remote cluster. It does not exist here, but libraries ask for it."""
 
 from types import SimpleNamespace
 

@@ -1,8 +1,8 @@
-"""Functions of Ray that have its name in theirs, and something to do of their own."""
+"""Functions with Ray's name in their own name that need code of their own."""
 
 
 def register_ray() -> None:
-    """Make the backend "ray" known to joblib: see `mpi_runtime.util.joblib`."""
+    """Register the backend "ray" with joblib: see `mpi_runtime.util.joblib`."""
     from joblib.parallel import register_parallel_backend
 
     from mpi_runtime.util.joblib import Backend

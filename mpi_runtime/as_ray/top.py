@@ -1,4 +1,4 @@
-"""Names of the module `ray` itself that this runtime has no use for."""
+"""Names of the module `ray` that have no meaning in this runtime."""
 
 import enum
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 from mpi_runtime.client.refs import ObjectRef
 
 __version__ = "2.60.0"
-"""The version of Ray whose names and meanings are followed: libraries compare it with what they need."""
+"""The version of Ray whose API is followed. Libraries compare it with the version that they need."""
 
 ObjectID = ObjectRef
 
 
 class Language(enum.Enum):
-    """In what a function is written."""
+    """The programming language of a function."""
 
     PYTHON = 0
     JAVA = 1
@@ -20,7 +20,7 @@ class Language(enum.Enum):
 
 
 class LoggingConfig:
-    """How Ray is to log: accepted and without meaning, since nothing is logged to files here."""
+    """Ray's settings for logging. Accepted without effect, because nothing is logged to files here."""
 
     def __init__(self, **options: Any) -> None:
         self.__dict__.update(options)

@@ -164,6 +164,7 @@ class Forkserver:
     def _fork(self, request: Fork, descriptors: list[int]) -> None:
         self._import(request.imports)
         problem = self._enter_scratch() if scratch.needs_files(request.environment) else ""
+        parent = os.getpid()
         try:
             pid = os.fork()
         except OSError as error:
@@ -173,7 +174,7 @@ class Forkserver:
             return
         if not pid:
             try:
-                self._become_executor(request, descriptors, problem)
+                self._become_executor(request, descriptors, problem, parent)
             except BaseException:
                 with contextlib.suppress(OSError):  # that has been done
                     os.dup2(descriptors[4], 2)
@@ -189,15 +190,14 @@ class Forkserver:
         self._pids[request.executor] = pid
         self._send(Forked(request.executor, pid))
 
-    def _become_executor(self, request: Fork, descriptors: list[int], problem: str) -> NoReturn:
+    def _become_executor(self, request: Fork, descriptors: list[int], problem: str, parent: int) -> NoReturn:
         """In the child: leave everything of the forkserver behind, then run user code.
 
-        `problem`: why there can be no files for it.
+        `problem`: why there can be no files for it. `parent`: the forkserver, which may be dead by now.
         """
         setup = self._setup
         assert setup is not None
         name_process("mpi-rt-executor")
-        parent = os.getppid()
         die_with_parent()
         if os.getppid() != parent:
             os._exit(1)

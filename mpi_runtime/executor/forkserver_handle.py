@@ -21,10 +21,10 @@ class Handle(NamedTuple):
     wait: Callable[[], int]
     """Waits for its end; its exit code, or the number of the signal that ended it, negative."""
 
-    def end(self) -> None:
-        """End it: it kills all executors when our end closes."""
+    def end(self) -> int:
+        """End it: it kills all executors when our end closes. What `wait` says."""
         self.socket.close()
-        self.wait()
+        return self.wait()
 
 
 def start(environment: Mapping[str, str], path: Sequence[str]) -> Handle:

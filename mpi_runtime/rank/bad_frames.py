@@ -1,7 +1,7 @@
-"""Frames between ranks that cannot be read: counted, told about, and dropped.
+"""Frames between ranks that cannot be read. They are counted, reported and dropped.
 
-Only ranks send them, so such a frame is a bug of ours or of MPI. What it was to bring is missing: the job may wait for
-ever then, and these lines say why.
+Only ranks send them, so such a frame is a bug of ours or of MPI. Its messages are missing, and the job may wait for
+them for ever. The report says why.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from collections import Counter
 from collections.abc import Callable
 
 TELL_S = 1.0
-"""How often a line is written."""
+"""The least number of seconds between two lines."""
 
 
 class BadFrames:
-    """What one rank has heard that it could not read."""
+    """The frames that one rank could not read."""
 
     def __init__(self, rank: int, now_s: Callable[[], float] = time.monotonic) -> None:
-        """Of this rank, by this clock."""
+        """`rank`: of this process; `now_s`: the clock."""
         self._rank = rank
         self._now_s = now_s
         self.counts: Counter[int] = Counter()
-        """By the rank that sent them."""
+        """Number of frames, by the rank that sent them."""
         self._untold = 0
         self._told_s = -TELL_S
 
     def dropped(self, source: int, error: Exception) -> None:
-        """A frame from this rank was dropped: say so, unless that was said a moment ago."""
+        """Count a dropped frame from this rank, and report it, at most once in `TELL_S`."""
         self.counts[source] += 1
         now = self._now_s()
         if now < self._told_s + TELL_S:

@@ -1,13 +1,13 @@
-"""Custody: what an agent knows of the calls that one executor has in hand. No socket, no clock.
+"""Custody: an agent's record of the calls that one executor has in hand. No socket, no clock.
 
-The agent passes frames on unread. It knows which calls are in them, in order, and how many of them have ended. It
-takes calls back by taking their tokens (`transport/tokens.py`), the last first, while the executor takes tokens from
-the other end; so it need not ask the executor, which may be busy for hours.
+The agent forwards frames without decoding them. It knows which calls are in them, in order, and how many of them have
+ended. To steal calls it takes their tokens (`transport/tokens.py`), the last call first, while the executor takes
+tokens from the other end. So it need not ask the executor, which may be busy for hours.
 
-After calls were taken back, the executor still has their frames. It drops them when it finds no token for its next
-call, together with everything else that it has received and not started. Until it has said so (`Drained`) no further
-call may be sent: its token would let the executor start one that was taken back. Calls are held back meanwhile, but not
-what is in the same frame: the running call may wait for it.
+After calls were stolen, the executor still has their frames. When it finds no token for its next call, it drops all
+calls that it has received and not started, and sends `Drained`. Until then no further call may be sent: its token would
+let the executor start a stolen call. So calls are held back meanwhile. Values in the same frame are not held back,
+because the running call may wait for them.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from mpi_runtime.transport.tokens import Tokens
 
 
 class Custody:
-    """The calls of one executor, from when its agent is given them until they have ended or are given back."""
+    """The calls of one executor, from their arrival at its agent until they have ended or are stolen."""
 
     def __init__(self, tokens: Tokens, send: Callable[[bytes], object]) -> None:
-        """Count with these tokens, and send frames to the executor."""
+        """`tokens` is the agent's end of the counter; `send` sends a frame to the executor."""
         self._tokens = tokens
         self._send = send
         self.ids: deque[bytes] = deque()
         """Calls that were sent and have not ended, in order."""
         self._sent = 0
-        """How many calls it has ever been sent."""
+        """How many calls were sent to it in its life."""
         self._draining = False
-        """Calls were taken back, and it has not said that it has dropped them."""
+        """Whether calls were stolen, and the executor has not yet sent `Drained`."""
         self._held_back: deque[tuple[list[bytes], int, bytes]] = deque()
-        """Frames with calls that wait for that: ids that may still be started, number of calls, the frame."""
+        """Frames with calls that wait for `Drained`: ids that may still be started, number of calls, the frame."""
         self._is_doomed = False
-        """It is being killed, and may end its call before: nothing else may start."""
+        """Whether it is being killed. It may end its running call before, but must not start another."""
         self._unclaimed = 0
-        """Calls whose tokens were taken for that."""
+        """Number of calls whose tokens were taken for that reason."""
 
     def pass_on(self, ids: list[bytes], frame: bytes) -> None:
-        """Send a frame, now or when calls may be sent again; `ids` are the calls in it, in order."""
+        """Send a frame, now or when calls may be sent again. `ids`: the calls in it, in order."""
         if ids:
             if self._draining or self._held_back:
                 frame, calls = apart(frame)
@@ -54,7 +54,7 @@ class Custody:
             self._send(frame)
 
     def _give(self, ids: list[bytes], count: int, frame: bytes) -> None:
-        """Send a frame with `count` calls, of which only `ids` may be started: one at least."""
+        """Send a frame with `count` calls, of which only `ids` may be started: at least one."""
         self.ids.extend(ids)
         self._tokens.add(len(ids))
         self._sent += count
@@ -63,10 +63,10 @@ class Custody:
         self._send(frame)
 
     def end(self, count: int) -> None:
-        """So many calls end in a frame of the executor.
+        """Note that this many calls end in a frame of the executor.
 
         Raises:
-            BadFrameError: it does not have so many.
+            BadFrameError: it does not have so many in hand.
         """
         ids = self.ids
         if count > len(ids):
@@ -75,7 +75,7 @@ class Custody:
             ids.popleft()
 
     def take_back(self, count: int) -> list[bytes]:
-        """Take up to `count` calls back that were not started, the last first; which they are, in order."""
+        """Steal up to `count` calls that were not started, the last first. Return their ids, in order."""
         taken: deque[bytes] = deque()
         for ids, _, _ in reversed(self._held_back):
             while ids and len(taken) < count:
@@ -88,9 +88,9 @@ class Custody:
         return list(taken)
 
     def cancel_by_force(self, id: bytes) -> tuple[list[bytes], bool]:
-        """Take everything back, so that no other call can be running: what was, and whether this one is.
+        """Steal all calls, so that only this one can be running. Return the stolen ids, and whether this one runs.
 
-        If it is, the executor is to be killed, and starts nothing any more.
+        If it runs, the caller must kill the executor, which starts no further call.
         """
         taken = self.take_back(sys.maxsize)
         is_running = bool(self.ids) and self.ids[-1] == id
@@ -99,33 +99,33 @@ class Custody:
         return taken, is_running
 
     def doom(self) -> None:
-        """The executor is to be killed, and starts nothing any more; what it has in hand is told when it is gone."""
+        """Prevent further starts, because the executor is about to be killed. Its calls are reported at its end."""
         self._unclaimed += self._claim_all()
         self._draining = self._is_doomed = True
 
     def drained(self, received: int) -> None:
-        """The executor has dropped all of the calls that it had `received` and not started.
+        """Note that the executor has dropped all calls that it has not started, of `received` calls in its life.
 
         Raises:
-            BadFrameError: it has no reason to say so.
+            BadFrameError: it had no reason to drop calls.
         """
         if received > self._sent or not self._draining:
             raise BadFrameError(
                 f"it drops what it has of {received} call(s); it was sent {self._sent}, none taken back"
             )
         if received != self._sent or self._is_doomed:
-            return  # more is on the way to it, and will be dropped too; or it is to start nothing more
+            return  # more calls are in flight to it, and will be dropped too; or it must not start any
         self._draining = False
         while self._held_back and not self._draining:
             self._give(*self._held_back.popleft())
 
     def close(self) -> bytes:
-        """The executor is gone: the call that it was running, or empty."""
+        """Return the id of the call that the executor was running when it ended; empty if it ran none."""
         claimed = len(self.ids) - self._unclaimed - self._claim_all()
         return self.ids[claimed - 1] if claimed > 0 else b""
 
     def _claim_all(self) -> int:
-        """Take the tokens of all calls that have not started; how many these are."""
+        """Take the tokens of all calls that have not started, and return how many these are."""
         count = 0
         while count < len(self.ids) and self._claim():  # user code may have written more to the counter
             count += 1

@@ -1,7 +1,7 @@
-"""The GPUs that a rank can use: found by a helper process, and shown to executors by the variables that CUDA reads.
+"""The GPUs that a rank can use. A helper process finds them, and environment variables show them to executors.
 
-The helper starts before the ranks meet and is asked when they have: the driver may take seconds. Where nothing looks
-like a driver no helper is started and nothing is loaded.
+The driver may take seconds, so the helper starts before the ranks meet, and its answer is read when they have met. If
+there is no sign of a driver, no helper is started and nothing is loaded.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from mpi_runtime.gpu.visibility import Visible
 
 PART_OF_START = 0.75
-"""The driver may take this part of the time in which all must be up (45 of 60 s), before the rest goes on without it.
-Without persistence mode it starts the devices of a large node in 25 to 30 s."""
+"""The driver may take this part of `start_timeout_s` (45 of 60 s). After that the job starts without GPUs. Without
+persistence mode the driver takes 25 to 30 s to initialise the devices of a large node."""
 _LATE = (
     ". Without persistence mode (nvidia-smi -q says whether it is on) the driver may take half a minute on a large "
     "node; init(start_timeout_s=...) gives it three quarters of its time"
 )
 KILL_LIMIT_S = 1.0
-"""How long the killed helper may take to be gone: what hangs in a driver may never be."""
+"""Seconds to wait for the end of the killed helper. A process that hangs in a driver may never end."""
 
 
 class Finder:
     """The helper of one job, from its start to its answer."""
 
     def __init__(self, path: Sequence[str]) -> None:
-        """Start it, if there seems to be a driver. `path` is where it finds its modules."""
+        """Start the helper, if there seems to be a driver. `path` is its module path."""
         self._process: subprocess.Popen[bytes] | None = None
         self._started_s = time.monotonic()
         wish = configuration.find_gpus()
@@ -58,7 +58,7 @@ class Finder:
         os.close(theirs)
 
     def report(self, limit_s: float) -> Report:
-        """What it has found, as soon as it has, or why nothing so many seconds after it was started."""
+        """Wait for the helper's report. If it has none `limit_s` seconds after its start, the report has an error."""
         if self._process is None:
             return Report()
         data, is_late = self._read(self._started_s + limit_s)
@@ -71,7 +71,7 @@ class Finder:
             return Report(error=f"the process that asked NVML ended with {code} and no answer")
 
     def _read(self, deadline_s: float) -> tuple[bytes, bool]:
-        """All that it writes, and whether it took too long."""
+        """Return all that the helper writes, and whether it took too long."""
         data = b""
         while select.select([self._answer], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
             part = os.read(self._answer, 1 << 16)
@@ -81,7 +81,7 @@ class Finder:
         return data, True
 
     def end(self, kill: bool = True) -> int | None:
-        """Leave nothing of it; its exit code. Nobody asks any more."""
+        """End the helper and return its exit code; None if there is no helper or it does not end."""
         if self._process is None:
             return None
         import subprocess  # it was imported to start the process
@@ -92,15 +92,22 @@ class Finder:
             process.kill()
         try:
             return process.wait(KILL_LIMIT_S)
-        except subprocess.TimeoutExpired:  # it hangs in the driver, and goes with us if it ever can
+        except subprocess.TimeoutExpired:  # it hangs in the driver; it ends with this process, if it ever can
             return None
 
 
 class Gpus:
-    """The GPUs of a rank in one job: what the head is told of them, and what executors are."""
+    """The GPUs of a rank in one job, for the head and for executors."""
 
     def __init__(self, finder: Finder | None, limit_s: float, stated: float | None, launcher: str) -> None:
-        """Ask the finder; None: this rank runs no calls. `stated` is what `init()` was told."""
+        """Wait for the answer of the helper.
+
+        Args:
+            finder: the helper; None: this rank runs no calls.
+            limit_s: seconds after its start that the helper may take.
+            stated: the number of GPUs given to `init()`; None: none was given.
+            launcher: the kind of launcher.
+        """
         self._tokens: dict[str, str] = {}
         self._known: dict[str, Device] = {}
         self.report = Report()
@@ -113,7 +120,7 @@ class Gpus:
             self._narrow(launcher)
 
     def _narrow(self, launcher: str) -> None:
-        """Leave what the environment leaves."""
+        """Keep only the devices that the environment allows."""
         from mpi_runtime.gpu import visibility
 
         environment = configuration.environment()
@@ -131,27 +138,27 @@ class Gpus:
 
     @property
     def stated(self) -> int:
-        """How many to believe in, where nothing was found and nothing went wrong."""
+        """The number given to `init()`, if no GPU was found and there was no error; else 0."""
         return 0 if self.report.cards or self.report.devices or self.report.error else self._stated
 
     @property
     def limit(self) -> str:
-        """What leaves fewer devices than were stated of more that are there, in words; else nothing."""
+        """A message, if CUDA_VISIBLE_DEVICES hides devices that would be needed for the stated number; else empty."""
         value, count = configuration.environment().get(VISIBLE), len(self.report.devices)
         if value is None or count >= min(self._stated, len(self.report.cards)):
             return ""
         return f"{VISIBLE}={value} leaves {count} of its {len(self.report.cards)} GPUs"
 
     def devices(self, uuids: Sequence[str]) -> list[Device]:
-        """What is known of these."""
+        """Return the devices with these UUIDs. Stated devices, which were not found, have no details."""
         return [self._known.get(uuid, Device(uuid, "stated, not found")) for uuid in uuids]
 
     def token(self, device: Device) -> str:
-        """What names a device that was found in CUDA_VISIBLE_DEVICES."""
+        """Return the name that a device has in CUDA_VISIBLE_DEVICES. It must be one that was found."""
         return self._tokens[device.uuid]
 
     def variables(self, uuids: Sequence[str]) -> Mapping[str, str]:
-        """The variables that show these, and no others, to an executor."""
+        """Return the environment variables that show an executor these devices and no others."""
         from mpi_runtime.gpu import nvidia
 
         if not uuids:

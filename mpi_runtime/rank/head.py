@@ -29,6 +29,7 @@ from mpi_runtime import config as configuration
 from mpi_runtime import log
 from mpi_runtime.errors import JournalError
 from mpi_runtime.executor.forkserver_handle import Handle
+from mpi_runtime.host import launchers
 from mpi_runtime.host.process_tree import end_launcher
 from mpi_runtime.host.spawn import library_path, name_process
 from mpi_runtime.journal.journal import CLOSE_LIMIT_S, Journal
@@ -37,8 +38,8 @@ from mpi_runtime.rank.bad_frames import BadFrames
 from mpi_runtime.rank.gpu_finder import Finder
 from mpi_runtime.rank.heartbeat import Heartbeat, LostError
 from mpi_runtime.rank.joining import Host, Rank, end_process, join, library, now_us, raise_descriptor_limit
-from mpi_runtime.rank.leftovers import watch_launcher
-from mpi_runtime.rank.node_agent import AgentError, NodeAgent
+from mpi_runtime.rank.leftovers import watch_launcher, watch_ranks
+from mpi_runtime.rank.node_agent import NodeAgent
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.rank.printer import Printer
 from mpi_runtime.rank.recorder import Recorder
@@ -317,7 +318,7 @@ class Head:
     def _lose_journal(self, journal: Journal) -> None:
         text = f"the journal {journal.directory} cannot be written any more: {journal.problem}"
         if self._config.journal_required:
-            raise AgentError(f"{text}. The job ends, since it was started with journal_required=True.")
+            raise JournalError(f"{text}. The job ends, since it was started with journal_required=True.")
         self._say(log.ERROR, log.JOURNAL, f"{text}. The job goes on without it: calls that end now run again next time")
 
     def _take(self, source: int, frame: Buffer) -> None:
@@ -522,7 +523,7 @@ def serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None =
     code = 1
     try:
         code = _serve(end, beside_user_mpi, forkserver)
-    except (AgentError, DriverFrameError, TransportError) as error:
+    except (DriverFrameError, JournalError, TransportError) as error:
         print(f"mpi_runtime: rank 0: {error}", file=sys.stderr, flush=True)
         if isinstance(error, LostError):
             end_launcher(os.getppid(), wait=True)
@@ -556,6 +557,8 @@ def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None)
         return 1
     if transport.size > 1 and not beside_user_mpi:
         watch_launcher(poller, os.getppid())
+    if not launchers.is_fault_tolerant():
+        watch_ranks(poller, transport, library(start.launch))
     if transport.fileno() >= 0:
         poller.add(transport.fileno(), lambda: transport.wake(rung=True))
     while start is not None and start.job is not None:

@@ -1,13 +1,12 @@
-"""Signs of life between rank 0 and the ranks of other hosts: a network that is cut says nothing, nor does MPI.
+"""Heartbeats between rank 0 and the ranks of other hosts, because MPI does not report a network that is cut.
 
-While a job runs, rank 0 and each rank of another host send each other an empty frame every so often. Whoever hears
-nothing of the other for the whole of `Config.heartbeat_timeout_s`, no frame of any kind, takes it for lost, and ends:
-the head, and with it the program; and the ranks on the far side of the cut, which nobody can reach to end them.
-Within a host none of this is needed: the kernel tells.
+While a job runs, rank 0 and each rank of another host send each other an empty frame from time to time. A rank that
+receives no frame of any kind from the other for `Config.heartbeat_timeout_s` takes it for lost, and ends. If it is the
+head, the program ends too. The ranks on the other side of the cut have to end by themselves, because nobody can reach
+them. Within a host there are no heartbeats: the kernel reports the end of a process.
 
-A process that was itself stopped for a while has heard nothing because it did not listen. That time does not count.
-Beside a user's own MPI there are no signs of life: the head is a thread there, and code that keeps the interpreter's
-lock would silence it.
+A process that was itself stopped for a while has not listened. That time does not count. There are no heartbeats if the
+program has started MPI itself: the head is then a thread, and code that holds the interpreter lock would silence it.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,31 +14,37 @@ from collections.abc import Callable, Iterable
 from mpi_runtime.transport.base import Transport, TransportError
 
 BEATS = 10
-"""How often a sign is sent in the time after which a rank counts as lost."""
+"""How many heartbeats are sent in the time after which a rank counts as lost."""
 
 
 class LostError(TransportError):
-    """A rank on another host has given no sign of life for too long."""
+    """A rank on another host has sent nothing for too long."""
 
 
 class Heartbeat:
-    """The signs of life of one rank in one job."""
+    """The heartbeats of one rank in one job."""
 
     def __init__(self, transport: Transport, timeout_s: float, now_s: Callable[[], float]) -> None:
-        """Expect nothing yet. `timeout_s`: after so many seconds of silence a rank is lost; 0: never."""
+        """Create it without ranks to expect.
+
+        Args:
+            transport: sends the heartbeats.
+            timeout_s: seconds of silence after which a rank is lost; 0: never.
+            now_s: the clock.
+        """
         self._transport = transport
         self._timeout_s = timeout_s
         self._now_s = now_s
         self._period_s = timeout_s / BEATS
         self._heard_s: dict[int, float] = {}
-        """When each rank that must be heard was heard last."""
+        """By rank that is expected to send: when it was last heard."""
         self._turn_s = 0.0
-        """When the next sign is due; unused while nobody must be heard."""
+        """When the next heartbeat is due; unused while no rank is expected."""
         self.seen: set[int] = set()
-        """Ranks of which a frame has come since the last look."""
+        """Ranks from which a frame has arrived since the last turn."""
 
     def expect(self, ranks: Iterable[int]) -> None:
-        """From now on send signs to those of these ranks that are on other hosts, and expect some of them."""
+        """Exchange heartbeats with these ranks from now on. Ranks on this host are ignored."""
         if not self._timeout_s:
             return
         hosts, now = self._transport.hosts, self._now_s()
@@ -48,15 +53,15 @@ class Heartbeat:
         self._turn_s = now
 
     def forget(self, rank: int) -> None:
-        """A rank is known to have died."""
+        """Stop heartbeats with a rank that has died."""
         self._heard_s.pop(rank, None)
 
     def stop(self) -> None:
-        """Expect nobody any more."""
+        """Stop all heartbeats."""
         self._heard_s.clear()
 
     def turn(self) -> float | None:
-        """Do what is due; how many seconds until something is again, None: nothing ever.
+        """Send heartbeats if they are due. Return the seconds until the next ones; None: no rank is expected.
 
         Raises:
             LostError: a rank is lost.

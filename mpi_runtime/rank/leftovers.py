@@ -5,6 +5,9 @@
    of the program, and its children may be the program's: there they live on.
 2. Ranks of MPICH are not told when the process on their host dies that has started them (`hydra_pmi_proxy`), and its
    launcher waits for ever: each rank watches that process, and ends with it, and ends the launcher.
+3. A rank that is killed ends the job, unless MPI survives it. Launchers say that more or less well (MPICH's names
+   another process), and some do not end the job. The lowest rank of a host watches the others, says who has died, and
+   ends.
 """
 
 from __future__ import annotations
@@ -14,10 +17,12 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Collection
+from functools import partial
 
-from mpi_runtime.host.process_tree import adopt_orphans, children, kill_group, launchers_above
+from mpi_runtime.host.process_tree import adopt_orphans, children, is_group, kill_group, launchers_above
 from mpi_runtime.rank.poller import Poller
-from mpi_runtime.transport.base import TransportError
+from mpi_runtime.transport.base import Transport, TransportError
 
 KILL_LIMIT_S = 5.0
 """What hangs in a driver is not waited for for ever."""
@@ -30,14 +35,18 @@ def adopt() -> None:
         adopt_orphans()
 
 
-def kill_adopted() -> None:
-    """Kill all children of this process, and what these leave."""
+def kill_left(executors: Collection[int] = ()) -> None:
+    """Kill what a dead forkserver leaves, and wait until it is gone: groups of executors, and what became our child."""
     end_s = time.monotonic() + KILL_LIMIT_S
-    while _is_own_process() and (left := children()) and time.monotonic() < end_s:
-        for pid in left:
+    while time.monotonic() < end_s:
+        own = children() if _is_own_process() else []
+        living = {*own, *(pid for pid in executors if is_group(pid))}
+        if not living:
+            return
+        for pid in living:
             kill_group(pid)
         with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
+            while own and os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         time.sleep(PAUSE_S)
 
@@ -58,6 +67,31 @@ def watch_launcher(poller: Poller, rank_pid: int) -> None:
         raise TransportError("the launcher's process that has started this rank is gone: the job cannot go on")
 
     poller.add(starter, fail)
+
+
+def watch_ranks(poller: Poller, transport: Transport, library: str) -> None:
+    """Raise from the poller when the process of another rank of this host is gone that has not said why.
+
+    `library`: the MPI library, in a few words.
+    """
+    for rank, pid in transport.neighbours.items():
+        with contextlib.suppress(OSError):  # it is just going, which MPI notices too
+            poller.add(process := os.pidfd_open(pid), partial(_on_rank_gone, poller, transport, library, rank, process))
+
+
+def _on_rank_gone(poller: Poller, transport: Transport, library: str, rank: int, process: int) -> None:
+    poller.remove(process)
+    os.close(process)
+    if transport.has_left(rank):
+        return
+    command = "`mpi-runtime run --fault-tolerant`"
+    cure = f"Started with {command}, the job would have gone on without it."
+    if not library.startswith("Open MPI v5"):
+        cure = f"{library} cannot go on without it. Open MPI 5 can, if it is started with {command}."
+    raise TransportError(
+        f"rank {rank} on {transport.hostnames[rank]} (pid {transport.neighbours[rank]}) has died, and the job ends: it "
+        f"was killed, or it crashed. `dmesg` tells whether the kernel killed it for memory. {cure}"
+    )
 
 
 def _is_own_process() -> bool:

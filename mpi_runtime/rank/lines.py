@@ -1,4 +1,4 @@
-"""What executors write: read from their pipes and passed on in whole lines."""
+"""The output of executors, read from their pipes and passed on in whole lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Lines:
         self._poller = poller
         self._rest = b""
         self.last = b""
-        """What was read last."""
+        """The bytes that were read last."""
         poller.add(descriptor, self._read)
 
     def _read(self) -> None:
@@ -34,7 +34,7 @@ class Lines:
             self.close()
 
     def _read_once(self) -> int:
-        """Read what is there, up to a limit; how much it was, 0 at the end, -1 if there is nothing for now."""
+        """Read once, up to a limit. Return the number of bytes; 0: end of the stream; -1: nothing for now."""
         try:
             data = os.read(self._descriptor, READ_BYTES)
         except BlockingIOError:
@@ -49,21 +49,21 @@ class Lines:
         return len(data)
 
     def pause(self, paused: bool) -> None:
-        """Stop reading, so that the writer waits in turn; or go on."""
+        """Pause reading, so that the writer has to wait, or resume it."""
         if self._descriptor >= 0:
             (self._poller.pause if paused else self._poller.resume)(self._descriptor)
 
     def drain(self) -> None:
-        """After its executor has died: pass on what is still in the pipe, and close it.
+        """Pass on what is still in the pipe after the executor has died, and close the pipe.
 
-        A program that the executor started may hold the other end, so the pipe may never end by itself.
+        A program that the executor started may hold the other end open, so the pipe may never end by itself.
         """
         while self._descriptor >= 0 and self._read_once() > 0:
             pass
         self.close()
 
     def close(self) -> None:
-        """Stop reading for good; a last line without end is passed on."""
+        """Stop reading for good. A last line without a newline is passed on."""
         if self._descriptor < 0:
             return
         self._poller.remove(self._descriptor)

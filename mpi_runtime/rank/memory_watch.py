@@ -1,4 +1,4 @@
-"""Watches the memory of a rank's host while calls run: says when it is nearly used up, and who was killed for that."""
+"""Watches the memory of a rank's host while calls run: reports when it is nearly full, and kills by the kernel."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mpi_runtime.rank.custody import Custody
 from mpi_runtime.scheduler.rank_events import MemoryReported
 
 PERIOD_S = 0.25
-"""How often it is looked: a process that fills a gigabyte each second takes a quarter of one meanwhile."""
+"""Seconds between two looks. A process that takes a gigabyte per second takes a quarter of one in this time."""
 
 
 class Watched(Protocol):
-    """An executor as its agent has it."""
+    """The facts about an executor that are needed here."""
 
     number: int
     pid: int
@@ -32,7 +32,15 @@ class MemoryWatch:
         now_s: Callable[[], float],
         report: Callable[[MemoryReported], None],
     ) -> None:
-        """Report to the head from this share of the memory on; 0: never."""
+        """Create a watch.
+
+        Args:
+            rank: of this process.
+            memory: of this host.
+            threshold: the share of the memory from which on reports are sent; 0: never.
+            now_s: the clock.
+            report: sends a report to the head.
+        """
         self._rank = rank
         self._memory = memory
         self._threshold = threshold
@@ -44,7 +52,7 @@ class MemoryWatch:
         """How many processes the kernel had killed at the last look and the one before."""
 
     def turn(self, executors: Collection[Watched]) -> float | None:
-        """Look if it is time and calls run; how soon to look again, in seconds."""
+        """Look at the memory, if it is time. Return the seconds until the next look; None: no call runs."""
         now = self._now_s()
         if now < self._next_s:
             return self._next_s - now
@@ -67,7 +75,7 @@ class MemoryWatch:
             self._report(MemoryReported(self._rank, False, *use))
 
     def has_killed(self) -> str:
-        """Whether the kernel has just killed a process for memory: says of which limit; else nothing."""
+        """Return the cause of a death and the limit, if the kernel has just killed a process for memory; else empty."""
         if self._memory.kills() <= self._kills_before:
             return ""
         use = self._memory.least()

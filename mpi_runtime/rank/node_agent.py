@@ -12,7 +12,6 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NoReturn
 
 import msgspec
 
@@ -21,7 +20,6 @@ from mpi_runtime.executor.fork_messages import Fork, Kill, Setup
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.host.machine import shortage
 from mpi_runtime.host.memory_usage import Memory
-from mpi_runtime.host.process_tree import kill_group
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
 from mpi_runtime.rank import leftovers
@@ -56,10 +54,6 @@ SPARE_DESCRIPTORS = 24
 the system takes."""
 SAID_BYTES_MAX = 2000
 """Of what an executor has printed that died before it began a call."""
-
-
-class AgentError(Exception):
-    """This rank cannot do its work any more."""
 
 
 class LocalExecutor:
@@ -161,7 +155,8 @@ class NodeAgent:
         except ConnectionError:
             data = b""
         if not data:
-            self._fail_without_forkserver()
+            self._lose_forkserver()
+            return
         message = _from_forkserver.decode(data)
         executor = self._executors.get(message.executor)
         if executor is None:
@@ -182,17 +177,21 @@ class NodeAgent:
             with contextlib.suppress(OSError):  # it is gone, which we hear from `_on_forkserver`
                 fork_messages.ask(self._forkserver.socket, request, descriptors)
 
-    def _fail_without_forkserver(self) -> NoReturn:
-        """The kernel has killed the executors with their parent; what they have started is left to us."""
+    def _lose_forkserver(self) -> None:
+        """It was killed, and the kernel has killed the executors with it. The next one is forked by another."""
         assert self._forkserver is not None
-        for executor in self._executors.values():
-            if executor.pid:
-                kill_group(executor.pid)
-        code = self._forkserver.wait()
-        leftovers.kill_adopted()
+        lost, self._forkserver = self._forkserver, None
+        self._poller.remove(lost.socket)
+        code = lost.end()
+        leftovers.kill_left(self._pids())
         self._leave_scratch()
         how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}; what it said is above"
-        raise AgentError(f"the forkserver {how}, and all executors of this rank with it: the job cannot go on")
+        for executor in list(self._executors.values()):
+            gone = fork_messages.Exited(executor.number, max(0, -code), f"died with its forkserver, which {how}")
+            self._on_exited(executor, gone, with_forkserver=code == -signal.SIGKILL)
+
+    def _pids(self) -> list[int]:
+        return [executor.pid for executor in self._executors.values() if executor.pid]
 
     # Obeying
 
@@ -411,8 +410,8 @@ class NodeAgent:
 
     # Ends
 
-    def _on_exited(self, executor: LocalExecutor, exited: fork_messages.Exited) -> None:
-        """An executor is gone. All that it sent before is passed on first."""
+    def _on_exited(self, executor: LocalExecutor, exited: fork_messages.Exited, with_forkserver: bool = False) -> None:
+        """An executor is gone, perhaps since its forkserver was killed. All that it sent before is passed on first."""
         if not executor.is_refused:
             self._on_frames(executor, executor.channel.receive_rest())
         running = executor.custody.close()
@@ -430,6 +429,7 @@ class NodeAgent:
                 cause=cause,
                 out_of_memory=bool(was_killed),
                 extents=self._extents.of(executor.number),
+                with_forkserver=with_forkserver,
             )
         )
 
@@ -437,7 +437,8 @@ class NodeAgent:
         """Leave no process: the forkserver kills all executors when our end closes."""
         if self._forkserver is not None:
             self._poller.remove(self._forkserver.socket)
-            self._forkserver.end()
+            if self._forkserver.end():
+                leftovers.kill_left(self._pids())
             self._forkserver = None
             self._leave_scratch()
         elif self._forked is not None:

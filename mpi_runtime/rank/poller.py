@@ -1,4 +1,4 @@
-"""Which descriptors a rank process waits on, and what to call when one is ready."""
+"""The descriptors that a rank process waits on, and the function to call when one is ready."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from mpi_runtime.transport.patience import Patience
 
 _MANY = 256
 EPOLL_GRAIN_S = 1e-3
-"""epoll rounds shorter times up to this; select does not."""
+"""Seconds. epoll rounds shorter timeouts up to this; select does not."""
 GATHER_S = 500e-6
-"""How long a rank goes on reading before it answers, while there is always more to read."""
+"""Seconds that a rank reads before it answers, as long as there is more to read."""
 
 
 class HasFileno(Protocol):
     """A socket, a channel, a pipe."""
 
     def fileno(self) -> int:
-        """Its descriptor."""
+        """Return the descriptor."""
 
 
 class Poller:
@@ -34,9 +34,10 @@ class Poller:
         self.patience = Patience()
 
     def add(self, source: HasFileno | int, callback: Callable[[], None]) -> None:
-        """Call back whenever there is something to read, or the other end is gone. The callback reads it.
+        """Call the callback whenever there is something to read, or the other end is gone.
 
-        What it leaves is found again at once: `gather` would go on looking for its whole time.
+        The callback should read all of it: whatever it leaves is reported again at once, and keeps `gather` busy for
+        its whole time.
         """
         descriptor = source if isinstance(source, int) else source.fileno()
         self._callbacks[descriptor] = callback
@@ -50,21 +51,21 @@ class Poller:
             self._epoll.unregister(descriptor)
 
     def pause(self, source: HasFileno | int) -> None:
-        """Do not read from it for now."""
+        """Stop to wait for data from it, for now."""
         self._epoll.modify(source if isinstance(source, int) else source.fileno(), 0)
 
     def resume(self, source: HasFileno | int) -> None:
-        """Read from it again."""
+        """Wait for data from it again."""
         self._epoll.modify(source if isinstance(source, int) else source.fileno(), select.EPOLLIN)
 
     def watch_unsent(self, channel: Channel) -> None:
-        """After a send: if the channel kept some of it, flush it when the other end takes more."""
+        """To be called after a send: flush the channel when the other end takes more, if it has kept some frames."""
         if channel.unsent_bytes and channel.fileno() not in self._writers:
             self._writers[channel.fileno()] = channel
             self._epoll.modify(channel, select.EPOLLIN | select.EPOLLOUT)
 
     def poll(self, timeout_s: float | None) -> bool:
-        """Wait for something to be ready and call back; whether anything was."""
+        """Wait until a descriptor is ready, and call its callback. Return whether any was ready."""
         ready = self._epoll.poll(0, _MANY) if timeout_s == 0 else self._wait(timeout_s)
         for descriptor, event in ready:
             writer = self._writers.get(descriptor)
@@ -93,10 +94,10 @@ class Poller:
         return ready
 
     def gather(self, timeout_s: float | None) -> bool:
-        """Like `poll`, but go on as long as there is more, for a moment: one turn then decides and sends for all.
+        """Like `poll`, but repeat it for a moment as long as there is more, so that one turn answers all of it.
 
-        When little happens this costs one look; when much happens it saves most of the sends, and with them most of
-        the wake-ups of other processes, which are the larger part of the cost of a short call.
+        With little traffic this costs one more poll. With much traffic it saves most of the sends, and with them most
+        wake-ups of other processes, which are the larger part of the cost of a short call.
         """
         if not self.poll(timeout_s):
             return False

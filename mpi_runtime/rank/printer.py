@@ -1,7 +1,7 @@
-"""Prints what executors write, line by line with its origin, without ever holding up the head.
+"""Prints the output of executors, each line with its origin, without ever blocking the head.
 
-A terminal or a pipe may take its time. A thread writes; when it lags behind by too much, the executors' pipes are no
-longer read, so whoever floods waits, and nobody else.
+A terminal or a pipe may be slow, so a thread writes. If it is too far behind, the pipes of executors are no longer
+read, so that executors that write too much have to wait, and no other process.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from mpi_runtime.rank import status
 LAG_BYTES_MAX = 4 << 20
 LAG_BYTES_RESUME = 1 << 20
 WRITE_BYTES = select.PIPE_BUF
-"""What a pipe takes as a whole, so that lines stay whole: the driver writes to the same pipe."""
+"""Bytes that a pipe takes in one piece. The driver writes to the same pipe, and lines must not be mixed."""
 STALL_S = 5.0
-"""How long nothing may be taken, at the end of a job, before the rest is given up."""
+"""Seconds without progress, at the end of a job, after which the remaining output is dropped."""
 
 
 class Printer:
     """Writes lines to the standard output and error of this process."""
 
     def __init__(self, pause: Callable[[bool], None], log: int = -1) -> None:
-        """Call `pause(True)` when too much waits to be written, and `pause(False)` when that is over.
+        """Create a printer. Its thread starts with the first line.
 
-        `log` is the descriptor of a program that takes lines about the job itself; -1: they are written like others.
+        Args:
+            pause: called with True when too much output waits to be written, and with False when that is over.
+            log: descriptor to which log lines about the job are sent; -1: they are written like other lines.
         """
         self._log = log
         self._pause = pause
@@ -44,7 +46,7 @@ class Printer:
         self._thread: threading.Thread | None = None
 
     def say(self, line: Line) -> None:
-        """Have a line about the job itself written."""
+        """Write a log line about the job."""
         if self._log >= 0:
             self._start()
             self._queue.put(partial(write, line, self._log))
@@ -54,7 +56,7 @@ class Printer:
     def _start(self) -> None:
         if self._thread is None:
             thread = threading.Thread(target=self._write_all, name="mpi_runtime printer", daemon=True)
-            with contextlib.suppress(RuntimeError):  # the user may have no further one just now: the lines wait
+            with contextlib.suppress(RuntimeError):  # the system refuses a thread for now: the lines wait
                 thread.start()
                 self._thread = thread
 
@@ -75,7 +77,7 @@ class Printer:
             self._pause(True)
 
     def turn(self) -> float | None:
-        """Resume when there is room again; how soon to ask again, in seconds."""
+        """Resume if enough was written. Return the seconds until the next check; None: none is needed."""
         if not self._paused:
             return None
         self._start()
@@ -103,9 +105,9 @@ class Printer:
             self._written_bytes += written
 
     def close(self, wait: Callable[[], bool]) -> None:
-        """Write what is left, for as long as somebody reads it, and say what had to be given up.
+        """Write the remaining output while somebody reads it, and report how much had to be dropped.
 
-        `wait` is called about every second while that takes its time; if it is false the rest is given up at once.
+        `wait` is called about once a second meanwhile. If it returns False, the rest is dropped at once.
         """
         self._write_rest(wait)
         if self._log >= 0:
@@ -132,7 +134,7 @@ class Printer:
 
 
 def _write(stream: int, data: bytes) -> Iterator[int]:
-    """Write all of it, in parts that end where lines do; how much, after each part."""
+    """Write all of the data, in parts that end with a line if possible. Yield the number of bytes of each part."""
     at = 0
     while at < len(data):
         end = data.rfind(b"\n", at, at + WRITE_BYTES) + 1 or at + WRITE_BYTES

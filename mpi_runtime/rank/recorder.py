@@ -1,4 +1,4 @@
-"""The file into which the head writes what its scheduler is told, if MPI_RUNTIME_RECORD names one."""
+"""The recording: a file of all events of the scheduler, which the head writes if MPI_RUNTIME_RECORD names one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mpi_runtime.scheduler.recording import RecordedScheduler
 
 BUFFER_BYTES = 1 << 18
 NAMES_MAX = 1000
-"""Recordings beside each other: one for each job of a program, and for each run."""
+"""The most recordings with one name: there is one for each job of a program, and for each run."""
 
 
 class Recorder:
-    """A file that is written, by and by, and a scheduler that does so."""
+    """A recording, and the scheduler that writes it."""
 
     def __init__(self, path: str) -> None:
-        """Write to this path or, since what is there is never written over, to the first free of it with .2, .3, ...
+        """Create the file. An existing file is never overwritten: then .2, .3, ... is added to the name.
 
         Raises:
             OSError: no file can be made there.
@@ -26,18 +26,18 @@ class Recorder:
         self.scheduler: Scheduler = RecordedScheduler(self._file.write)
 
     def flush(self) -> None:
-        """There is time to write what is buffered."""
+        """Write what is buffered. For moments without other work."""
         self._file.flush()
 
     def close(self) -> None:
-        """Write the rest."""
+        """Write what is buffered, and close the file."""
         self._file.close()
 
 
 def _new_file(path: str) -> BinaryIO:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     for number in range(1, NAMES_MAX + 1):
-        try:  # for the user alone: what is in calls is in it
+        try:  # only for the user: it has the content of calls
             descriptor = os.open(path if number == 1 else f"{path}.{number}", flags, 0o600)
         except FileExistsError:
             continue

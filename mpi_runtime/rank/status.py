@@ -1,8 +1,8 @@
-"""Status lines, such as progress bars: each replaces its predecessor, and all stand below the other output.
+"""Status lines, such as progress bars. A new status replaces the old one, and all are shown below the other output.
 
-A process that runs user code writes them to its standard error like any other line, with a mark. So they come to the
-head on the way of all output, and the head, which writes that, keeps the two apart on a terminal. Where there is none,
-as in batch jobs and below most launchers, each status is written as an ordinary line from time to time.
+A process that runs user code writes a status to its standard error like any other line, with a mark. So it reaches the
+head like all output, and the head, which prints it, separates the two on a terminal. Without a terminal, as in batch
+jobs and below most launchers, each status is printed as an ordinary line from time to time.
 """
 
 from __future__ import annotations
@@ -13,61 +13,61 @@ from collections.abc import Callable
 
 MARK = b"\x1emrt-status "
 PAUSE_S = 0.1
-"""How often the terminal is brought up to date."""
+"""Seconds between updates of the terminal."""
 LINE_PAUSE_S = 10.0
-"""How often, where there is no terminal, a status becomes a line."""
+"""Seconds between the lines of one status, if there is no terminal."""
 
 _CLEAR = b"\x1b[J"
-"""From the cursor to the end of the screen."""
+"""Clear from the cursor to the end of the screen."""
 _DOWN = b"\x1bD"
-"""One line, in the same column; at the bottom all moves up."""
+"""Move down one line, in the same column. On the bottom line the screen scrolls."""
 _SAVE, _RESTORE = b"\x1b7", b"\x1b8"
-"""Where the cursor is."""
+"""Save and restore the position of the cursor."""
 
 Note = tuple[bytes, bytes, bool]
-"""Whose status, the status, whether it is the last."""
+"""A status: owner, text, whether it is the owner's last."""
 
 
 def line(owner: str, text: str, is_last: bool) -> bytes:
-    """The line that says what the status is now."""
+    """Return the line, with a mark, by which a process sends its status."""
     flag = b"-" if is_last else b"+"
     return MARK + owner.encode() + b" " + flag + " ".join(text.split("\n")).encode(errors="replace") + b"\n"
 
 
 def split(lines: bytes) -> tuple[bytes, list[Note]]:
-    """What of these whole lines is ordinary output, and what is status."""
+    """Split whole lines into ordinary output and statuses."""
     others, notes = [], []
     for one in lines.splitlines(keepends=True):
         before, mark, after = one.partition(MARK)
         owner, blank, rest = after.partition(b" ")
         if mark and blank and rest[:1] in (b"+", b"-"):
             notes.append((owner, rest[1:].rstrip(b"\r\n"), rest[:1] == b"-"))
-            one = before + b"\n" if before else b""  # somebody had begun a line
+            one = before + b"\n" if before else b""  # other output had begun the line
         others.append(one)
     return b"".join(others), notes
 
 
 class Status:
-    """The status lines that are there now, and how much of the terminal they take.
+    """The present status lines, and their drawing on the terminal.
 
-    They are drawn below the line with the cursor, which goes back to its place: what another process writes to the same
-    terminal, as the driver does, finds its own line as it was. Nothing depends on where that moves the cursor.
+    They are drawn below the line with the cursor, and the cursor is then restored. So output of another process on the
+    same terminal, such as the driver, continues its own line. It may move the cursor anywhere.
     """
 
     def __init__(self, write: Callable[[bytes], object], size: Callable[[], tuple[int, int]] | None) -> None:
-        """Write with `write`; `size` tells the columns and rows of the terminal, None: there is none."""
+        """`write` writes to the terminal; `size` returns its columns and rows. `size` None: there is no terminal."""
         self._write = write
         self._size = size
         self._texts: dict[bytes, bytes] = {}
         self._written_s: dict[bytes, float] = {}
-        """Without a terminal: when each was last written, or first heard of."""
+        """Without a terminal: by owner, when the status was last written, or first received."""
         self._is_shown = False
         self._drawn_s = 0.0
         self.is_stale = False
-        """Whether something has changed since they were drawn."""
+        """Whether a status has changed since they were drawn."""
 
     def take(self, prefix: bytes, note: Note) -> None:
-        """A status has changed."""
+        """Take a new status of an owner. Without a terminal it may be written as a line, with the prefix."""
         owner, text, is_last = note
         text = prefix + text
         if self._size is None:
@@ -86,20 +86,20 @@ class Status:
             self.is_stale = True
 
     def hide(self) -> None:
-        """Take them off the terminal, because something else is written; they come back with `draw`."""
+        """Clear the status lines before other output is written. `draw` shows them again."""
         if self._is_shown:
             self._is_shown = False
             self._write(_CLEAR)
         self.is_stale = bool(self._texts)
 
     def wait_s(self) -> float | None:
-        """How long until they should be drawn, in seconds; None: they need not."""
+        """Return the seconds until they should be drawn; None: nothing has changed."""
         if not self.is_stale:
             return None
         return max(0.0, self._drawn_s + PAUSE_S - time.monotonic())
 
     def draw(self) -> None:
-        """Bring the terminal up to date."""
+        """Draw the status lines on the terminal."""
         assert self._size is not None
         columns, rows = self._size()
         texts = list(self._texts.values())
@@ -113,12 +113,12 @@ class Status:
 
 
 def terminal(descriptor: int) -> Callable[[], tuple[int, int]] | None:
-    """A function that tells the size of the terminal behind a descriptor; None if there is none."""
+    """Return a function that returns the size of the terminal behind a descriptor; None if it is not a terminal."""
     if not os.isatty(descriptor):
         return None
 
     def size() -> tuple[int, int]:
         columns, rows = os.get_terminal_size(descriptor)
-        return columns or 80, rows or 24  # some say nothing
+        return columns or 80, rows or 24  # some terminals report 0
 
     return size

@@ -1,4 +1,4 @@
-"""What a batch system has given to the job and its calls cannot use: said once, as the job begins."""
+"""Resources of the batch job that its calls cannot use. They are reported once, when the job starts."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from mpi_runtime.scheduler.rank_events import RankJoined
 
 
 def unused(launcher: str, size: int, joined: Collection[RankJoined], states_cpus: bool, looked_for_gpus: bool) -> str:
-    """What is not used, and what mends that, in words; empty where all is.
+    """Return a message about resources that are not used, with a cure; empty if all are used.
 
     Args:
-        launcher: its kind.
-        size: number of ranks.
-        joined: what each rank has said of itself.
-        states_cpus: whether `init()` was told a number of CPUs.
-        looked_for_gpus: whether the ranks were to find out how many GPUs there are.
+        launcher: the kind of launcher.
+        size: the number of ranks.
+        joined: the events with which the ranks have joined.
+        states_cpus: whether `init()` was given a number of CPUs.
+        looked_for_gpus: whether the ranks looked for GPUs, because `init()` was not given their number.
     """
     env = configuration.environment()
     if not configuration.is_batch_job() or env.get(configuration.LAUNCHER):
         return ""
-    from mpi_runtime.slurm import diagnosis  # not at the top: most jobs are in no batch job
+    from mpi_runtime.slurm import diagnosis  # not at the top: most jobs are not in a batch job
     from mpi_runtime.slurm.allocation import from_environment
 
     looked_for_gpus = looked_for_gpus and configuration.find_gpus() != "never"

@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NoReturn
 
 from mpi_runtime import config as configuration
@@ -26,9 +27,9 @@ from mpi_runtime.host.process_tree import end_launcher
 from mpi_runtime.rank.bad_frames import BadFrames
 from mpi_runtime.rank.gpu_finder import Finder
 from mpi_runtime.rank.heartbeat import Heartbeat, LostError
-from mpi_runtime.rank.joining import Host, Rank, end_process, join, raise_descriptor_limit
-from mpi_runtime.rank.leftovers import watch_launcher
-from mpi_runtime.rank.node_agent import AgentError, NodeAgent
+from mpi_runtime.rank.joining import Host, Rank, end_process, join, library, raise_descriptor_limit
+from mpi_runtime.rank.leftovers import watch_launcher, watch_ranks
+from mpi_runtime.rank.node_agent import NodeAgent
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.scheduler.effects import RankEffect
 from mpi_runtime.transport import codec
@@ -188,7 +189,7 @@ def work(launch: Launch, start_timeout_s: float | None = None, forked: Handle | 
     try:
         _work(launch, start_timeout_s, forked)
         code = 0
-    except (AgentError, TransportError) as error:
+    except TransportError as error:
         print(f"mpi_runtime: rank {launch.rank}: {error}", file=sys.stderr, flush=True)
         if isinstance(error, LostError):
             end_launcher(os.getpid(), wait=False)
@@ -218,6 +219,20 @@ def _work(launch: Launch, start_timeout_s: float | None, forked: Handle | None) 
         time.sleep(BLAME_S)  # where all ranks have the same problem, rank 0 says it, and its end is that of all
         raise
     faulthandler.cancel_dump_traceback_later()
+    signal.signal(signal.SIGTERM, partial(_end_as_told, transport))
     watch_launcher(poller, os.getpid())
+    if not launchers.is_fault_tolerant():
+        watch_ranks(poller, transport, library(launch))
     worker = Worker(transport, poller, agent, finder, launch.kind)
-    worker.run()
+    try:
+        worker.run()
+    finally:
+        transport.leave()
+
+
+def _end_as_told(transport: Transport, number: int, _: object) -> NoReturn:
+    """Whoever asks a rank to end needs not be told that it has."""
+    transport.leave()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    raise AssertionError("a signal that ends the process has returned")

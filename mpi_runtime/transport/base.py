@@ -1,6 +1,6 @@
 """The interface of transports between ranks. MPI implements it, and memory for jobs of one rank and for tests."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NoReturn, Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -30,6 +30,16 @@ class Transport(Protocol):
 
     def take_lost(self) -> list[int]:
         """Return the ranks that have died since the last call. Frames that they sent before may still arrive."""
+
+    @property
+    def neighbours(self) -> Mapping[int, int]:
+        """The processes of the other ranks of this host, by rank; only the lowest rank of a host knows them."""
+
+    def leave(self) -> None:
+        """Say to the ranks of this host that this one ends by itself, before it does so without `close`."""
+
+    def has_left(self, rank: int) -> bool:
+        """Whether a rank of this host has said so. One that was killed has not."""
 
     def send(self, rank: int, frame: Buffer) -> None:
         """Start to send a control frame. Never blocks.
@@ -71,7 +81,7 @@ class Transport(Protocol):
     def share_descriptor(self, descriptor: int | None) -> int:
         """Share a descriptor among the ranks of a host. Collective over them.
 
-        The lowest rank passes the descriptor; the others pass None and get a copy.
+        The lowest rank that lives passes the descriptor; the others pass None and get a copy.
         """
 
     def broadcast(self, data: bytes | None) -> bytes:

@@ -23,9 +23,10 @@ certifies (SCM_CREDENTIALS). Anything else that arrives on these sockets is igno
 met; after that another user has nothing to send to.
 
 1. Every rank binds a socket; all ranks learn all names by MPI.
-2. Every rank sends the lowest rank of the host its eventfd, and one end of a pair of sockets without names.
-3. Through these the lowest sends all eventfds, and the memory file of the flags, to every rank; and what else is to be
-   shared later.
+2. Every rank sends the lowest rank of the host its eventfd, and one end of a pair of sockets without names. The other
+   end is its inbox.
+3. Through these the lowest sends every rank the memory file of the flags, all eventfds and all these ends. So any rank
+   can send descriptors to all others later, whichever of them has died.
 
 Rejected: the datagram sockets themselves as doorbells (a ring costs 12 µs more, both ends together, and a round trip
 has four rings; and other users could ring); named pipes, semaphores and POSIX shared memory (a process killed with -9
@@ -51,6 +52,8 @@ _DESCRIPTORS_MAX = 253
 """The most descriptors in one message: the kernel's SCM_MAX_FD."""
 _SPACING_SHIFT = 6
 """One flag per cache line (64 bytes), so that ranks that go to sleep do not slow down each other's sends."""
+_LEFT = 1
+"""The place of the flag in its line by which a rank announces that it ends."""
 _SILENT_WAKES = 8
 """A wake without a ring reads the doorbell once in so many times; see `Doorbell.wake`."""
 _CREDENTIALS = struct.Struct("3i")
@@ -69,11 +72,16 @@ class Doorbell:
         self._socket.bind(_address(self.name))
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._rank = -1
-        self._lowest = -1
+        self._inbox, self._own = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._inbox.settimeout(START_LIMIT_S)
+        self._inbox.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._lines: dict[int, socket.socket] = {}
-        """To the lowest rank of the host; there, to all others."""
+        """Sockets by rank: to the inboxes of the other ranks of the host, except those known to have died."""
         self._bells: dict[int, int] = {}
         self._flags: mmap.mmap | None = None
+        self.pids: dict[int, int] = {}
+        """The processes of the other ranks of this host, as the kernel says; known to the lowest of them alone."""
+        self._sender_pid = 0
         self._asleep = False
         self._silent_wakes = 0
 
@@ -88,31 +96,33 @@ class Doorbell:
         Raises:
             TransportError: a rank of this host cannot be reached, or does not answer within `START_LIMIT_S`.
         """
-        self._rank, self._lowest = rank, min(names)
+        self._rank, lowest, members = rank, min(names), sorted(names)
         # A flag for every rank of the job, so that a sender needs no table. Flags of ranks on other hosts are never
         # set, and pages that nobody touches take no memory.
         flag_bytes = size << _SPACING_SHIFT
-        if rank == self._lowest:
-            bells = {rank: self._bell}
-            while len(bells) < len(names):
+        if rank == lowest:
+            found = {rank: (self._bell, self._own.fileno())}
+            while len(found) < len(names):
                 sender, (bell, end) = self._receive_descriptors(self._socket, 2)
-                bells[sender], self._lines[sender] = bell, socket.socket(fileno=end)
-                self._lines[sender].settimeout(START_LIMIT_S)
-            self._socket.close()
+                found[sender] = bell, end
+                self.pids[sender] = self._sender_pid
             flags = os.memfd_create("mpi_runtime-flags", os.MFD_CLOEXEC)
             os.ftruncate(flags, flag_bytes)
-            self._hand_round([flags, *(bells[member] for member in sorted(names))])
-            self._bells = bells
         else:
-            self._lines[self._lowest], theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-            line = self._lines[self._lowest]
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-            line.settimeout(START_LIMIT_S)
-            with theirs:
-                self._send_descriptors(self._lowest, [self._bell, theirs.fileno()], self._socket, names[self._lowest])
-            self._socket.close()
-            _, (flags, *copies) = self._receive_descriptors(line, 1 + len(names))
-            self._bells = dict(zip(sorted(names), copies, strict=True))
+            self._send_descriptors(lowest, [self._bell, self._own.fileno()], self._socket, names[lowest])
+            _, (flags, *copies) = self._receive_descriptors(self._inbox, 1 + 2 * len(names))
+            found = dict(zip(members, zip(copies[::2], copies[1::2], strict=True), strict=True))
+        self._socket.close()
+        self._bells = {member: bell for member, (bell, _) in found.items()}
+        for member, (_, end) in found.items():
+            if end != self._own.fileno():
+                self._lines[member] = socket.socket(fileno=end)
+                self._lines[member].settimeout(START_LIMIT_S)
+        if rank == lowest:
+            everything = [flags, *(one for member in members for one in found[member])]
+            for other, line in self._lines.items():
+                self._send_descriptors(other, everything, line)
+        self.forget(rank)
         self._flags = mmap.mmap(flags, flag_bytes)
         os.close(flags)
 
@@ -156,21 +166,24 @@ class Doorbell:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._bell)
 
+    def leave(self) -> None:
+        """Let the ranks of this host know that this one ends, and that it has said why, or need not."""
+        if self._flags is not None:
+            self._flags[(self._rank << _SPACING_SHIFT) + _LEFT] = 1
+
+    def has_left(self, rank: int) -> bool:
+        """Whether a rank of this host has ended by itself. One that was killed has not."""
+        return self._flags is None or bool(self._flags[(rank << _SPACING_SHIFT) + _LEFT])
+
     def share_descriptor(self, descriptor: int | None) -> int:
         """See `Transport.share_descriptor`."""
-        if descriptor is not None:
-            for rank in list(self._lines):
-                self._give(rank, descriptor)
-            return descriptor
-        if self._rank == self._lowest:
-            raise TransportError("the lowest rank of a host must give the descriptor that is to be shared")
-        line = self._lines.get(self._lowest)
-        if line is None:
-            raise TransportError(
-                f"rank {self._lowest}, which shares out the memory of this host, has died: this program can start no "
-                "further job; start the program again"
-            )
-        return self._receive_descriptors(line, 1)[1][0]
+        if descriptor is None:
+            if not self._lines:
+                raise TransportError("the only rank of a host must give the descriptor that is to be shared")
+            return self._receive_descriptors(self._inbox, 1)[1][0]
+        for rank in list(self._lines):
+            self._give(rank, descriptor)
+        return descriptor
 
     def _give(self, rank: int, descriptor: int) -> None:
         try:
@@ -179,10 +192,6 @@ class Doorbell:
             if not isinstance(error.__cause__, ConnectionRefusedError):
                 raise
             self.forget(rank)  # it has just died: MPI will report it, or the launcher ends the job
-
-    def _hand_round(self, descriptors: Sequence[int]) -> None:
-        for rank, line in self._lines.items():
-            self._send_descriptors(rank, descriptors, line)
 
     def _send_descriptors(self, rank: int, descriptors: Sequence[int], line: socket.socket, name: bytes = b"") -> None:
         deadline = time.monotonic() + START_LIMIT_S
@@ -218,8 +227,9 @@ class Doorbell:
                     f"rank {self._rank} has waited {START_LIMIT_S:.0f} s for descriptors from other ranks of its host: "
                     "one of them has ended or hangs; look at what they printed"
                 ) from error
-            user, descriptors = _unpack(ancillary)
+            user, pid, descriptors = _unpack(ancillary)
             if user == os.getuid() and len(data) == _SENDER.size:
+                self._sender_pid = pid
                 received += descriptors
                 sender = _SENDER.unpack(data)[0]
             else:
@@ -229,7 +239,7 @@ class Doorbell:
 
     def close(self) -> None:
         """Close all descriptors and unmap the flags."""
-        for one in (self._socket, *self._lines.values()):
+        for one in (self._socket, self._own, self._inbox, *self._lines.values()):
             one.close()
         for descriptor in {self._bell, *self._bells.values()}:
             os.close(descriptor)
@@ -242,12 +252,12 @@ def _address(name: bytes) -> bytes:
     return b"\0mpi_runtime-" + name
 
 
-def _unpack(ancillary: Sequence[tuple[int, int, bytes]]) -> tuple[int, list[int]]:
-    """The user who sent a message (-1: the kernel does not say), and the descriptors in it."""
-    user, descriptors = -1, []
+def _unpack(ancillary: Sequence[tuple[int, int, bytes]]) -> tuple[int, int, list[int]]:
+    """Return the user who sent a message (-1: the kernel does not say), its process, and the descriptors in it."""
+    user, pid, descriptors = -1, 0, []
     for _, kind, data in ancillary:
         if kind == socket.SCM_CREDENTIALS:
-            user = _CREDENTIALS.unpack(data)[1]
+            pid, user, _ = _CREDENTIALS.unpack(data)
         elif kind == socket.SCM_RIGHTS:
             descriptors = [number for (number,) in struct.iter_unpack("i", data[: len(data) - len(data) % 4])]
-    return user, descriptors
+    return user, pid, descriptors

@@ -10,7 +10,7 @@ import os
 import queue
 import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from mpi_runtime.transport.base import Buffer, Transfer, TransportError
@@ -129,6 +129,18 @@ class MemoryTransport:
         if self._inbox.bell >= 0:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._inbox.bell)
+
+    @property
+    def neighbours(self) -> Mapping[int, int]:
+        """See `Transport.neighbours`: all are in this process."""
+        return {}
+
+    def leave(self) -> None:
+        """See `Transport.leave`."""
+
+    def has_left(self, rank: int) -> bool:
+        """See `Transport.has_left`."""
+        return True
 
     def share_descriptor(self, descriptor: int | None) -> int:
         """See `Transport.share_descriptor`."""

@@ -40,7 +40,7 @@ import struct
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
@@ -213,7 +213,20 @@ class MpiTransport:
             crowded = 2 * self.hosts.count(self.hosts[self.rank]) > len(os.sched_getaffinity(0))
             self._spin_s = spin_s if spin_s is not None else 0.0 if crowded else SPIN_S
         except self.mpi_error as error:
-            raise self.translate(error, "start") from error
+            raise self._why_not_met(error) from error
+
+    def _why_not_met(self, error: Any) -> TransportError:
+        """What it means that the ranks could not meet. With ULFM MPI says so of a rank that has died meanwhile."""
+        mpi = self._mpi
+        if error.Get_error_class() != mpi.ERR_PROC_FAILED:
+            return self.translate(error, "start")
+        world = mpi.COMM_WORLD
+        failed = world.Get_failed()
+        dead = ", ".join(map(str, sorted(mpi.Group.Translate_ranks(failed, list(range(failed.size)), world.group))))
+        return TransportError(
+            f"rank {dead or '?'} has died while the ranks met: it was killed, or it crashed. A job survives the loss "
+            "of ranks only once it has begun: start the program again"
+        )
 
     def _meet(self) -> None:
         """Learn who shares a host with whom, in two collectives."""
@@ -313,6 +326,20 @@ class MpiTransport:
         if 0 in self.lost:
             raise TransportError(f"rank 0 on {self.hostnames[0]} has died, and with it the head: the job cannot go on")
 
+    @property
+    def neighbours(self) -> Mapping[int, int]:
+        """See `Transport.neighbours`."""
+        return self._bell.pids if self._bell is not None else {}
+
+    def leave(self) -> None:
+        """See `Transport.leave`."""
+        if self._bell is not None:
+            self._bell.leave()
+
+    def has_left(self, rank: int) -> bool:
+        """See `Transport.has_left`."""
+        return self._bell is None or self._bell.has_left(rank)
+
     def take_lost(self) -> list[int]:
         """See `Transport.take_lost`."""
         lost, self._new_lost = self._new_lost, []
@@ -406,6 +433,7 @@ class MpiTransport:
         Raises:
             TransportError: other ranks have not closed within `CLOSE_LIMIT_S`; the caller must end with os._exit.
         """
+        self.leave()
         if not clean:
             return
         deadline = time.monotonic() + CLOSE_LIMIT_S

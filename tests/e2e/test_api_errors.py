@@ -77,6 +77,7 @@ def test_builtin_errors(kind: type[Exception]) -> None:
     assert isinstance(caught.value.cause, kind)
 
 
+@pytest.mark.dies("code")
 def test_the_text_shows_the_remote_traceback_and_where() -> None:
     def inner() -> None:
         raise RuntimeError("deep inside")
@@ -251,6 +252,7 @@ def test_each_of_several_returns_is_the_error() -> None:
             get(ref)
 
 
+@pytest.mark.dies("code")
 def test_errors_are_retried_if_asked(tmp_path: Path) -> None:
     @remote(retry_exceptions=True, max_retries=2)
     def fail(path: str, good_from: int) -> int:
@@ -283,6 +285,7 @@ def test_errors_are_retried_if_asked(tmp_path: Path) -> None:
         ("raise SystemExit", "exited with code 0"),
     ],
 )
+@pytest.mark.dies("executor")
 def test_a_crash_is_retried_and_then_told(how: str, text: str, tmp_path: Path) -> None:
     @remote
     def crash(path: str) -> None:

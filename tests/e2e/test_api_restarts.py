@@ -49,6 +49,7 @@ class Fragile:
         exit_actor()
 
 
+@pytest.mark.dies("executor")
 def test_without_restarts_it_is_dead() -> None:
     actor = Fragile.remote()
     with pytest.raises(ActorDiedError, match=r"Fragile.die was called, but .*killed by signal 9"):
@@ -57,6 +58,7 @@ def test_without_restarts_it_is_dead() -> None:
         get(actor.add.remote())
 
 
+@pytest.mark.dies("executor")
 def test_it_is_created_again_with_the_same_arguments() -> None:
     actor = Fragile.options(max_restarts=1).remote(mpi_runtime.put(10))
     assert get(actor.add.remote()) == 11

@@ -131,6 +131,7 @@ def test_exit_without_cleaning_up_leaves_nothing(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.dies("driver")
 def test_the_driver_is_killed(way: str, number: int) -> None:
     with start(way, "time.sleep(1000)") as program:
         cast = Cast(program)
@@ -144,6 +145,7 @@ def test_the_driver_is_killed(way: str, number: int) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("waiting", ["time.sleep(1000)", "ray.get(running)", "while True: pass"])
+@pytest.mark.dies("head")
 def test_the_head_is_killed(way: str, waiting: str) -> None:
     with start(way, waiting) as program:
         cast = Cast(program)
@@ -221,20 +223,50 @@ sys.exit(7)
         "threading.Event().wait()", "busy()", "while True: ray.put(1)", "ray.wait([running])",
     ],
 )  # fmt: skip
+@pytest.mark.dies("head")
 def test_a_program_can_save_its_work_when_the_head_is_killed(waiting: str) -> None:
     source = HANDLED.replace("WAITING", waiting)
     assert run_program(source).expect(7).stdout == "['finally', True, 'told again by a call']\n"
 
 
+WITH_A_FORKSERVER = """
+import os, subprocess, time
+import mpi_runtime as ray
+
+ray.init(num_cpus=1)
+
+@ray.remote
+def work():
+    begun = os.path.exists("begun")
+    open("begun", "w").close()
+    subprocess.Popen(["sleep", "1001"])
+    subprocess.Popen(["sleep", "1002"], start_new_session=True)
+    print("forkserver", os.getppid(), flush=True)
+    if not begun:
+        time.sleep(1000)
+    return "again"
+
+print("ended:", ray.get(work.remote()), flush=True)
+input()
+"""
+
+
 @pytest.mark.parametrize("way", WAYS)
-def test_a_forkserver_is_killed(way: str) -> None:
-    with start(way, "time.sleep(1000)") as program:
-        cast = Cast(program)
-        victim = next(pid for pid in cast.forkservers if pid in map(parent, cast.executors))
-        since = time.monotonic()
+@pytest.mark.dies("forkserver")
+def test_a_forkserver_is_killed_and_the_job_goes_on(way: str) -> None:
+    """Its executors go with it, and what they have started. What it ran is run again, by another one."""
+    ranks = {} if way == "plain" else {"ranks": 3, "mpi": way}
+    with start_program(WITH_A_FORKSERVER, **ranks) as program:  # type: ignore[arg-type]
+        victim = int(program.wait_for_line("forkserver").split()[-1])
+        gone = {victim, *(pid for pid in program.processes() if parent(pid) == victim)}
+        gone |= {pid for pid in program.processes() if command(pid).startswith("sleep 100")}
+        assert len(gone) == 4, [describe(pid) for pid in gone]
         os.kill(victim, signal.SIGKILL)
-        completed = expect_gone(program, since, f"{way}, forkserver killed", {*range(1, 256), -signal.SIGINT})
-        assert "the forkserver was killed by signal 9" in completed.stderr
+        program.wait_for_line("ended: again")
+        assert not gone & {*program.processes()}
+        program.write("\n")
+        completed = program.finish().expect()
+    assert "died with its forkserver, which was killed by signal 9" in completed.stderr
 
 
 def test_the_process_is_killed_by_which_mpich_starts_ranks() -> None:
@@ -247,6 +279,7 @@ def test_the_process_is_killed_by_which_mpich_starts_ranks() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.dies("rank")
 def test_a_worker_is_killed(way: str) -> None:
     with start(way, "ray.get(running)") as program:
         cast = Cast(program)
@@ -258,6 +291,7 @@ def test_a_worker_is_killed(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS[1:])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.dies("launcher")
 def test_the_launcher_is_killed(way: str, number: int) -> None:
     with start(way, "ray.get(running)") as program:
         Cast(program)
@@ -291,6 +325,7 @@ finally:
 
 @pytest.mark.parametrize("way", WAYS[1:])
 @pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.dies("launcher")
 def test_the_launcher_is_killed_whatever_the_driver_does(way: str, driver: str) -> None:
     with start(way, DRIVERS[driver]) as program:
         Cast(program)
@@ -300,6 +335,7 @@ def test_the_launcher_is_killed_whatever_the_driver_does(way: str, driver: str) 
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.dies("executor")
 def test_executors_are_killed_and_the_job_goes_on(way: str) -> None:
     ending = """
 @ray.remote

@@ -254,7 +254,7 @@ assert sorted(found) == [[0, 3], [1, 2]], found
 @pytest.mark.parametrize(("variables", "gpus", "text"), [
     ({"CUDA_VISIBLE_DEVICES": "2,0"}, ["0", "2"], ""),
     ({"CUDA_VISIBLE_DEVICES": "GPU-00000003"}, ["3"], ""),
-    ({"CUDA_VISIBLE_DEVICES": "1,9,2"}, ["1"], "there is no device '9' for this process; as CUDA does it"),
+    ({"CUDA_VISIBLE_DEVICES": "1,9,2"}, ["1"], "there is no device '9' for this process; as in CUDA"),
     ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, [], ""),
 ])  # fmt: skip
 def test_the_users_variable_is_kept_to(variables: dict[str, str], gpus: list[str], text: str) -> None:

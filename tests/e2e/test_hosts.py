@@ -278,6 +278,7 @@ ray.get([work.remote() for _ in range(4)])
 
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.dies("host")
 def test_a_host_that_is_cut_off_ends_the_job_on_both_sides(mpi: str, ranks: int, two_hosts: Lab) -> None:
     """Nobody is told: no connection is reset, and the launcher hears of no process that ends over there."""
     with two_hosts.mpirun(SILENT, ranks={"host1": ranks, "host2": ranks}, mpi=mpi) as program:

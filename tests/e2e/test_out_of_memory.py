@@ -57,6 +57,7 @@ def output_in(group: Path, threshold: float, megabytes: int) -> str:
     return done.stdout
 
 
+@pytest.mark.dies("memory")
 def test_a_task_that_is_too_large_is_ended_and_says_why() -> None:
     source = """
         ray.init(num_cpus=2, memory_limit=300 << 20)
@@ -88,6 +89,7 @@ def test_a_control_group_that_is_nearly_full(group: Path) -> None:
     assert f"of 300.0 MiB of memory are used (control group {group}, " in printed
 
 
+@pytest.mark.dies("memory")
 def test_a_kill_of_the_kernel_in_a_control_group(group: Path) -> None:
     """It kills the executor, not its rank, and the error says so."""
     printed = output_in(group, threshold=0, megabytes=500)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import Program, make_place, mpi_python, start_command, wait_until
+from tests.helpers import Program, make_place, mpi_python, start_command, start_program, wait_until
 
 pytestmark = pytest.mark.timeout(180)
 NOTICE_S = 10.0
@@ -113,6 +113,7 @@ print("right", ranks(), flush=True)
 
 
 @pytest.mark.parametrize("victims", [(1,), (2,), (1, 3)], ids=lambda victims: "-".join(map(str, victims)))
+@pytest.mark.dies("rank with ulfm")
 def test_tasks_actors_and_objects_survive_the_loss_of_ranks(victims: tuple[int, ...]) -> None:
     with start(WORK) as program:
         program.wait_for_line("ready")
@@ -233,6 +234,48 @@ worker.Worker._begin = die
         assert "died before the job began, which goes on without it" in completed.stderr
 
 
+DIES = """
+import os, signal
+from mpi_runtime.transport import mpi
+from mpi_runtime.transport.doorbell import Doorbell
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if "2" in (os.environ.get("OMPI_COMM_WORLD_RANK"), os.environ.get("PMI_RANK")):
+    WHERE = die
+import mpi_runtime as ray
+ray.init(num_cpus=4, start_timeout_s=LIMIT)
+"""
+START_LIMIT_S = 4
+
+
+@pytest.mark.parametrize(
+    ("where", "limit_s", "words"),
+    [
+        ("mpi._start_mpi", START_LIMIT_S, f"The job was not up after {START_LIMIT_S} s."),
+        ("mpi.MpiTransport._meet", 60, "rank 2 has died while the ranks met"),
+        ("Doorbell.join", START_LIMIT_S, f"The job was not up after {START_LIMIT_S} s."),
+    ],
+)
+@pytest.mark.dies("rank at start")
+def test_a_rank_that_dies_while_the_ranks_meet_ends_the_job(where: str, limit_s: int, words: str) -> None:
+    with start("", prelude=DIES.replace("WHERE", where).replace("LIMIT", str(limit_s))) as program:
+        completed = program.finish()
+        assert completed.returncode != 0
+        assert words in completed.stderr
+
+
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+@pytest.mark.parametrize("where", ["mpi._start_mpi", "mpi.MpiTransport._meet", "Doorbell.join"])
+@pytest.mark.dies("rank at start")
+def test_without_ulfm_the_launcher_ends_such_a_job(where: str, mpi: str) -> None:
+    with start_program(DIES.replace("WHERE", where).replace("LIMIT", "60"), ranks=4, mpi=mpi) as program:
+        completed = program.finish()
+        assert completed.returncode != 0
+        assert "signal 9" in completed.output(), "the launcher tells of the signal"
+
+
 def test_a_rank_is_lost_during_shutdown() -> None:
     source = """
 ray.get([agent.remote() for _ in range(8)])
@@ -320,11 +363,24 @@ print("second job", ray.get(agent.remote()) is not None, len(ranks()), flush=Tru
         program.finish().expect(0)
 
 
-def test_without_ulfm_the_job_ends_at_once() -> None:
+@pytest.mark.dies("rank")
+def test_without_ulfm_the_job_ends_at_once_and_says_what_would_have_helped() -> None:
     with start("print('ready', flush=True)\ntime.sleep(100)", launcher="") as program:
         program.wait_for_line("ready")
-        kill(workers(program)[1])
+        pid = workers(program)[1]
+        kill(pid)
         wait_until(lambda: program.process.poll() is not None, NOTICE_S, "the end of the program")
         completed = program.finish()
         assert completed.returncode != 0
-        assert "rank 2" in completed.stderr
+        assert re.search(rf"rank 2 on \S+ \(pid {pid}\) has died, and the job ends: ", completed.stderr)
+        assert "Started with `mpi-runtime run --fault-tolerant`, the job would have gone on" in completed.stderr
+
+
+def test_a_rank_that_was_told_to_end_is_not_said_to_have_died() -> None:
+    with start("print('ready', flush=True)\ntime.sleep(100)", launcher="") as program:
+        program.wait_for_line("ready")
+        os.kill(workers(program)[1], signal.SIGTERM)
+        wait_until(lambda: program.process.poll() is not None, NOTICE_S, "the end of the program")
+        completed = program.finish()
+        assert completed.returncode != 0
+        assert "has died, and the job ends" not in completed.stderr

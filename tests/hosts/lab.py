@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -97,10 +97,11 @@ class Lab:
         mpi: str = "openmpi",
         env: Mapping[str, str] | None = None,
         directory: str | None = None,
+        options: Sequence[str] = (),
     ) -> Program:
         """Start a program (its source) on so many ranks of each host, from the first of these hosts.
 
-        `directory` is made on that host alone, and is where the launcher starts.
+        `directory` is made on that host alone, and is where the launcher starts. `options` are for the launcher.
         """
         place = self.place / f"program{next(_numbers)}"
         place.mkdir()
@@ -120,7 +121,7 @@ class Lab:
                 launcher += ["-x", name]
         else:
             launcher += ["-launcher", "ssh", "-launcher-exec", str(self.place / "ssh"), "-hosts", hosts]
-        launcher += ["-n", str(sum(ranks.values()))]
+        launcher += [*options, "-n", str(sum(ranks.values()))]
         where = directory or str(place)
         enter = self.enter(next(iter(ranks)))
         enter += ["sh", "-c", f'mkdir -p {where} && cd {where} && exec "$@"', "sh"]

@@ -79,10 +79,39 @@ def test_share_descriptor() -> None:
     assert not os.get_inheritable(copy)
     os.write(copy, b"through the copy")
     assert os.read(inner, 100) == b"through the copy"
+    bells[1].forget(0)
     with pytest.raises(TransportError, match="must give the descriptor"):
-        bells[0].share_descriptor(None)
+        bells[1].share_descriptor(None)
     for descriptor in (inner, outer, copy):
         os.close(descriptor)
+    for bell in bells.values():
+        bell.close()
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_any_rank_shares_a_descriptor_when_the_lowest_has_died(is_known: bool) -> None:
+    bells = joined([2, 3, 5], size=7)
+    bells.pop(2).close()
+    if is_known:
+        bells[3].forget(2)
+    inner, outer = os.pipe()
+    assert bells[3].share_descriptor(outer) == outer
+    copy = bells[5].share_descriptor(None)
+    assert os.fstat(copy) == os.fstat(outer)
+    for descriptor in (inner, outer, copy):
+        os.close(descriptor)
+    for bell in bells.values():
+        bell.close()
+
+
+def test_the_lowest_rank_knows_the_others_and_who_ends_by_itself() -> None:
+    bells = joined([2, 3, 5], size=7)
+    assert bells[2].pids == {3: os.getpid(), 5: os.getpid()}
+    assert bells[3].pids == {}
+    bells[5].leave()
+    assert [bells[2].has_left(rank) for rank in (3, 5)] == [False, True]
+    bells[2].ring(5)
+    assert not rings(bells[5]), "it is not asleep"
     for bell in bells.values():
         bell.close()
 

@@ -60,6 +60,13 @@ EQUIVALENT = [
         ONE_MORE,
     ),
     Equivalent(
+        "scheduler/dispatch.py",
+        "estimate_us",
+        "return function.duration_us + 3 if function.duration_us >= 0 else LOCAL_QUEUE_US",
+        "return function.duration_us + 2 if function.duration_us >= 0 else LOCAL_QUEUE_US",
+        ONE_MORE,
+    ),
+    Equivalent(
         "scheduler/groups.py",
         "find_spots",
         "return None # most often so, and cheap to see",

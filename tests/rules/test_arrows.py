@@ -15,6 +15,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("",),  # the package itself: public names, loaded on first use
     ("__main__", "cli"),
     ("as_ray",),  # and nobody below knows of Ray's name
+    ("tune",),
     ("util",),
     ("api", "values", "context", "tracing", "actor", "runtime_env", "runtime_context"),
     ("calls",),
@@ -40,6 +41,7 @@ CLOSED: dict[str, Callable[[str], bool]] = {
     f"{PACKAGE}.scheduler": lambda name: below(name, f"{PACKAGE}.scheduler") or name in PURE_GPU,
     f"{PACKAGE}.gpu": lambda name: below(name, f"{PACKAGE}.gpu"),
     f"{PACKAGE}.slurm": lambda name: below(name, f"{PACKAGE}.slurm"),
+    f"{PACKAGE}.tune": lambda name: below(name, f"{PACKAGE}.tune"),
 }
 SCHEDULER_IN_TRANSPORT = {f"{PACKAGE}.scheduler.{name}" for name in ("events", "rank_events", "effects")}
 SCHEDULER_OPEN = {
@@ -70,6 +72,8 @@ PURE_LIBRARY = {
     *("hashlib", "heapq", "itertools", "math", "operator", "re", "string", "struct", "textwrap", "types", "typing"),
     *("msgspec", "_blake2"),
 }
+PURE_TUNE_LIBRARY = PURE_LIBRARY | {"datetime", "inspect", "numpy", "statistics"}
+"""What an experiment may import: its spaces draw with numpy's generators, and spans of time may be given to it."""
 NAMED_BY_RAY = {
     # Modules whose names programs written for Ray import. Each may stand a second time, in a room of its own.
     "runtime_env": "the public name of what `calls/runtime_env.py` has",
@@ -261,6 +265,25 @@ def test_scheduler_and_protocol_are_pure() -> None:
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS
     ]
+    assert not wrong
+
+
+def test_experiments_are_pure() -> None:
+    """The same seed and the same events make the same decisions: no clock, no environment, no global generator."""
+    own = [module for module in modules().values() if below(module.name, f"{PACKAGE}.tune")]
+    wrong = [f"{where}: {name}" for module in own for name, where in outside(module) if name not in PURE_TUNE_LIBRARY]
+    wrong += [
+        f"{module.where(node.lineno)}: {ast.unparse(node.func)}()"
+        for module in own
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        and (
+            (isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS)
+            or (isinstance(node.func, ast.Attribute) and node.func.attr in ("now", "today", "utcnow"))
+            or ("random." in ast.unparse(node.func) and "default_rng" not in ast.unparse(node.func))
+        )
+    ]
+    assert own
     assert not wrong
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 
 from mpi_runtime.gpu.device import BUSY, DEVICE, NODE, PROGRAM
@@ -65,6 +66,20 @@ class LocalExecutor:
     custody: Custody
     is_refused: bool = False
     extents: dict[int, None] = field(default_factory=dict)
+
+
+WITH_FORKSERVER = "died with its forkserver"
+
+
+def plan_kills(world: World, agents: dict[int, Agent]) -> None:
+    """Have forkservers killed as the options say."""
+    rng = random.Random(world.options.seed * 4051 + 7)
+    at_us = 0
+    for _ in range(world.options.forkserver_kills):
+        at_us += rng.choice((100, 3000, 30_000, 200_000))
+        agent = rng.choice(list(agents.values()))
+        if at_us < world.options.faults_until_us:
+            world.at(at_us, agent.lose_forkserver)
 
 
 class Agent:
@@ -222,12 +237,23 @@ class Agent:
             local.custody.doom()
             self.report(FrameRefused(number, "junk"))
 
+    def lose_forkserver(self) -> None:
+        """Somebody kills the forkserver: all executors are gone, those that are being forked too."""
+        self.world.counters["kills of forkservers"] += 1
+        for local in list(self.executors.values()):
+            if local.executor.alive:
+                self.world.counters["deaths"] += 1
+                local.executor.die(WITH_FORKSERVER)
+
     def _on_exited(self, local: LocalExecutor, cause: str) -> None:
         running = local.custody.close()
         del self.executors[local.number]
         if local.extents:
             self.orphans[local.number] = local.extents
-        self.report(ExecutorDied(local.number, running, cause, "memory" in cause, list(local.extents)))
+        extents, with_forkserver = list(local.extents), cause == WITH_FORKSERVER
+        self.report(
+            ExecutorDied(local.number, running, cause, "memory" in cause, extents, with_forkserver=with_forkserver)
+        )
 
     # Memory
 

@@ -133,6 +133,7 @@ class Losses:
     def rank_lost(self, rank: int, executors: list[int]) -> None:
         """The head hears that a rank is gone, on which it has these executors."""
         checker = self._checker
+        checker.tight.ranks.discard(rank)
         for number in executors:
             lost, unsaid = self._counted.pop(number, ([], []))
             checker.lost_runs.subtract(lost)

@@ -97,6 +97,8 @@ class Options:
     stillborn: float = 0.0
     """Chance for each executor that it dies before it begins a call. If it is not zero, there are also functions whose
     executors all do."""
+    forkserver_kills: int = 0
+    """How many forkservers are killed, and all executors of their rank with each."""
     slow_executors: float = 0.0
     """Share of executors that take ten times as long for everything."""
     long_calls: float = 0.0
@@ -145,16 +147,14 @@ def random_options(seed: int) -> Options:
 
 
 def losing_options(seed: int) -> Options:
-    """The world of the seed, and ranks die. Executors do not fail in ways that nobody could tell from that."""
+    """The world of the seed, and ranks die. With them GPUs go: so no actor and no placement group asks for any."""
     options, rng = random_options(seed), random.Random(seed * 6947 + 31)
     hosts = tuple(replace(shape, ranks=rng.choice((1, 2, 3))) for shape in options.hosts)
     host_losses = rng.random() < 0.6
     if host_losses:
         hosts = (*hosts, rng.choice(hosts))
-    return replace(
-        options, hosts=hosts, rank_losses=rng.choice((0, 1, 1, 2)), host_losses=host_losses,
-        breakable=ALL, gpu_faults=0.0, broken=0.0, busy=0.0, dead_nodes=0.0, junk=0.0,
-    )  # fmt: skip
+    losses = rng.choice((0, 1, 1, 2))
+    return replace(options, hosts=hosts, rank_losses=losses, host_losses=host_losses, breakable=ALL)
 
 
 def calm_options(seed: int) -> Options:
@@ -220,6 +220,7 @@ def _random_options(seed: int) -> tuple[Options, Options]:
         junk=garbled.choice((0.0, 0.0, 0.05)),
         losses=modes.choice((0.0, 0.0, 0.3)),
         stillborn=births.choice((0.0, 0.0, 0.1, 0.5)),
+        forkserver_kills=births.choice((0, 0, 0, 8)),
         busy=troubles.choice((0.0, 0.0, 0.0, 0.3)),
         tight=garbled.choice((0.0, 0.0, 0.05)),
         dead_nodes=troubles.choice((0.0, 0.6, 0.6)),

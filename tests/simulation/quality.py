@@ -121,6 +121,8 @@ class Quality:
         """Hosts to which a copy could not be brought since the last decision. Only for membership."""
         self.fetched_us: dict[int, int] = {}
         """When the last copy came to each host, or could not."""
+        self.unreached_us: dict[int, int] = {}
+        """Until when those of each host are kept waiting whose copy lies on a rank that cannot be reached."""
         self.ordered: dict[tuple[bytes, int], tuple[int, dict[int, Room]]] = {}
         """When a copy was ordered to a host, and what room there was everywhere."""
         self.calls: dict[bytes, tuple[Call, int]] = {}
@@ -166,8 +168,9 @@ class Quality:
         elif isinstance(message, Fetched):
             self.fetching.discard((message.id, rank))
             self.missed.update([self.host_of[rank]] if message.offset < 0 else [])
-            # Where the rank that has it cannot be reached, those who wait are kept waiting a while.
-            self.fetched_us[self.host_of[rank]] = self.world.now + UNREACHED_US * message.is_lost
+            (self.unreached_us if message.is_lost else self.fetched_us)[self.host_of[rank]] = (
+                self.world.now + UNREACHED_US * message.is_lost
+            )
             if message.offset >= 0 and message.id in self.copies:
                 size = max(self.copies[message.id].values(), default=0)
                 self.copies[message.id][self.host_of[rank]] = size
@@ -366,12 +369,13 @@ class Quality:
         there = [one for one in (*left, *ended) if one.host == host]
         cpus = len(self.checker.hosts[host].cpus)
         idled_us = now - worker.idle_since_us
-        is_late = 0 <= now - self.fetched_us.get(host, -DECIDE_US) < DECIDE_US
+        copied_us = self.fetched_us.get(host, 0), self.unreached_us.get(host, 0)
+        is_late = any(at_us and 0 <= now - at_us < DECIDE_US for at_us in copied_us)
         if idled_us < IDLE_US and (self._expecting(host) or host in self.missed or is_late):
             return  # it may have been meant for an actor that waited for a copy, and will not be made
         require(idled_us >= IDLE_US, f"{name} is ended after it has idled for {idled_us} us")
         require(len(there) > max(1, cpus), f"{name} is ended, and only {len(there)} idle on {cpus} CPUs")
-        booked_us = 0 if self.world.options.is_calm else self.fetched_us.get(host, 0)  # until then, and for no use
+        booked_us = 0 if self.world.options.is_calm else max(copied_us)  # until then, and for no use
         longer = [
             one.effect.executor
             for one in left

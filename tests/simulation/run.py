@@ -22,7 +22,7 @@ from mpi_runtime.scheduler import actor_calls, cancel, core, deadline, explain, 
 from mpi_runtime.scheduler.rank_events import JobBegan
 from mpi_runtime.transport import codec
 from tests.simulation import losses, quality
-from tests.simulation.agents import Agent
+from tests.simulation.agents import Agent, plan_kills
 from tests.simulation.checkers import Checker
 from tests.simulation.driver import Driver
 from tests.simulation.grouped import write
@@ -139,6 +139,7 @@ def _play(world: World, head: Head) -> None:
     head.scheduler.handle_rank(began, 0)
     driver = Driver(world, head, agents[0])
     losses.plan(world, head, agents)
+    plan_kills(world, agents)
     world.at(0, driver.start)
     if not world.run(lambda: driver.finished, LIMIT_US):
         raise WrongError(why_stuck(head, driver))

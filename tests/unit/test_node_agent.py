@@ -16,10 +16,10 @@ from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Forked
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.objects import arena
 from mpi_runtime.objects.arena import AgentArena
-from mpi_runtime.rank import leftovers, node_agent
+from mpi_runtime.rank import leftovers
 from mpi_runtime.rank.gpu_finder import Gpus
 from mpi_runtime.rank.lines import Lines
-from mpi_runtime.rank.node_agent import AgentError, NodeAgent, describe_status
+from mpi_runtime.rank.node_agent import NodeAgent, describe_status
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.scheduler.effects import Cancel, Fetch, Free, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.events import Done
@@ -312,31 +312,45 @@ def test_a_forkserver_that_was_never_needed_is_ended_too(desk: Desk) -> None:
 
 @pytest.mark.parametrize("is_heard", [True, False], ids=["closed", "reset"])
 @pytest.mark.parametrize(("code", "how"), [(-9, "was killed by signal 9"), (1, "exited with code 1; what it said")])
-def test_without_its_forkserver_a_rank_kills_what_executors_have_started(
+def test_a_rank_goes_on_without_its_forkserver(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, is_heard: bool, code: int, how: str
 ) -> None:
-    killed: list[int] = []
-    monkeypatch.setattr(node_agent, "kill_group", killed.append)
-    monkeypatch.setattr(leftovers, "kill_adopted", lambda: killed.append(-1))
+    killed: list[list[int]] = []
+    monkeypatch.setattr(leftovers, "kill_left", killed.append)
     left: list[str] = []
     monkeypatch.setattr(scratch, "leave", left.append)
     forkserver = Forkserver(desk, code)
     desk.agent._setup = (cast(Any, SimpleNamespace(scratch="files of the job")), [7])
+    desk.agent.to_executor(1, CALLS[:2], b"")
+    os.eventfd_read(desk.tokens)  # it has begun the first
     desk.agent.obey(StopExecutor(1, force=True))
     if is_heard:
         forkserver.read()
     forkserver.end.close()
     desk.executor.pid = 4711
     ours, theirs = pair()
-    starting = desk.agent._executor(2, Channel(ours), os.eventfd(0), os.eventfd(0))
+    starting = desk.agent._executor(2, Channel(ours), os.eventfd(0, os.EFD_NONBLOCK), os.eventfd(0))
     desk.poller.add(starting.channel, lambda: None)
-    with pytest.raises(AgentError, match=f"the forkserver {how}"):
-        desk.agent._on_forkserver()
-    assert killed == [4711, -1], "of the second there is no process yet"
-    assert left == ["files of the job"]
-    desk.agent.stop()
-    assert not desk.agent._executors
     theirs.close()
+    desk.end.close()
+    desk.agent._on_forkserver()
+    assert killed == [[4711]], "of the second there is no process yet"
+    assert left == ["files of the job"]
+    first, second = desk.take()
+    assert (first.executor, first.running) == (1, CALLS[0])
+    assert (second.executor, second.running) == (2, b"")
+    for died in (first, second):
+        assert died.cause.startswith(f"died with its forkserver, which {how}")
+        assert died.with_forkserver == (code == -9), "one that fails by itself would fail again"
+    assert not desk.agent._executors
+    assert forkserver.ours not in desk.poller._callbacks
+    desk.agent._setup = None
+    another = Forkserver(desk)
+    desk.agent.obey(StartExecutor(3, {}, [], 1, []))
+    for descriptor in another.read():
+        os.close(descriptor)
+    desk.agent.stop()
+    another.end.close()
 
 
 def test_what_an_executor_does_not_take_at_once_is_sent_when_it_reads(desk: Desk) -> None:

@@ -180,3 +180,14 @@ def test_an_executor_that_comes_up_ends_the_row() -> None:
             cluster.died(next(iter(cluster.state.executors)))
             call = cluster.submit()
         cluster.forget()
+
+
+def test_forkservers_that_somebody_kills_say_nothing_of_the_calls() -> None:
+    with Cluster().node() as cluster:
+        call = cluster.submit()
+        for _ in range(2 * STILLBORN_MAX):
+            cluster.died(cluster.placed(call), cause="died with its forkserver", with_forkserver=True)
+        assert not cluster.said, "nothing is wrong with the calls"
+        cluster.done(cluster.placed(call), call)
+        cluster.told(call)
+        cluster.forget()

@@ -9,7 +9,7 @@ from mpi_runtime.scheduler import lineage, rebuilding
 from mpi_runtime.scheduler.effects import RANK_LOST, Fetch, Free, ReadyElsewhere, StartExecutor
 from mpi_runtime.scheduler.events import DRIVER, RefusedError, Stored, Value, Where
 from mpi_runtime.scheduler.limits import UNREACHED_US
-from mpi_runtime.scheduler.rank_events import ExecutorDied, Fetched, RankJoined, RankLost, TakenBack
+from mpi_runtime.scheduler.rank_events import ExecutorDied, Fetched, MemoryReported, RankJoined, RankLost, TakenBack
 from tests.builders import LARGE, UNIT, Cluster
 
 
@@ -79,8 +79,9 @@ def test_what_the_dead_have_said_comes_too_late() -> None:
         again = cluster.placed(id)
         cluster.done(executor, id)
         cluster.rank_says(
-            TakenBack(executor, [id]), ExecutorDied(executor, id, "x"), Fetched(1, value, 0), RankLost(1, "again")
-        )
+            TakenBack(executor, [id]), ExecutorDied(executor, id, "x"), Fetched(1, value, 0), MemoryReported(1, True),
+            RankLost(1, "again"),
+        )  # fmt: skip
         cluster.nothing()
         cluster.done(again, id)
         cluster.told(id)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from mpi_runtime.scheduler.effects import MEMORY, Cancel, StartExecutor, StopExecutor, TakeBack
-from mpi_runtime.scheduler.rank_events import MemoryReported
+from mpi_runtime.scheduler.rank_events import MemoryReported, RankLost
 from tests.builders import LARGE, Cluster
 
 GIB = 1 << 30
@@ -53,6 +53,16 @@ def test_others_are_used_meanwhile() -> None:
             assert cluster.state.executors[executor].rank.number != rank
         cluster.done(executors[0], *calls)
         cluster.forget()
+
+
+def test_a_host_is_not_kept_closed_by_what_a_lost_rank_has_said() -> None:
+    with Cluster().head().node(cpus=2, ranks=2) as cluster:
+        _, (executor,) = started(cluster, 1)
+        tight(cluster, executor, rank=2)
+        waiting = cluster.submit()
+        cluster.nothing()
+        cluster.rank_says(RankLost(2, "was killed"))
+        cluster.placed(waiting)
 
 
 def test_one_task_at_a_time_is_let_through() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from mpi_runtime.scheduler.effects import CRASH, RESTARTED, UNHANDLED, Note
-from mpi_runtime.scheduler.events import ErrorRead, Left, Returned, Stored, Value
+from mpi_runtime.scheduler.events import CancelRequested, ErrorRead, Left, Returned, Stored, Value
 from mpi_runtime.scheduler.limits import AT_ONCE_US, BACKOFF_US_MAX, TOLD_SINGLY_MAX
 from mpi_runtime.scheduler.notes import gib
 from tests.builders import DRIVER, LARGE, Cluster
@@ -118,6 +118,18 @@ def test_an_error_that_was_read_is_not() -> None:
         cluster.released(id)
         assert not said(cluster)
         cluster.client_says(DRIVER, ErrorRead([id, cluster.id()]))  # of what is gone, or never was
+        cluster.forget()
+
+
+def test_what_a_cancelled_call_raises_is_not() -> None:
+    with Cluster().node() as cluster:
+        id = cluster.submit()
+        executor = cluster.placed(id)
+        cluster.client_says(DRIVER, CancelRequested(id, False, True))
+        value = Value(b"error", is_error=True)
+        cluster.client_says(executor, Returned(id, [value], 100, raised=True, said="TaskCancelledError: x"))
+        cluster.released(id)
+        assert not said(cluster)
         cluster.forget()
 
 

@@ -1,0 +1,178 @@
+"""Population based training.
+
+Source: Jaderberg, Dalibard, Osindero, Czarnecki, Donahue, Razavi, Vinyals, Green, Dunning, Simonyan, Fernando,
+Kavukcuoglu, "Population Based Training of Neural Networks" (arXiv:1711.09846), with truncation selection. Factors and
+probabilities as in Ray Tune.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mpi_runtime.tune.space import Domain, Function, Rng
+from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.trial_scheduler import YIELD, Exploit, TrialScheduler, Verdicts
+from mpi_runtime.tune.variants import rng_of
+
+INITIAL, PERTURBATION = 2, 3
+"""Mark the numbers that are drawn for the first values, and for those after a perturbation."""
+
+
+class PopulationBasedTraining(TrialScheduler):
+    """Lets the worst trials go on from checkpoints of the best, with parameters near theirs.
+
+    Each trial is compared after every `perturbation_interval`. It reports a checkpoint by then.
+    """
+
+    def __init__(
+        self,
+        time_attr: str = "time_total_s",
+        metric: str | None = None,
+        mode: str | None = None,
+        perturbation_interval: float = 60.0,
+        burn_in_period: float = 0.0,
+        hyperparam_mutations: Mapping[str, Any] | None = None,
+        quantile_fraction: float = 0.25,
+        resample_probability: float = 0.25,
+        perturbation_factors: tuple[float, float] = (1.2, 0.8),
+        custom_explore_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    ) -> None:
+        """Compare trials by `metric` after each interval of `time_attr`.
+
+        Args:
+            time_attr: the reported value that tells how far a trial is; it must not go back.
+            metric: the reported value to compare; None: that of `TuneConfig`.
+            mode: whether it is to be "min" or "max"; None: that of `TuneConfig`.
+            perturbation_interval: between two comparisons of a trial.
+            burn_in_period: before it no trial is changed.
+            hyperparam_mutations: for each parameter that may change a domain, a list, or a function without
+                arguments; nested like the space. A parameter that the space does not have gets its first value here.
+            quantile_fraction: the part of the trials that is replaced, and the part that is copied; at most 0.5.
+            resample_probability: of drawing a new value. Otherwise numbers are multiplied by one of the factors, and
+                of a list the value before or after is taken.
+            perturbation_factors: larger, smaller.
+            custom_explore_fn: takes the new configuration and returns the one to use.
+
+        Raises:
+            ValueError: an argument has no meaning, or nothing can change.
+        """
+        super().__init__(time_attr, metric, mode)
+        if not hyperparam_mutations and custom_explore_fn is None:
+            raise ValueError("Nothing can change: pass hyperparam_mutations or custom_explore_fn")
+        if not 0 <= quantile_fraction <= 0.5:
+            raise ValueError(f"quantile_fraction={quantile_fraction} would copy trials that are replaced: 0 to 0.5")
+        if not perturbation_interval > 0:
+            raise ValueError(f"perturbation_interval={perturbation_interval}: it must be above 0")
+        self._mutations = _as_choices(hyperparam_mutations or {})
+        self._interval = perturbation_interval
+        self._burn_in = burn_in_period
+        self._fraction = quantile_fraction
+        self._resampling = resample_probability
+        self._factors = perturbation_factors
+        self._explore_fn = custom_explore_fn
+        self.begin(0)
+
+    def begin(self, seed: int) -> None:
+        """Forget everything: an experiment begins."""
+        self._seed = seed
+        self._trials: dict[str, Trial] = {}
+        self._scores: dict[str, float] = {}
+        self._compared_at: dict[str, float] = {}
+        self._count: dict[str, int] = {}
+
+    def on_trial_add(self, trial: Trial) -> None:
+        """Give it a first value of each parameter that the space does not have."""
+        self._trials[trial.trial_id] = trial
+        self._compared_at[trial.trial_id] = 0.0
+        self._count[trial.trial_id] = 0
+        _fill(trial.config, self._mutations, rng_of(self._seed, trial.index, INITIAL))
+
+    def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
+        """Compare it, if an interval is over."""
+        me = trial.trial_id
+        # After a failure a trial may be before its last comparison: it is not compared again until then.
+        if time < self._burn_in or time - self._compared_at[me] < self._interval:
+            return {}
+        if trial.checkpoint is None:
+            raise ValueError(
+                f"Trial {me} has reported no checkpoint up to {self.time_attr}={time}, so no other trial can go on "
+                "from it. Population based training needs report(metrics, checkpoint=...) in each interval."
+            )
+        self._compared_at[me] = time
+        self._scores[me] = score
+        worst, best = self._quantiles()
+        if me not in worst:
+            return {me: YIELD}
+        self._count[me] += 1
+        rng = rng_of(self._seed, trial.index, PERTURBATION, self._count[me])
+        source = self._trials[best[int(rng.integers(len(best)))]]
+        self._scores[me] = self._scores[source.trial_id]
+        return {me: Exploit(source, self._explored(source.config, rng))}
+
+    def on_trial_end(self, trial: Trial) -> Verdicts:
+        """What it had stays in the comparison, and its checkpoint can be copied."""
+        return {}
+
+    def _quantiles(self) -> tuple[list[str], list[str]]:
+        """The worst and the best of those that were compared; of equal scores the later trial is the better one."""
+        ranking = sorted(self._scores, key=lambda trial_id: (self._scores[trial_id], trial_id))
+        count = int(-(-len(ranking) * self._fraction // 1))  # rounded up
+        count = min(count, len(ranking) // 2)
+        return ranking[:count], ranking[len(ranking) - count :]
+
+    def _explored(self, config: dict[str, Any], rng: Rng) -> dict[str, Any]:
+        changed: dict[str, Any] = copy.deepcopy(config)
+        self._explore(changed, self._mutations, rng)
+        return changed if self._explore_fn is None else self._explore_fn(changed)
+
+    def _explore(self, config: dict[str, Any], mutations: Mapping[str, Any], rng: Rng) -> None:
+        for key, mutation in mutations.items():
+            if isinstance(mutation, dict):
+                self._explore(config.setdefault(key, {}), mutation, rng)
+            elif rng.random() < self._resampling:
+                config[key] = _sampled(mutation, rng)
+            else:
+                config[key] = self._neighbour(config[key], mutation, rng)
+
+    def _neighbour(self, value: Any, mutation: list[Any] | Domain, rng: Rng) -> Any:
+        if isinstance(mutation, list):
+            if value not in mutation:
+                return _sampled(mutation, rng)
+            place = mutation.index(value) + int(rng.choice([-1, 1]))
+            return mutation[min(max(place, 0), len(mutation) - 1)]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return _sampled(mutation, rng)
+        return type(value)(value * self._factors[int(rng.integers(2))])
+
+
+def _as_choices(mutations: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, with a domain or a list for each parameter."""
+    found: dict[str, Any] = {}
+    for key, mutation in mutations.items():
+        if isinstance(mutation, Mapping):
+            found[key] = _as_choices(mutation)
+        elif isinstance(mutation, Domain) or (isinstance(mutation, list | tuple) and mutation):
+            found[key] = list(mutation) if isinstance(mutation, tuple) else mutation
+        elif callable(mutation):
+            found[key] = Function(mutation)
+        else:
+            raise ValueError(f"hyperparam_mutations[{key!r}] is {mutation!r}: pass a domain, a list or a function")
+        if hasattr(mutation, "categories"):
+            found[key] = list(mutation.categories)
+    return found
+
+
+def _sampled(mutation: list[Any] | Domain, rng: Rng) -> Any:
+    if isinstance(mutation, list):
+        return mutation[int(rng.integers(len(mutation)))]
+    return mutation.sample(rng, {})
+
+
+def _fill(config: dict[str, Any], mutations: Mapping[str, Any], rng: Rng) -> None:
+    for key, mutation in mutations.items():
+        if isinstance(mutation, dict):
+            _fill(config.setdefault(key, {}), mutation, rng)
+        elif key not in config:
+            config[key] = _sampled(mutation, rng)

@@ -1,0 +1,17 @@
+"""Schedulers of trials, by the names that Ray Tune gives them."""
+
+from mpi_runtime.tune.asha import ASHAScheduler, AsyncHyperBandScheduler
+from mpi_runtime.tune.hyperband import HyperBandScheduler
+from mpi_runtime.tune.median_stopping import MedianStoppingRule
+from mpi_runtime.tune.pbt import PopulationBasedTraining
+from mpi_runtime.tune.trial_scheduler import FIFOScheduler, TrialScheduler
+
+__all__ = [
+    "ASHAScheduler",
+    "AsyncHyperBandScheduler",
+    "FIFOScheduler",
+    "HyperBandScheduler",
+    "MedianStoppingRule",
+    "PopulationBasedTraining",
+    "TrialScheduler",
+]

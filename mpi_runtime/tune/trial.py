@@ -1,0 +1,62 @@
+"""One trial: its state, and the moves that are allowed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+PENDING = "PENDING"
+RUNNING = "RUNNING"
+PAUSED = "PAUSED"
+TERMINATED = "TERMINATED"
+ERROR = "ERROR"
+
+MOVES: dict[str, tuple[str, ...]] = {
+    PENDING: (RUNNING,),
+    RUNNING: (PENDING, PAUSED, TERMINATED, ERROR),
+    PAUSED: (PENDING, TERMINATED),
+    TERMINATED: (),
+    ERROR: (),
+}
+"""From each state to which. RUNNING to PENDING: it is to run again, after an error or from another checkpoint."""
+
+
+@dataclass(slots=True, eq=False)
+class Trial:
+    """One configuration and how far it has come. `moved` changes its state."""
+
+    trial_id: str
+    index: int
+    config: dict[str, Any]
+    status: str = PENDING
+    last_result: dict[str, Any] = field(default_factory=dict)
+    best_result: dict[str, Any] = field(default_factory=dict)
+    """The report with the best value of the metric; empty if there is no metric."""
+    best_score: float = float("-inf")
+    checkpoint: Any = None
+    checkpoint_iteration: int = 0
+    checkpoint_time_s: float = 0.0
+    """How far it was when it made its checkpoint: it goes on from there."""
+    iteration: int = 0
+    time_total_s: float = 0.0
+    last_event_at: float = 0.0
+    last_time: float | None = None
+    """What its last report said of the scheduler's `time_attr`."""
+    failures: int = 0
+    crashes: int = 0
+    error: Any = None
+
+    def moved(self, status: str) -> None:
+        """Change the state.
+
+        Raises:
+            RuntimeError: there is no such move. Who tells the study of events has told it nonsense.
+        """
+        if status not in MOVES[self.status]:
+            raise RuntimeError(f"trial {self.trial_id} cannot become {status}: it is {self.status}")
+        self.status = status
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it will not run again."""
+        return not MOVES[self.status]

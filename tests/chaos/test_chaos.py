@@ -1,0 +1,20 @@
+"""Real programs are right though their processes are killed and stopped at random: three hundred times in all."""
+
+import pytest
+
+from tests.chaos import judge
+
+PAUSE_S = 0.12
+SIZE = 1
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("mode", "kills"), [("plain", 75), ("openmpi", 75), ("mpich", 75), ("ulfm", 75)])
+@pytest.mark.dies("executor", "forkserver", "rank with ulfm")
+def test_programs_are_right_whatever_is_killed(mode: str, kills: int) -> None:
+    record = judge.run(mode, 1, kills, SIZE, PAUSE_S)
+    print(f"{mode}: {record.rounds} rounds, {record.calls} calls; {dict(record.kills)}")
+    assert record.rounds
+    assert record.kills.total() > kills / 2

@@ -1,0 +1,102 @@
+"""The table "what dies, what happens" of docs/failures.md, row by row; each row is shown by tests that kill just that.
+
+Such a test is marked `@pytest.mark.dies("executor")`, with the name of its row. `python -m tests.deaths` writes the
+table, with the files of these tests, into the page. `tests/rules/test_deaths.py` compares.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tests.helpers import ROOT
+
+PAGE = ROOT / "docs" / "failures.md"
+HEAD = "| what dies | what happens | shown by |\n| --- | --- | --- |\n"
+ROWS = {
+    "code": (
+        "your code raises",
+        "the error, with the remote traceback, is the result of the call; it is run again if you ask for that "
+        "(`retry_exceptions`)",
+    ),
+    "executor": (
+        "a process that runs your code",
+        "its call is run again (`max_retries`, 3) or fails with `WorkerCrashedError`; its actor is created again "
+        "(`max_restarts`) or dies with `ActorDiedError`",
+    ),
+    "memory": (
+        "a process that uses up the memory",
+        "its call is run again, or fails with `OutOfMemoryError`, which says what was used",
+    ),
+    "forkserver": (
+        "a forkserver, the parent of a rank's processes that run your code",
+        "they and all that they have started die with it, with the same consequences; another one is started",
+    ),
+    "rank with ulfm": (
+        "a worker rank, under Open MPI started with ULFM",
+        "the job goes on without it: see below",
+    ),
+    "rank": (
+        "a worker rank, else",
+        "the job ends at once. An error names the rank, and what would have kept the job alive, unless the launcher is "
+        "faster in killing all: MPICH's mostly is",
+    ),
+    "rank at start": (
+        "a rank, while the ranks meet",
+        "the job ends, at the latest when `start_timeout_s` is over",
+    ),
+    "head": ("the head", "the program gets `HeadDiedError` and can save its work; the job ends"),
+    "host": (
+        "a host, or the network to it",
+        "the job ends on all hosts when nothing was heard of it for `heartbeat_timeout_s`",
+    ),
+    "launcher": ("the launcher", "the job ends, and your program with it after 5 seconds"),
+    "driver": ("your program", "the job ends, and nothing of it is left"),
+}
+"""By name: what dies, and what happens."""
+
+
+def shown_by() -> dict[str, set[str]]:
+    """The files with tests for each row, by its name."""
+    found: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for name in marks(path):
+            found.setdefault(name, set()).add(path.relative_to(ROOT / "tests").as_posix())
+    return found
+
+
+def marks(path: Path) -> list[str]:
+    """The rows that the tests of a file are marked with."""
+    decorators = [
+        decorator
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        for decorator in node.decorator_list
+    ]
+    return [
+        argument.value
+        for call in decorators
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.dies"
+        for argument in call.args
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    ]
+
+
+def table() -> str:
+    """The table as the page has it."""
+    files = shown_by()
+    rows = (
+        f"| {what} | {happens} | {', '.join(f'`{file}`' for file in sorted(files.get(name, ())))} |\n"
+        for name, (what, happens) in ROWS.items()
+    )
+    return HEAD + "".join(rows)
+
+
+def main() -> None:
+    before, _, rest = PAGE.read_text().partition("| what dies |")
+    after = rest.partition("\n\n")[2]
+    PAGE.write_text(f"{before}{table()}\n{after}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Worker ranks that are killed on another host, under Open MPI with ULFM; and a host that is gone as a whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import Program, wait_until
+from tests.hosts.lab import Lab
+
+pytestmark = [pytest.mark.mpi, pytest.mark.hosts, pytest.mark.timeout(180)]
+ULFM = ("--with-ft", "ulfm")
+HOSTS = {"host1": 2, "host2": 3}
+"""Ranks 0 and 1, and ranks 2, 3 and 4."""
+
+BEGIN = """
+import os, sys, time
+import numpy as np
+import mpi_runtime as ray
+
+ray.init(num_cpus=4, heartbeat_timeout_s=5)
+there = {"resources": {"node:host2": 0.001}}
+
+@ray.remote(max_retries=5)
+def make(number):
+    time.sleep(0.05)
+    return np.full(300_000, number)
+
+@ray.remote(max_retries=5)
+def add(*values):
+    return os.uname().nodename, sum(int(value[-1]) for value in values)
+
+@ray.remote(max_restarts=-1, max_task_retries=-1, num_cpus=0, resources={"node:host2": 0.001})
+class Counter:
+    def where(self):
+        return os.uname().nodename
+
+def ranks():
+    return sorted(rank for node in ray.nodes() for rank in node["ranks"])
+
+def wait_for_loss(count):
+    end = time.monotonic() + 30
+    while len(ranks()) > 5 - count and time.monotonic() < end:
+        time.sleep(0.02)
+    return ranks()
+"""
+
+WORK = """
+def work():
+    values = [make.options(**there).remote(number) for number in range(20)]
+    counter = Counter.remote()
+    assert ray.get(counter.where.remote()) == "host2"
+    print("ready", flush=True)
+    left = wait_for_loss(1)
+    sums = [add.options(**place).remote(*values) for place in ({}, there) for _ in range(4)]
+    assert {total for _, total in ray.get(sums)} == {sum(range(20))}
+    assert {host for host, _ in ray.get(sums[4:])} == {"host2"}
+    assert ray.get(counter.where.remote()) == "host2"
+    return left
+
+print("left", work(), flush=True)
+sys.stdin.readline()
+ray.shutdown()
+ray.init(num_cpus=4)
+found = ray.get([add.options(**there).remote(make.options(**there).remote(number)) for number in range(8)])
+print("second job", ranks(), [total for _, total in found], flush=True)
+"""
+
+
+def worker(program: Program, rank: int) -> int:
+    """The process of a rank."""
+    entry = b"OMPI_COMM_WORLD_RANK=%d" % rank
+    for pid in program.processes():
+        with suppress(OSError):  # it has just ended
+            is_ours = Path(f"/proc/{pid}/comm").read_text().strip() in ("mpi-rt-executor", "mpi-rt-forksrv")
+            if not is_ours and entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                return pid
+    raise AssertionError(f"there is no rank {rank}")
+
+
+@pytest.mark.parametrize("victim", [2, 3], ids=["the lowest of its host", "another"])
+@pytest.mark.dies("rank with ulfm")
+def test_a_worker_on_another_host_is_killed(victim: int, two_hosts: Lab) -> None:
+    """Its host goes on with its other ranks, in a further job too, whichever of them had made the memory they share."""
+    with two_hosts.mpirun(BEGIN + WORK, ranks=HOSTS, options=ULFM) as program:
+        program.wait_for_line("ready")
+        os.kill(worker(program, victim), signal.SIGKILL)
+        left = [rank for rank in range(5) if rank != victim]
+        assert program.wait_for_line("left") == f"left {left}"
+        program.write("\n")
+        assert program.wait_for_line("second job") == f"second job {left} {list(range(8))}"
+        program.finish().expect(0)
+
+
+@pytest.mark.dies("host")
+def test_a_host_that_is_cut_off_ends_the_job(two_hosts: Lab) -> None:
+    source = BEGIN + "print('ready', flush=True)\ntime.sleep(100)\n"
+    with two_hosts.mpirun(source, ranks=HOSTS, options=ULFM) as program:
+        program.wait_for_line("ready")
+        with two_hosts.cut("host2"):
+            wait_until(lambda: program.process.poll() is not None, 40, "the end of the launcher")
+        completed = program.finish()
+        assert completed.returncode != 0
+        assert "nothing was heard for 5 s, so the host or the network is gone" in completed.stderr
