@@ -43,6 +43,7 @@ def run(
         restarts: how often it is started again.
     """
     received: list[int] = []
+    number, code = 0, 1
     try:
         for number in range(restarts + 1):
             file.unlink(missing_ok=True)
