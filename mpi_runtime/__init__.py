@@ -53,6 +53,7 @@ _TYPED_IDS = ("ActorID", "FunctionID", "JobID", "NodeID", "PlacementGroupID", "T
 _HOMES.update(dict.fromkeys(_TYPED_IDS, "client.typed_ids"))
 _MODULES = {
     "actor": "actor",
+    "batch": "batch",
     "cloudpickle": "cloudpickle",
     "errors": "errors",
     "exceptions": "exceptions",
@@ -74,6 +75,7 @@ __all__ = [
     "actor",
     "available_resources",
     "available_resources_per_node",
+    "batch",
     "cancel",
     "cloudpickle",
     "cluster_resources",
@@ -103,7 +105,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from mpi_runtime import actor, cloudpickle, errors, exceptions, runtime_context, runtime_env, slurm, util
+    from mpi_runtime import actor, batch, cloudpickle, errors, exceptions, runtime_context, runtime_env, slurm, util
     from mpi_runtime.api import cancel, explain, get, init, is_initialized, kill, put, remote, shutdown, wait
     from mpi_runtime.as_ray import install_as_ray
     from mpi_runtime.calls.actor_class import ActorClass, method

@@ -1,29 +1,25 @@
 """The hash of a function and of all that it refers to: the same in every run of the same program, in every process.
 
 Bytecode, constants, defaults, what it encloses and the globals that it names count, and so do functions and classes of
-the program among these, however deep. Of what is installed, and of Python itself, only the names count. Line numbers
-and names of files do not.
+the program among these, however deep. Of a module of the program all its source counts. Of what is installed, and of
+Python itself, only the names count. Line numbers and names of files do not.
 """
 
 from __future__ import annotations
 
 import dis
 import functools
-import os
 import sys
-import sysconfig
 import types
 from collections.abc import Iterator
 from typing import Any
 
+from mpi_runtime.calls.module_digest import imported_names, is_installed, module_digest
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.scheduler.ids import digest
 
 DIGEST_BYTES = 16
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
-_INSTALLED = tuple(
-    os.path.join(os.path.realpath(path), "") for name, path in sysconfig.get_paths().items() if name.endswith("lib")
-)
 _OF_CLASSES = ("__dict__", "__weakref__", "__module__", "__firstlineno__", "__static_attributes__", "__annotate__",
                "__annotations__", "__annotate_func__", "__annotations_cache__")  # fmt: skip
 """Attributes of classes that say nothing about what they do."""
@@ -67,7 +63,7 @@ class _Words:
         if kind is dict:
             return "dict", [(self.of(key), self.of(value)) for key, value in thing.items()]
         if isinstance(thing, types.ModuleType):
-            return "module", thing.__name__
+            return self._of_module(thing.__name__)
         if isinstance(thing, types.CodeType):
             return self._of_code(thing)
         if isinstance(thing, types.FunctionType):
@@ -100,7 +96,14 @@ class _Words:
         named = [(name, self.of(function.__globals__[name])) for name in _globals_of(function)]
         defaults = self.of(function.__defaults__), self.of(function.__kwdefaults__)
         wrapped = [self.of(value) for name, value in sorted(vars(function).items()) if name == "__wrapped__"]
-        return "function", self.of(function.__code__), enclosed, named, defaults, wrapped
+        imported = [self._of_module(name) for name in imported_names(function.__code__)]
+        return "function", self.of(function.__code__), enclosed, named, defaults, wrapped, imported
+
+    def _of_module(self, name: str) -> Any:
+        try:
+            return "module", name, module_digest(name)
+        except (OSError, SyntaxError, ValueError) as error:
+            raise _UnknownError from error
 
     def _of_cell(self, cell: Any) -> Any:
         try:
@@ -161,7 +164,4 @@ def _is_installed(thing: Any) -> bool:
     if name.partition(".")[0] == "mpi_runtime":
         return True
     module = sys.modules.get(name)
-    path = getattr(module, "__file__", None)
-    if module is None:
-        return False
-    return path is None or os.path.realpath(path).startswith(_INSTALLED)
+    return module is not None and is_installed(getattr(module, "__file__", None))

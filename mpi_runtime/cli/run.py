@@ -81,7 +81,7 @@ def run(words: Sequence[str]) -> int:
     launcher = find_launcher(options.mpi) if options.ranks > 1 or options.hosts else None
     if options.ranks > 1 or options.hosts:
         if launcher is None:
-            raise LaunchError(_missing(options.mpi))
+            raise LaunchError(missing_launcher(options.mpi))
         if program[0] == "-" and not options.dry_run:
             flags = ["--as-ray"] if options.as_ray else []
             arguments = python_command(["-m", "mpi_runtime", *flags, "-c", read_program(sys.stdin), *program[1:]])
@@ -299,7 +299,8 @@ def _host_count(places: Sequence[str], env: Mapping[str, str]) -> int:
     return len(from_environment(env).nodes) or 1
 
 
-def _missing(mpi: str | None) -> str:
+def missing_launcher(mpi: str | None) -> str:
+    """Say that there is no launcher of this MPI, and how to get one."""
     what = {None: "MPI", "openmpi": "Open MPI", "mpich": "MPICH"}[mpi]
     return f"found no mpiexec of {what}, neither beside {sys.executable} nor on PATH.\n{_INSTALL}"
 

@@ -22,10 +22,10 @@ def die_with_parent() -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def adopt_orphans() -> None:
-    """Make this process the new parent of descendants whose parents end, in place of init."""
+def adopt_orphans(yes: bool = True) -> None:
+    """Make this process the new parent of descendants whose parents end, or leave them to one above."""
     PR_SET_CHILD_SUBREAPER = 36
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    _prctl(PR_SET_CHILD_SUBREAPER, int(yes))
 
 
 def _prctl(option: int, value: int) -> None:

@@ -62,6 +62,10 @@ LINES = {
         r"a task with three whole GPUs had \[\d, \d, \d\]",
         r"128 GPUs: .*",
     ],
+    "sweep": [
+        r"rate 0\.1: mean 0\.1\d+ of 8 runs\nrate 0\.5: mean 0\.\d+ of 8 runs\nrate 1\.0: mean 1\.\d+ of 8 runs",
+        r"best: exit code 1 after 1 attempt",
+    ],
     "gpu_matmul": [
         r"\d GPU\(s\) of types \[.*\]; tasks compute with numpy",
         r"1024 x 1024 in 4 tiles: [\d.]+ TFLOP/s, the copies included",

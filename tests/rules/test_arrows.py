@@ -16,7 +16,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("__main__", "cli"),
     ("as_ray",),  # and nobody below knows of Ray's name
     ("tune",),
-    ("util",),
+    ("util", "batch"),
     ("api", "values", "context", "tracing", "actor", "runtime_env", "runtime_context"),
     ("calls",),
     ("session", "head_handle"),
@@ -33,7 +33,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "exception_copies", "tracebacks", "tables"),
     ("scheduler", "gpu", "slurm"),
 )
-AS_USERS_DO = ("__main__", "cli", "util")
+AS_USERS_DO = ("__main__", "cli", "util", "batch")
 """Rooms that may import the package itself, whose names are loaded on first use, as users do."""
 PURE_GPU = {f"{PACKAGE}.gpu.{name}" for name in ("device", "topology", "ledger")}
 CLOSED: dict[str, Callable[[str], bool]] = {

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import mpi_runtime
-from mpi_runtime import config, errors, exceptions, ray_errors, slurm, util
+from mpi_runtime import batch, config, errors, exceptions, ray_errors, slurm, util
 from mpi_runtime.calls import options
 from mpi_runtime.cli import run
 from mpi_runtime.cli.main import VERBS
@@ -71,6 +71,7 @@ def public_names() -> set[str]:
     found |= {name for name in mpi_runtime.__all__ if not inspect.ismodule(getattr(mpi_runtime, name))}
     found |= {f"errors.{name}" for name in exceptions.__all__ if name not in RAYS_NAMES}
     found |= {f"slurm.{name}" for name in slurm.__all__}
+    found |= {f"batch.{name}" for name in batch.__all__}
     modules = {one.name for one in pkgutil.iter_modules(util.__path__)} - INSIDE - {"placement_group", "accelerators"}
     for path in ["util", *(f"util.{name}" for name in modules)]:
         module = load(path)

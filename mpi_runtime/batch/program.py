@@ -1,0 +1,197 @@
+"""One attempt of a command: a shell in a session of its own, its time limit, and the end of all that it leaves.
+
+While it runs, what leaves its process group becomes a child of this process when its parent ends (`adopt_orphans`).
+So it is found: at the end all children are killed that were not there before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from mpi_runtime.host.process_tree import adopt_orphans, children, kill_group
+
+KILL_LIMIT_S = 5.0
+"""How long killed processes are waited for: one that hangs in a driver does not end."""
+PAUSE_S = 0.002
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How one attempt has ended."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    problem: str = ""
+    is_late: bool = False
+    start: float
+    end: float
+    peak_memory: int = 0
+    cpu_time: float = 0.0
+
+
+def run_program(
+    text: str,
+    env: Mapping[str, str],
+    cwd: str,
+    streams: tuple[str, str, str],
+    time_limit: float | None,
+    grace: float,
+    cpus: Sequence[int] = (),
+) -> Ending:
+    """Run a command to its end, whatever end that is.
+
+    Args:
+        text: for `/bin/sh -c`.
+        env: its whole environment.
+        cwd: where it starts; empty for here.
+        streams: paths of its standard input (empty for nothing to read), output and error.
+        time_limit: seconds until SIGTERM, or None.
+        grace: seconds from there to SIGKILL.
+        cpus: processors to which it is bound; none for no change.
+    """
+    start = time.time()
+    before = set(children())
+    adopt_orphans()
+    try:
+        with _opened(streams) as (stdin, stdout, stderr), _bound_to(cpus):
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", text],
+                env=dict(env),
+                cwd=cwd or None,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        is_late = _wait(process.pid, time_limit, grace)
+        # Before it is reaped: until then its number, which is that of the group, belongs to nobody else.
+        kill_group(process.pid)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    except OSError as error:
+        return Ending(problem=f"it could not be started: {error}", start=start, end=time.time())
+    finally:
+        _kill_new(before)
+        adopt_orphans(False)
+    code = process.returncode
+    return Ending(
+        exit_code=code if code >= 0 else None,
+        signal=-code if code < 0 else None,
+        problem=f"it ran longer than its time limit of {time_limit:g} s" if is_late else "",
+        is_late=is_late,
+        start=start,
+        end=time.time(),
+        peak_memory=usage.ru_maxrss * 1024,
+        cpu_time=usage.ru_utime + usage.ru_stime,
+    )
+
+
+def _wait(pid: int, time_limit: float | None, grace: float) -> bool:
+    """Wait until a process has ended, and end it when its time is over; whether that was so."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        if _has_ended(descriptor, time_limit):
+            return False
+        _end(pid, descriptor, grace)
+        return True
+    except BaseException:  # a cancel: KeyboardInterrupt
+        _end(pid, descriptor, grace)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _end(pid: int, descriptor: int, grace: float) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGTERM)
+    if not _has_ended(descriptor, grace):
+        kill_group(pid)
+        _has_ended(descriptor, KILL_LIMIT_S)
+
+
+def _has_ended(descriptor: int, limit_s: float | None) -> bool:
+    """Whether a process ends within a time."""
+    end_s = None if limit_s is None else time.monotonic() + limit_s
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    while True:
+        left_s = None if end_s is None else max(0.0, end_s - time.monotonic())
+        # At most a day at a time: poll takes milliseconds as an int of C.
+        if poller.poll(None if left_s is None else min(left_s, 86400.0) * 1000):
+            return True
+        if left_s is not None and left_s <= 86400.0:
+            return False
+
+
+def _kill_new(before: set[int]) -> None:
+    """Kill and reap the children of this process that were not there before, and what these leave."""
+    end_s = time.monotonic() + KILL_LIMIT_S
+    while (new := set(children()) - before) and time.monotonic() < end_s:
+        for pid in new:
+            kill_group(pid)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(PAUSE_S)
+
+
+@contextlib.contextmanager
+def _opened(streams: tuple[str, str, str]) -> Iterator[tuple[int, int, int]]:
+    """Descriptors of the files of a command; the directories of its output are made."""
+    stdin, stdout, stderr = streams
+    with contextlib.ExitStack() as stack:
+
+        def opened(path: str, flags: int) -> int:
+            descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
+            stack.callback(os.close, descriptor)
+            return descriptor
+
+        def written(path: str) -> int:
+            with contextlib.suppress(FileNotFoundError):
+                return opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            return opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+
+        output = written(stdout)
+        error = output if stderr == stdout else written(stderr)
+        yield opened(stdin or os.devnull, os.O_RDONLY), output, error
+
+
+@contextlib.contextmanager
+def _bound_to(cpus: Sequence[int]) -> Iterator[None]:
+    """Bind what this thread starts meanwhile."""
+    if not cpus:
+        yield
+        return
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
+
+
+@contextlib.contextmanager
+def claimed_cpus(count: int) -> Iterator[tuple[int, ...]]:
+    """Processors that no other command of this user is bound to on this host; none if there are too few.
+
+    A claim is the address of a socket that only the kernel knows: it goes with its process, however that ends.
+    """
+    with contextlib.ExitStack() as claims:
+        found: list[int] = []
+        for cpu in sorted(os.sched_getaffinity(0)):
+            if len(found) == count:
+                break
+            claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            claims.enter_context(claim)
+            with contextlib.suppress(OSError):
+                claim.bind(f"\0mpi_runtime-{os.geteuid()}-cpu-{cpu}")
+                found.append(cpu)
+        yield tuple(found) if len(found) == count else ()

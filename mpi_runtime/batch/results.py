@@ -1,0 +1,84 @@
+"""What a command has come to."""
+
+from __future__ import annotations
+
+import signal as signals
+
+import msgspec
+
+
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command has ended, and what it has used."""
+
+    name: str
+    """Its name in the batch."""
+    command: str
+    """What the shell was given."""
+    exit_code: int | None
+    """None: a signal has ended it, or it was not started."""
+    signal: int | None = None
+    """The signal that has ended it."""
+    problem: str = ""
+    """Why it failed, where exit code and signal do not tell: its time limit, or why it was not started."""
+    is_success: bool
+    """Whether its exit code is one of `success_codes`."""
+    attempts: int = 1
+    """How often it was started."""
+    start: float
+    """When its last attempt began, in seconds since 1970."""
+    end: float
+    """When that had ended."""
+    host: str
+    """The name of the host on which it ran."""
+    cpus: tuple[int, ...] = ()
+    """The processors to which it was bound; empty if it was not."""
+    gpu_ids: tuple[int, ...] = ()
+    """The GPUs that were its own."""
+    peak_memory: int = 0
+    """The most bytes that one of its processes had in memory."""
+    cpu_time: float = 0.0
+    """Seconds of CPU time of its processes, as far as they were waited for."""
+    stdout: str = ""
+    """The path of its standard output."""
+    stderr: str = ""
+    """The path of its standard error."""
+    workdir: str = ""
+    """Where its scratch directory was kept; empty if it was removed."""
+
+    def ending(self) -> str:
+        """How it has ended, in words."""
+        if self.problem:
+            return self.problem
+        if self.signal is not None:
+            return f"ended by {_signal_name(self.signal)}"
+        return f"exit code {self.exit_code}"
+
+
+class CommandError(Exception):
+    """A command has failed. `result` says how."""
+
+    def __init__(self, result: CommandResult) -> None:
+        super().__init__(result)
+        self.result = result
+
+    def __str__(self) -> str:
+        result = self.result
+        return f"{result.name}: {result.ending()}\n  command: {result.command}\n  output:  {result.stdout}"
+
+
+def tail(path: str, lines: int = 10, bytes_max: int = 4096) -> list[str]:
+    """The last lines of a file; nothing if it is not there."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - bytes_max))
+            return file.read().decode(errors="replace").splitlines()[-lines:]
+    except OSError:
+        return []
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

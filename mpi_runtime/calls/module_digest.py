@@ -1,0 +1,98 @@
+"""The hash of a module of the program: of its source, and of the program's modules that it imports.
+
+A function that calls `helpers.scale(x)` names only the module, and one with `import helpers` inside names what may not
+be loaded yet. So the whole source counts: of a package all its files. Of what is installed only the name counts.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import importlib.util
+import os
+import sys
+import sysconfig
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+from mpi_runtime.scheduler.ids import digest
+
+_DIGEST_BYTES = 16
+_OURS = "mpi_runtime"
+_INSTALLED = tuple(
+    os.path.join(os.path.realpath(path), "") for name, path in sysconfig.get_paths().items() if name.endswith("lib")
+)
+
+
+def is_installed(path: str | None) -> bool:
+    """Whether a file belongs to Python or to a library. None: a module without a file, as those in C are."""
+    return path is None or os.path.realpath(path).startswith(_INSTALLED)
+
+
+def module_digest(name: str) -> bytes:
+    """The hash of a module by its name; empty: it is installed, or nobody knows it.
+
+    Raises:
+        OSError: a file cannot be read.
+        SyntaxError, ValueError: a file is no source.
+    """
+    seen: dict[str, bytes] = {}
+    pending = [_top(name)]
+    while pending:
+        one = pending.pop()
+        if one in seen:
+            continue
+        seen[one], imported = _read(one)
+        pending.extend(imported)
+    if not seen[_top(name)]:
+        return b""
+    return digest(b"".join(top.encode() + b"\0" + seen[top] for top in sorted(seen)), _DIGEST_BYTES)
+
+
+def imported_names(code: types.CodeType) -> Iterator[str]:
+    """The modules that code imports, in functions inside too. Of a relative import the name after the dots."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "IMPORT_NAME":
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from imported_names(constant)
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+@functools.cache
+def _read(top: str) -> tuple[bytes, frozenset[str]]:
+    """The hash of a module's or package's files, and what they import; empty: it is not of the program."""
+    content = b""
+    imported: set[str] = set()
+    for path in _files(top):
+        data = path.read_bytes()
+        content += path.name.encode() + b"\0" + digest(data, _DIGEST_BYTES)
+        if path.suffix == ".py":
+            imported.update(map(_top, imported_names(compile(data, str(path), "exec", dont_inherit=True))))
+    return (digest(content, _DIGEST_BYTES) if content else b""), frozenset(imported - {""})
+
+
+def _files(top: str) -> list[Path]:
+    """The files of a module of the program, by its top-level name."""
+    if top == _OURS:
+        return []
+    if top == "__main__":
+        path = getattr(sys.modules[top], "__file__", None)
+        return [] if path is None else [Path(path)]
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return []
+    if spec is None:
+        return []
+    folders = list(spec.submodule_search_locations or ())
+    if is_installed(folders[0] if folders else spec.origin if spec.has_location else None):
+        return []
+    if not folders:
+        return [Path(str(spec.origin))]
+    return sorted(path for folder in folders for path in Path(folder).rglob("*.py"))

@@ -1,0 +1,137 @@
+"""The verb `batch`: run the commands of a file, on this machine or on all ranks."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import mpi_runtime
+from mpi_runtime.batch.batch_file import FORMS, JSON, Group, form_of, read_batch
+from mpi_runtime.batch.batch_run import BatchRun, described, infeasible, node_resources
+from mpi_runtime.batch.file_entries import Problem
+from mpi_runtime.batch.graph import wrong_names
+from mpi_runtime.batch.model import OPTIONS, read_command
+from mpi_runtime.cli.run import find_launcher, launch_command, missing_launcher
+from mpi_runtime.config import environment
+from mpi_runtime.errors import LaunchError
+from mpi_runtime.host.launch import detect
+from mpi_runtime.host.launchers import child_environment
+
+_NO_FLAGS = ("name", "after", "ranks")
+"""Options that are not for all commands."""
+_ON_RANK_0 = ("-m", "mpi_runtime", "-m", "mpi_runtime.cli.batch")
+
+
+def batch(words: Sequence[str]) -> int:
+    """Run a batch: starts ranks for it, or becomes one of those that a launcher has started."""
+    options = _parser().parse_args(words)
+    if options.ranks < 1:
+        raise LaunchError(f"-n must be 1 or more, not {options.ranks}")
+    env = environment()
+    launch = detect(env)
+    is_rank = launch.size != 1
+    if not is_rank and (options.check or (options.ranks == 1 and not options.hosts)):
+        return run_batch(options)
+    if options.file == "-":
+        if launch.rank > 0:
+            return 2
+        raise LaunchError(
+            "standard input is read without a launcher only: mpirun does not tell a rank that it has ended"
+        )
+    command = [sys.executable, *_ON_RANK_0, *words]
+    if not is_rank:
+        launcher = find_launcher(options.mpi)
+        if launcher is None:
+            raise LaunchError(missing_launcher(options.mpi))
+        command = launch_command(launcher, command, options.ranks, options.hosts, False, env)
+        env = child_environment(env)
+    os.execve(command[0], command, env)
+    raise AssertionError("execve does not return")
+
+
+def run_batch(options: argparse.Namespace) -> int:
+    """Read the batch and run it, or only check it; the exit code, 2 if it is wrong."""
+    form = options.form or form_of(options.file)
+    defaults = _defaults(options)
+    is_stream = options.file == "-" and form == JSON and not options.check
+    groups: list[Group] = []
+    problems: list[Problem] = []
+    if not is_stream:
+        groups, problems = read_batch(_read(options.file), form, defaults, os.path.dirname(options.file))
+        problems += wrong_names(groups)
+    if problems:
+        return _refuse(options.file, problems)
+    with mpi_runtime.init():
+        if problems := infeasible(groups, node_resources()):
+            return _refuse(options.file, problems)
+        if options.check:
+            print("\n".join(described(groups)))
+            return 0
+        name = Path(options.file).stem if options.file != "-" else "stdin"
+        run = BatchRun(options.directory or f"batch-{name}", _say)
+        return run.run(groups, sys.stdin if is_stream else None, defaults)
+
+
+def _defaults(options: argparse.Namespace) -> dict[str, Any]:
+    """The options for all commands that the command line states.
+
+    Raises:
+        LaunchError: one of them is wrong.
+    """
+    stated = vars(options)
+    found = {name: stated[name] for name in OPTIONS if name not in _NO_FLAGS and stated[name] is not None}
+    _, wrong = read_command("true", found, {})
+    if wrong:
+        raise LaunchError("; ".join(f"--{message.replace('_', '-', 1)}" for _, message in wrong))
+    return found
+
+
+def _read(path: str) -> str:
+    try:
+        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise LaunchError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise LaunchError(f"{path} is not text in UTF-8: byte {error.start} is wrong") from error
+
+
+def _refuse(path: str, problems: Sequence[Problem]) -> int:
+    for problem in sorted(problems):
+        print(problem.shown(path), file=sys.stderr)
+    count = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}"
+    print(f"mpi-runtime batch: {count}; nothing was started", file=sys.stderr)
+    return 2
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mpi-runtime batch",
+        description="Run the shell commands of a file, as many at a time as there is room for.",
+        epilog="Options that are not of `run` are for all commands; the file's own go before them.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", help="a command a line, TOML (.toml) or JSON lines (.jsonl); - is standard input")
+    parser.add_argument("--check", action="store_true", help="show the graph and all that is wrong; start no command")
+    parser.add_argument("--form", choices=FORMS, help="the form of the file; by default the end of its name tells")
+    parser.add_argument("--directory", metavar="DIR", help="where output is written; batch-NAME for NAME.toml")
+    parser.add_argument("-n", "-np", "--ranks", type=int, default=1, metavar="N", help="how many ranks; 1")
+    parser.add_argument("--mpi", choices=("openmpi", "mpich"), help="take the launcher of this MPI")
+    parser.add_argument("--hosts", metavar="A[:RANKS],B...", help="start the ranks on these hosts (by ssh)")
+    for name, (_, what) in OPTIONS.items():
+        if name not in _NO_FLAGS:
+            parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="VALUE", help=what)
+    return parser
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(run_batch(_parser().parse_args()))
+    except LaunchError as error:
+        print(f"mpi-runtime batch: {error}", file=sys.stderr)
+        sys.exit(2)
