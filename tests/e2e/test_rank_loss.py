@@ -286,6 +286,7 @@ sys.exit(3)
     with start(source) as program:
         program.wait_for_line("ready")
         pids = workers(program)
+        os.kill(pids[2], signal.SIGSTOP)  # or its part of the shutdown might be over before it dies
         program.write("\n")
         kill(pids[2])
         program.finish().expect(3)

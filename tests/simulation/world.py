@@ -216,8 +216,12 @@ class Head:
         """What a rank has said that is gone by now: nothing comes of it."""
         self.world.counters["late messages"] += 1
         if isinstance(message, FromExecutor):
-            events = codec.from_client.decode(message.frame)
-            self.scheduler.handle(message.executor, events, now, message.ended)
+            try:
+                events = codec.from_client.decode(message.frame)
+            except codec.BadFrameError:
+                self.scheduler.handle_rank(FrameRefused(message.executor, "junk", message.ended), now)
+            else:
+                self.scheduler.handle(message.executor, events, now, message.ended)
         else:
             self.scheduler.handle_rank(message, now)  # type: ignore[arg-type]
 
