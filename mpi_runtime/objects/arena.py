@@ -22,7 +22,7 @@ import os
 import resource
 import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, fcntl
 from typing import NamedTuple
@@ -179,6 +179,11 @@ class AgentArena:
         if offset is not None and self._excess() > 0:
             self.busy = self._grew = True
         return offset
+
+    def lacking(self, sizes: Sequence[int]) -> int:
+        """How many bytes have to be freed before extents of these sizes can be allocated; more, if in many pieces."""
+        needed = [Allocator.rounded(size) for size in sizes]
+        return max(sum(needed) - self.layout.capacity + sum(self._used), max(needed, default=0)) if needed else 0
 
     def refusal(self, size: int) -> str:
         """Why an allocation of `size` bytes was refused, in words for the user."""

@@ -50,10 +50,11 @@ def apart(frame: Buffer) -> tuple[bytes, bytes]:
 
     A value may be both: an argument, and what a running call waits for. It is in both.
     """
-    now, later = [], []
-    messages = to_client.decode(frame)
-    arguments = {id for message in messages if type(message) is Call for id in message.arguments}
-    for message in messages:
+    now: list[object] = []
+    later: list[object] = [messages.ForCalls()]
+    all_messages = to_client.decode(frame)
+    arguments = {id for message in all_messages if type(message) is Call for id in message.arguments}
+    for message in all_messages:
         if type(message) is not Call:
             now.append(message)
         if type(message) is Call or (isinstance(message, Entry) and message.id in arguments):

@@ -79,6 +79,10 @@ class Options:
     batch_us: int = 500
     """How long an executor keeps results back, to send several at once."""
     transfer_us: tuple[int, int] = (100, 3000)
+    arena_slots: int = 0
+    """How many large values a rank's part of the arena has room for; 0: for all. It takes more, and wants room."""
+    disk_failures: float = 0.0
+    """Chance for each of these that it cannot be written to disk."""
 
     end_us: int = 0
     """When the job's time ends, and it is put off; 0: never. Some calls say then that they take long."""
@@ -150,6 +154,13 @@ def losing_options(seed: int) -> Options:
         options, hosts=hosts, rank_losses=rng.choice((0, 1, 1, 2)), host_losses=host_losses,
         breakable=ALL, gpu_faults=0.0, broken=0.0, busy=0.0, dead_nodes=0.0, junk=0.0, stillborn=0.0, tight=0.0,
     )  # fmt: skip
+
+
+def spilling_options(seed: int) -> Options:
+    """The world of the seed with arenas that have little room; in some of them ranks die too."""
+    options, rng = (losing_options if seed % 3 == 0 else random_options)(seed), random.Random(seed * 3307 + 43)
+    slots, failures = rng.choice((1, 1, 2, 4)), rng.choice((0.0, 0.0, 0.2))
+    return replace(options, arena_slots=slots, disk_failures=failures)
 
 
 def calm_options(seed: int) -> Options:
