@@ -79,6 +79,8 @@ class Extents:
         offset = self._arena.allocate(size)
         if offset is not None:
             use(offset, "")
+        elif client != NOBODY and size > self._arena.layout.capacity:
+            use(-1, self._arena.refusal(size))
         else:
             if not self._waiting:
                 self._until_s = self._now_s() + ALLOCATE_WAIT_S

@@ -279,10 +279,11 @@ def test_a_result_larger_than_the_store() -> None:
 
 def test_a_full_store_says_so_and_works_again_when_there_is_room() -> None:
     refs = [put(np.full(10 * MIB, n, np.int8)) for n in range(6)]
-    with pytest.raises(ObjectStoreFullError, match="are in use"):
+    arrays = get(refs)  # while somebody looks at them they stay where they are
+    with pytest.raises(ObjectStoreFullError, match=r"are in use.* may be looked at by processes"):
         put(np.full(10 * MIB, 6, np.int8))
-    assert [get(ref)[0] for ref in refs] == list(range(6))
-    del refs[0]
+    assert [array[0] for array in arrays] == list(range(6))
+    del refs[0], arrays
     gc.collect()
     refs.append(put(np.full(10 * MIB, 9, np.int8)))
     assert get(refs[-1])[-1] == 9

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mpi_runtime.scheduler.effects import Erase, Fetch, Free, StartExecutor, StopExecutor
+from mpi_runtime.scheduler.effects import Erase, Fetch, Free, Restore, StartExecutor, StopExecutor
 from mpi_runtime.scheduler.events import (
     Blocked,
     Call,
@@ -283,7 +283,7 @@ class Quality:
         after = self.rooms() if self.world.options.is_calm else {}
         least = {host: smaller(self.before[host], room) for host, room in after.items() if not self._expecting(host)}
         for rank, effect in orders:
-            if isinstance(effect, Fetch):
+            if isinstance(effect, Fetch | Restore):
                 self.fetching.add((effect.id, rank))
                 self.ordered[effect.id, self.host_of[rank]] = self.world.now, least
         for worker in started:
@@ -378,6 +378,8 @@ class Quality:
         require(idled_us >= IDLE_US, f"{name} is ended after it has idled for {idled_us} us")
         require(len(there) > max(1, cpus), f"{name} is ended, and only {len(there)} idle on {cpus} CPUs")
         booked_us = 0 if self.world.options.is_calm else self.fetched_us.get(host, 0)  # until then, and for no use
+        if self.world.options.arena_slots:
+            booked_us = now  # calls whose arguments were on their way may have been taken from it
         longer = [
             one.effect.executor
             for one in left

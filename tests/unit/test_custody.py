@@ -9,7 +9,7 @@ from mpi_runtime.scheduler.effects import Ready
 from mpi_runtime.scheduler.events import Call
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.codec import BadFrameError
-from mpi_runtime.transport.messages import Drained
+from mpi_runtime.transport.messages import Drained, ForCalls
 from mpi_runtime.transport.tokens import Tokens, claim
 
 A, B, C, D, E, F = (bytes([number] * 16) for number in range(6))
@@ -127,7 +127,7 @@ def test_what_comes_with_calls_that_are_held_back_is_sent_at_once(executor: Exec
     # Nobody here knows whether A waits for the second too.
     assert (executor.frames[1:], executor.tokens) == ([codec.encode([answer, argument])], 0)
     custody.drained(2)
-    assert (executor.frames[2:], executor.tokens) == ([codec.encode([argument, call])], 1)
+    assert (executor.frames[2:], executor.tokens) == ([codec.encode([ForCalls(), argument, call])], 1)
 
 
 def test_a_frame_with_nothing_to_start_is_not_sent(executor: Executor) -> None:
