@@ -1,6 +1,6 @@
-"""Arrays of cupy and torch: what describes one, how it is made again, and how its bytes are reached.
+"""Arrays of cupy and torch: how to describe one, make it again from the description, and copy its bytes.
 
-The libraries are those that the program has loaded, or that an array which is read belongs to.
+To send an array, only libraries that the program has loaded are used. To make one again, its library is imported.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ if TYPE_CHECKING:
     from mpi_runtime.gpu.staging import Bytes, Way
 
 CUDA_DEVICES = (2, 13)
-"""What DLPack calls memory of a CUDA device, and managed memory."""
+"""DLPack's device types for CUDA device memory and for CUDA managed memory."""
 
 
 class Facts(NamedTuple):
-    """An array but for its bytes."""
+    """Everything about an array but its bytes."""
 
     library: str
-    """The one that it belongs to."""
+    """"cupy" or "torch"."""
     dtype: Any
-    """Of cupy numpy's, of torch the name."""
+    """cupy: the numpy dtype. torch: the name of the dtype."""
     shape: tuple[int, ...]
     order: str
-    """How the bytes lie: "C" or "F"."""
+    """Memory layout: "C" or "F"."""
     more: Any
-    """Of cupy the class, if it is another; of torch whether it requires a gradient."""
+    """cupy: the class of the array, None for `cupy.ndarray`. torch: whether it requires a gradient."""
 
 
 class Found(NamedTuple):
-    """An array on a device, as it can be sent."""
+    """An array on a device, ready to be sent."""
 
     facts: Facts
     way: Way
     ordinal: int
-    """CUDA's number of the device in this process."""
+    """CUDA's number for the device in this process."""
 
 
 # Arrays of cupy.
 
 
 class _CupyWay:
-    """Copies on the current stream of the array's device: memory that is used again there waits for what was before."""
+    """Copies on the current stream of the array's device, so that they come after earlier uses of the same memory."""
 
     def __init__(self, array: Any) -> None:
         self._cupy = sys.modules["cupy"].cuda
@@ -70,7 +70,7 @@ class _CupyWay:
             runtime.memcpyAsync(to, source, size, getattr(runtime, kind), self._stream.ptr)
 
     def wait(self) -> None:
-        with self._device:  # the default stream has one name for all devices
+        with self._device:  # the default stream has the same handle on all devices
             self._stream.synchronize()
 
     def pinned(self, size: int) -> Bytes:
@@ -115,7 +115,7 @@ class _TorchWay:
             self._torch.from_numpy(buffer).copy_(self._bytes[at : at + buffer.nbytes], non_blocking=True)
 
     def up(self, buffer: Bytes, at: int) -> None:
-        if not buffer.flags.writeable:  # a small array in the object store; torch would warn the user of it
+        if not buffer.flags.writeable:  # a small array in the object store; torch would warn the user about it
             buffer = buffer.copy()
         with self._torch.cuda.stream(self._stream):
             self._bytes[at : at + buffer.nbytes].copy_(self._torch.from_numpy(buffer), non_blocking=True)
@@ -129,7 +129,7 @@ class _TorchWay:
 
 
 def _find_torch(tensor: Any) -> Found | None:
-    """None: it is on no GPU, or of a kind that only torch can describe."""
+    """Return None if the tensor is not on a GPU, or is of a kind that only torch can describe."""
     torch: Any = sys.modules["torch"]
     is_odd = tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or vars(tensor)
     if not tensor.is_cuda or is_odd:
@@ -147,11 +147,14 @@ def _make_torch(torch: Any, facts: Facts) -> tuple[Any, Way]:
     return tensor.requires_grad_(facts.more), way
 
 
-# All of them.
+# Both libraries.
 
 
 def known_class(kind: type) -> type | None:
-    """The class of arrays of cupy or torch that a class is or comes from, if the program has loaded the library."""
+    """Return `cupy.ndarray` or `torch.Tensor` if this class is one of them or a subclass; else None.
+
+    A library that the program has not loaded is not looked at.
+    """
     for library, name in (("cupy", "ndarray"), ("torch", "Tensor")):
         base: type | None = getattr(sys.modules.get(library), name, None)  # another thread may be importing it
         if base is not None and issubclass(kind, base):
@@ -160,7 +163,7 @@ def known_class(kind: type) -> type | None:
 
 
 def find(array: Any) -> Found | None:
-    """What is needed to send an array; None if it is on no GPU, or has to be left to its own class."""
+    """Return what is needed to send an array; None if it is not on a GPU, or if its own class must pickle it."""
     base = known_class(type(array))
     if base is not None:
         return (_find_cupy if base.__name__ == "ndarray" else _find_torch)(array)
@@ -175,7 +178,10 @@ def find(array: Any) -> Found | None:
 
 
 def _by_dlpack(library: Any, array: Any) -> Any:
-    """An array of cupy or torch with the bytes of another's, which may refuse to lend what is read-only."""
+    """Return an array of this library with the bytes of another library's array.
+
+    The other library may refuse to share read-only memory; then the bytes are copied.
+    """
     try:
         return library.from_dlpack(array)
     except BufferError:
@@ -189,11 +195,11 @@ def _is_on_device(array: Any) -> bool:
 
 
 def make(facts: Facts) -> tuple[Any, Way]:
-    """An array on the current device, and the way to its bytes, which are not there yet.
+    """Return a new array on the current device, and the `Way` by which its bytes are to be filled in.
 
     Raises:
-        LookupError: this process can use no GPU; says why.
-        Exception: what the library raises: it has no memory left, say.
+        LookupError: this process can use no GPU; the message says why.
+        Exception: what the library raises, for example when the device has no memory left.
     """
     try:
         library = importlib.import_module(facts.library)
@@ -204,11 +210,13 @@ def make(facts: Facts) -> tuple[Any, Way]:
 
 
 def _ask_for_devices(library: Any) -> None:
-    """See that the library can use a device. Its `is_available` takes any error for an answer; cupy's keeps it, too.
+    """Check that the library can use a device.
+
+    `is_available` is of no use here: it hides every error behind False, and cupy also remembers that answer.
 
     Raises:
-        LookupError: there is none for this process; says why.
-        Exception: what the library raises if there is one that cannot be used.
+        LookupError: there is no device for this process; the message says why.
+        Exception: what the library raises if there is a device that cannot be used.
     """
     try:
         if library.__name__ == "cupy":
@@ -222,10 +230,10 @@ def _ask_for_devices(library: Any) -> None:
 
 
 def on_host(facts: Facts, data: memoryview) -> Any:
-    """The array as one of numpy, read-only, and a view of the bytes. bfloat16 of torch becomes float32, in a copy.
+    """Return the array as a read-only numpy array, a view of `data`. torch's bfloat16 becomes float32, in a copy.
 
     Raises:
-        TypeError: numpy has no such type.
+        TypeError: numpy has no such dtype.
     """
     import numpy
 

@@ -1,7 +1,8 @@
-"""How much of a device's memory the libraries of a process may take: what its call was promised, and no more.
+"""Limits on the device memory that libraries in a process may take: what its call was granted, and no more.
 
-A library's pool grows until the device is full, and other calls that share the device find it so. What a process takes
-beyond its libraries, its context above all, is `Device.reserve`. A library that is imported later is told then.
+Without a limit the memory pool of a library grows until the device is full, and other calls that share the device fail.
+What a process takes besides, above all its CUDA context, is counted as `Device.reserve`. A library that is imported
+later gets the limit when it has been imported.
 """
 
 from __future__ import annotations
@@ -18,19 +19,21 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 FRACTION, PREALLOCATE = "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE"
-"""What JAX reads when it begins; by itself it takes three quarters of each device at once."""
+"""Variables that JAX reads when it starts. Without them it takes three quarters of each device at once."""
 
 
 def set_cap(cap: int, total: int, environment: MutableMapping[str, str]) -> None:
-    """Hold the libraries of this process to so much of its one device from now on; those that come later, too.
+    """Limit the memory that libraries in this process take of its one device, from now on.
+
+    Libraries that are imported later get the same limit.
 
     Args:
-        cap: bytes; 0: all.
+        cap: bytes; 0: no limit.
         total: bytes that the device has.
-        environment: of this process, for what libraries read there.
+        environment: of this process; JAX reads its limits there.
     """
     if not cap and _Watch not in sys.meta_path:
-        return  # there was no limit, and is none
+        return  # there was no limit, and there is none now
     _Watch.cap, _Watch.total = cap, total
     if _Watch not in sys.meta_path:
         sys.meta_path.insert(0, _Watch)
@@ -39,7 +42,7 @@ def set_cap(cap: int, total: int, environment: MutableMapping[str, str]) -> None
         if module is not None and hasattr(module, "cuda"):  # else another thread is importing it
             _hold(module)
     if not _Watch.wrote and {FRACTION, PREALLOCATE} & environment.keys():
-        return  # it is the user's own word
+        return  # the user has set them
     _Watch.wrote = cap > 0
     for name, text in ((FRACTION, f"{cap / total:.4f}"), (PREALLOCATE, "false")):
         if cap:
@@ -49,16 +52,16 @@ def set_cap(cap: int, total: int, environment: MutableMapping[str, str]) -> None
 
 
 def _hold(module: ModuleType) -> None:
-    with contextlib.suppress(Exception):  # a device that cannot be used says so to the call, when it begins to
+    with contextlib.suppress(Exception):  # if the device cannot be used, the call gets that error when it tries to
         _HOLDERS[module.__name__](module, _Watch.cap, _Watch.total)
 
 
 def _hold_cupy(cupy: Any, cap: int, _: int) -> None:
-    cupy.get_default_memory_pool().set_limit(size=cap)  # 0: none
+    cupy.get_default_memory_pool().set_limit(size=cap)  # 0: no limit
 
 
 def _hold_torch(torch: Any, cap: int, total: int) -> None:
-    """When torch begins to use CUDA: a call may need torch for nothing but its CPU part."""
+    """Set the limit once torch starts to use CUDA: a call may need only the CPU part of torch."""
 
     def hold() -> None:
         torch.cuda.set_per_process_memory_fraction(cap / total if cap else 1.0, 0)
@@ -73,15 +76,15 @@ _HOLDERS: dict[str, Callable[[Any, int, int], None]] = {"cupy": _hold_cupy, "tor
 
 
 class _Watch(importlib.abc.MetaPathFinder):
-    """Stands before the finders of modules, and finds none: has a library told its limits when it has been loaded."""
+    """A finder in front of all others: it finds no module itself, but sets a library's limit after its import."""
 
     cap = total = 0
     wrote = False
-    """Whether what the environment says to JAX is ours."""
+    """Whether JAX's variables in the environment were set by us."""
 
     @classmethod
     def find_spec(cls, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """What the other finders find, with our own word at the end."""
+        """Return what the other finders find, with a loader that sets the limit at the end."""
         if fullname not in _HOLDERS or fullname in _looking:
             return None
         _looking.add(fullname)
@@ -98,7 +101,7 @@ _looking: set[str] = set()
 
 
 class _Loader(importlib.abc.Loader):
-    """As the loader that it was made from."""
+    """The loader that it wraps, followed by `_hold`."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader

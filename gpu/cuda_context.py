@@ -1,7 +1,7 @@
-"""Whether CUDA still works in this process: asked of the driver's library, if somebody has loaded it.
+"""Whether CUDA still works in this process. The driver's library is asked, if it is loaded.
 
-Libraries upon CUDA (cuBLAS, cuDNN, NCCL) have errors of their own, which do not say whether the context is dead.
-Nothing is loaded here and no context is made: what has not begun cannot have ended.
+Libraries on top of CUDA (cuBLAS, cuDNN, NCCL) have errors of their own, which do not say whether the context is dead.
+Nothing is loaded here and no context is made: a process that has not used CUDA has no context that could be dead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LIBRARY = "libcuda.so.1"
 
 
 def driver() -> Any:
-    """The driver's library, or None if this process has not loaded it."""
+    """Return the driver's library, or None if this process has not loaded it."""
     try:
         return ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     except OSError:
@@ -22,14 +22,14 @@ def driver() -> Any:
 
 
 def start_error(cuda: Any) -> int:
-    """CUDA's number of the error with which it refuses to start in this process; 0 if it has started."""
+    """Return CUDA's number for the error with which it refuses to start in this process; 0 if it starts."""
     return int(cuda.cuInit(0)) if cuda is not None else 0
 
 
 def error(cuda: Any) -> int:
-    """CUDA's number of the error with which it answers this process, 0 if it works.
+    """Return CUDA's number for the error that this process now gets from CUDA; 0 if CUDA works.
 
-    Waits for what the devices have been told: an error of theirs may not have been noticed yet.
+    Waits for the work that was submitted to the devices, because errors of that work are reported only at its end.
     """
     code = start_error(cuda)
     if cuda is None or code:
@@ -40,7 +40,7 @@ def error(cuda: Any) -> int:
 
 
 def has_begun(cuda: Any) -> bool:
-    """Whether this process has a context on any device: whether it uses one."""
+    """Whether this process has a context on any device, that is, uses one."""
     if cuda is None:
         return False
     count = ctypes.c_int()
@@ -66,7 +66,7 @@ def _error_on(cuda: Any, ordinal: int) -> int:
     code = int(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
     if code:
         return code
-    code = int(cuda.cuCtxPushCurrent_v2(context))  # of this thread: which may have used none yet
+    code = int(cuda.cuCtxPushCurrent_v2(context))  # this thread may have used no context yet
     if not code:
         code = int(cuda.cuCtxSynchronize())
         cuda.cuCtxPopCurrent_v2(ctypes.byref(context))

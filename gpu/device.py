@@ -1,46 +1,46 @@
-"""What is said of GPUs: records, as they go from the process that looks to the scheduler and to executors."""
+"""Records of GPUs. The process that looks for GPUs makes them; the scheduler and the executors get them."""
 
 from msgspec import Struct
 
 MIB = 1 << 20
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 STATED = "stated-"
-"""How the identities of devices begin that were stated and not found; a number follows."""
+"""Prefix of the UUIDs of devices that were stated by the user (`num_gpus`) and not found; a number follows."""
 UNIT = 10_000
-"""One whole device; less is a share of it."""
+"""Units in one whole device. Fewer units are a share of it."""
 
 DEVICE, PROGRAM, BUSY, NODE, NOBODY = "device", "program", "busy", "node", "nobody"
-"""Who may be the cause when a process can use its devices no more: a device; a mistake in a program as well; others who
-use the device; the driver of the whole node; neither of them."""
+"""Who may be the cause when a process can no longer use its devices: the device; the device or a mistake in the
+program; other processes that use the device; the driver of the whole node; none of these."""
 
 
 class Device(Struct, array_like=True, frozen=True, gc=False):
-    """What can be given to a task: a GPU, or one instance of a GPU that is split by MIG."""
+    """What a task can be granted: a GPU, or one instance of a GPU that is split by MIG."""
 
     uuid: str
-    """Its identity, everywhere and in every numbering: "GPU-..." or "MIG-..."."""
+    """Identifies the device in all processes: "GPU-..." or "MIG-..."."""
     name: str = ""
-    """As the driver says it."""
+    """The driver's name for it."""
     types: tuple[str, ...] = ()
-    """What `accelerator_type` may call it: "A100", "A100-40G"."""
+    """The names that `accelerator_type` accepts for it: "A100", "A100-40G"."""
     memory: int = 0
     """Bytes that programs can use; 0: unknown."""
     bus: str = ""
     """PCI address of the card."""
     card: str = ""
-    """UUID of the GPU that it is, or is an instance of."""
+    """UUID of the GPU; for a MIG instance, of the GPU that it is part of."""
     instance: tuple[int, int] = (-1, -1)
-    """Of MIG: the numbers of the GPU instance and of the compute instance."""
+    """For MIG: the numbers of the GPU instance and of the compute instance."""
     numa: int = -1
     """The NUMA node that it is attached to; -1: unknown."""
     cpus: tuple[int, ...] = ()
-    """Processors of the host that are near to it; none: unknown."""
+    """Processors of the host that are near to it; empty: unknown."""
     is_exclusive: bool = False
     """Whether only one process at a time may use it (compute mode EXCLUSIVE_PROCESS)."""
     capability: tuple[int, int] = (0, 0)
     """CUDA compute capability."""
     reserve: int = 0
-    """Bytes that each process takes which uses it, whatever its programs do: the context, and what libraries load."""
+    """Bytes that every process takes that uses the device: the CUDA context, and what libraries load."""
 
     @property
     def is_instance(self) -> bool:
@@ -49,7 +49,7 @@ class Device(Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def place(self) -> tuple[str, tuple[int, int], str]:
-        """Devices of a host are numbered in this order: it is the same on all its ranks."""
+        """The sort key by which the devices of a host are numbered; the order is the same on all of its ranks."""
         return self.bus, self.instance, self.uuid
 
 
@@ -68,23 +68,23 @@ class Link(Struct, array_like=True, frozen=True, gc=False):
     second: str
     """Their UUIDs."""
     nvlinks: int
-    """How many links of NVLink lie between them, directly or by a switch."""
+    """How many NVLink links lie between them, directly or through a switch."""
     distance: int
-    """Over PCI, as NVML counts: 10 one switch, 20 several, 30 the host bridge, 40 the NUMA node, 50 the system."""
+    """NVML's level of the path over PCI: 10 one switch, 20 several, 30 host bridge, 40 NUMA node, 50 system."""
 
 
 class Use(Struct, array_like=True, frozen=True, gc=False):
-    """What of a device was in use when it was looked at, whoever uses it."""
+    """How much of a device was in use when NVML was asked, by processes of any job."""
 
     uuid: str
     memory: int
     """Bytes."""
     pids: tuple[int, ...]
-    """Processes that compute on it, as the host numbers them: in a container none may have such a number."""
+    """Processes that compute on it, with the host's numbers; inside a container these numbers may mean nothing."""
 
 
 class Report(Struct, array_like=True, gc=False):
-    """What a look at the driver has found."""
+    """What the driver has answered about the GPUs of this host."""
 
     devices: list[Device] = []
     cards: list[Card] = []
@@ -93,6 +93,6 @@ class Report(Struct, array_like=True, gc=False):
     problems: list[str] = []
     """What is wrong with single devices, in words."""
     error: str = ""
-    """Why nothing could be found out, in words."""
+    """Why the driver could not be asked, in words; empty if it could."""
     missing: int = 0
-    """How many GPUs NVML counts that do not answer, or are hidden: whether CUDA counts them nobody can tell."""
+    """How many GPUs NVML counts that do not answer or are hidden. It is unknown whether CUDA counts them."""

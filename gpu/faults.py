@@ -1,7 +1,7 @@
-"""Errors of CUDA, told from all others by where their classes come from, by number and by text. Imports no library.
+"""Which exceptions are CUDA errors, and what they mean. Recognised by module, number and text; imports no library.
 
-Most errors concern the call that raised them. After some, CUDA answers the process with the same error for good: its
-context is dead, and only another process can use the device. What ran out of memory has not harmed the context.
+Most errors concern only the call that raised them. After some, CUDA returns the same error to the process for ever:
+its context is dead, and only another process can use the device. Running out of memory does not harm the context.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import NamedTuple
 from mpi_runtime.gpu.device import BUSY, DEVICE, NOBODY, NODE, PROGRAM
 
 _LIBRARIES = ("cupy", "cupy_backends", "torch", "numba", "jax", "jaxlib", "cuda", "pycuda")
-"""Where classes of CUDA errors come from. torch raises plain `RuntimeError`s too."""
+"""Packages whose classes of errors can be CUDA errors. torch raises plain `RuntimeError`s too."""
 _NUMBERS = ("status", "error_code", "code")
 """Attributes in which cupy, torch and numba keep CUDA's number."""
 _NO_MEMORY = 2
 NO_DEVICE = 100
 _CHAIN_MAX = 20
-"""Errors that led to an error, and are looked at."""
+"""How many errors of a `__cause__` or `__context__` chain are looked at."""
 _NOT_READ = "DeviceUnavailableError"
-"""Our error for an array that could not be made here: what a library has said of it here is its cause."""
+"""Our error for an array that could not be made in this process. Its cause is an error of a library in this process."""
 _ABSENT = (35, NO_DEVICE)
-"""What CUDA answers where there is no driver, or one that is too old, or no device for the process."""
+"""CUDA's numbers for: no driver, or one that is too old; no device for the process."""
 _ABSENT_TEXTS = (
     "cudaErrorInsufficientDriver", "cudaErrorNoDevice", "no CUDA-capable device is detected", "no NVIDIA driver",
     "No CUDA GPUs are available", "Attempting to deserialize object on a CUDA device",
@@ -30,14 +30,14 @@ _ABSENT_TEXTS = (
 
 
 class Fault(NamedTuple):
-    """What has ended the use of a device by a process."""
+    """An error after which a process can no longer use its devices."""
 
     name: str
-    """As the CUDA runtime calls it."""
+    """Its name in the CUDA runtime."""
     blame: str = DEVICE
     """Who may be the cause; see `device.py`."""
     number: int = 0
-    """CUDA's."""
+    """CUDA's number for it."""
 
 
 FAULTS = {
@@ -70,7 +70,7 @@ FAULTS = {
     919: ("cudaErrorFabricNotReady", "GPU fabric is not ready within the probe wait budget", NODE),
     999: ("cudaErrorUnknown", "CUDA error: unknown error|CUDA unknown error", DEVICE),
 }  # fmt: skip
-"""CUDA's numbers, which runtime and driver share: name, parts of texts that tell it, who may be the cause."""
+"""By CUDA's number, which runtime and driver share: name, parts of message texts ("|" between), possible cause."""
 DRIVER_NAMES = {
     3: "NOT_INITIALIZED", 46: "DEVICE_UNAVAILABLE", 100: "NO_DEVICE", 214: "ECC_UNCORRECTABLE",
     220: "NVLINK_UNCORRECTABLE", 226: "CONTAINED", 700: "ILLEGAL_ADDRESS", 702: "LAUNCH_TIMEOUT",
@@ -81,19 +81,20 @@ DRIVER_NAMES = {
     809: "MPS_MAX_CONNECTIONS_REACHED", 810: "MPS_CLIENT_TERMINATED", 911: "EXTERNAL_DEVICE", 919: "FABRIC_NOT_READY",
     999: "UNKNOWN",
 }  # fmt: skip
-"""What the driver calls them, after `CUDA_ERROR_`."""
+"""The driver's names for them, without `CUDA_ERROR_`."""
 
 
 def of_number(number: int) -> Fault | None:
-    """What a number of CUDA means, if no process can go on after it."""
+    """Return the fault with this CUDA number; None if a process can go on using CUDA after the error."""
     found = FAULTS.get(number)
     return Fault(found[0], found[2], number) if found is not None else None
 
 
 def fault(error: BaseException) -> Fault | None:
-    """What has ended this process's use of its devices, if that is why the error was raised; else None.
+    """Return the fault that led to this error; None if there is none.
 
-    An error that user code raised while it handled such a one is told by it: the context is dead all the same.
+    The chain of causes is searched too: if user code raised another error while it handled a CUDA error, the context
+    is just as dead.
     """
     for one in _chain(error):
         number = _number(one)
@@ -104,7 +105,7 @@ def fault(error: BaseException) -> Fault | None:
 
 
 def is_absent(error: BaseException) -> bool:
-    """Whether a library says that there is no device, or no driver, for this process; not that one has failed."""
+    """Whether the error says that this process has no device or no driver, rather than one that has failed."""
     if not _may_be_of_cuda(error):
         return False
     number = _number(error)
@@ -112,7 +113,7 @@ def is_absent(error: BaseException) -> bool:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a library has found too little memory on a device."""
+    """Whether the error says that a device had too little free memory."""
     number = _number(error)
     if number is not None:
         return number == _NO_MEMORY
@@ -144,7 +145,7 @@ def _may_be_of_cuda(error: BaseException) -> bool:
 
 
 def _number(error: BaseException) -> int | None:
-    """CUDA's number of an error, if its library says it. Of other libraries a number may mean anything."""
+    """Return CUDA's number for an error, if its class holds one. In other classes a number may mean anything."""
     kinds = [kind for kind in type(error).__mro__ if _is_of_library(kind)]
     if not any(
         word in kind.__name__ for kind in kinds for word in ("CUDARuntime", "CUDADriver", "Accelerator", "Cuda")
@@ -155,7 +156,7 @@ def _number(error: BaseException) -> int | None:
 
 
 def _by_text(error: BaseException) -> int:
-    """CUDA's number of an error that names it in words only; 0: no fault."""
+    """Return CUDA's number for an error that names it only in its text; 0: the text names no fault."""
     if not _may_be_of_cuda(error):
         return 0
     text = str(error)

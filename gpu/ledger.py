@@ -1,9 +1,10 @@
 """Which devices of a host a request gets: whole ones, or a share of one. Pure; amounts are integers.
 
-A device has `UNIT` units and so many bytes. A whole device is all of both. A share of it takes its part of the bytes,
-or as many as were asked for; where only bytes are asked for it takes no units. Each process takes some more for itself
-(`Device.reserve`): of the part of its share, or beside the bytes that were asked for. Several devices of one request
-are visible to one rank, and none of them is an instance of MIG, of which CUDA shows a process only one.
+A device has `UNIT` units and a number of bytes. A whole device is all of both. A share takes the same fraction of the
+bytes as of the units, or as many bytes as were requested; a request for bytes alone takes no units. Each process needs
+some bytes for itself (`Device.reserve`): they come out of the fraction, or are added to the bytes that were requested.
+If one request gets several devices, one rank can see all of them, and none is a MIG instance, because CUDA shows a
+process only one of those.
 """
 
 from __future__ import annotations
@@ -16,37 +17,40 @@ from mpi_runtime.gpu.device import UNIT, Device, Link
 from mpi_runtime.gpu.topology import choose_set, pair_weight
 
 Ranks = frozenset[int] | None
-"""Numbers of ranks; None: whoever is there."""
+"""Numbers of ranks; None: all ranks of the host."""
 
 SETS_MAX = 4096
-"""Answers that are remembered for one host."""
+"""How many chosen sets are remembered for one host."""
 
 Granted = tuple[tuple[int, int, int], ...]
 """(device id, units, bytes) for each device, in order of ids."""
 
 
 class Inventory(Struct, eq=False, gc=False):
-    """The devices of a host, by id, and what is known of them beyond what is free."""
+    """The devices of a host and what is known about them. How much of each is free is kept elsewhere.
+
+    A device's id is its position in the lists.
+    """
 
     devices: list[Device] = []
     seen_by: list[Ranks] = []
-    """For each the ranks that can use it."""
+    """For each device the ranks that can use it."""
     links: dict[tuple[str, str], int] = {}
-    """Weight of the connection of two, by their UUIDs."""
+    """Weight of the connection between two devices, by their UUIDs."""
     weights: list[list[int]] = []
     """The same, by their ids."""
     sets: dict[tuple[tuple[int, ...], int], tuple[int, ...]] = {}
     """Sets that were chosen before, by candidates and count."""
     homes: list[int] = []
-    """For each the number of the rank that is nearest; empty until it is asked for."""
+    """For each device its home, the nearest rank; empty until somebody needs it."""
     suspects: dict[int, str] = {}
-    """Those on which the last process that used them failed at once: what it ran, if that may be the reason. They are
-    given after all others."""
+    """Devices on which the last process failed at once, and what it ran, if that may be the reason. They are granted
+    only when no other device will do."""
     out: dict[int, str] = {}
-    """Those that are given to nobody any more, and why."""
+    """Devices in quarantine, and why."""
 
     def add(self, devices: Sequence[Device], links: Sequence[Link], ranks: Ranks) -> list[Device]:
-        """Ranks can use these. Returns those that were not known; ids are given anew, in order of place."""
+        """Add devices that these ranks can use, and return the new ones. Ids change: they follow `Device.place`."""
         known = {device.uuid: id for id, device in enumerate(self.devices)}
         new = []
         for device in devices:
@@ -64,7 +68,7 @@ class Inventory(Struct, eq=False, gc=False):
         return new
 
     def keep_only(self, devices: Sequence[Device]) -> None:
-        """Forget all others."""
+        """Forget all other devices. Ids change."""
         self._keep([id for id, device in enumerate(self.devices) if device in devices])
 
     def _keep(self, ids: Sequence[int]) -> None:
@@ -76,7 +80,7 @@ class Inventory(Struct, eq=False, gc=False):
         self.homes.clear()
 
     def forget_rank(self, rank: int) -> list[int]:
-        """A rank is gone. Returns the devices that no other one can use, of those in use."""
+        """Note that a rank is lost. Return the devices that no other rank can use, without those in quarantine."""
         self.seen_by = [None if ranks is None else ranks - {rank} for ranks in self.seen_by]
         self.sets.clear()
         self.homes.clear()
@@ -88,17 +92,17 @@ class Inventory(Struct, eq=False, gc=False):
         return ranks is None or rank in ranks
 
     def ranks_of(self, devices: Sequence[int]) -> Ranks:
-        """The ranks that can use all of these."""
+        """Return the ranks that can use all of these devices."""
         sets = [ranks for device in devices if (ranks := self.seen_by[device]) is not None]
         return frozenset.intersection(*sets) if sets else None
 
     def can_use(self, device: int, types: Sequence[str], memory: int) -> bool:
-        """Whether a device is in use, of all these types, and has so much memory."""
+        """Whether a device is not in quarantine, has all of these types, and has at least this much memory."""
         one = self.devices[device]
         return device not in self.out and one.memory >= memory and all(name in one.types for name in types)
 
     def in_use(self) -> list[Device]:
-        """Those that may be given to somebody."""
+        """Return the devices that are not in quarantine."""
         return [one for id, one in enumerate(self.devices) if id not in self.out]
 
 
@@ -110,15 +114,15 @@ def choose(
     memory: int = 0,
     types: Sequence[str] = (),
 ) -> Granted | None:
-    """Devices for a request; None if there are none for it now.
+    """Return the devices for a request; None if it cannot be served now.
 
     Args:
-        inventory: what the devices are.
-        free: units of each that are free; less than none where it is out of the question.
-        free_memory: bytes of each that are free.
-        units: UNIT for each whole device, or a share of one; 0 where only memory is asked for.
-        memory: bytes that each device must have for the request.
-        types: what each device must be called.
+        inventory: the devices.
+        free: free units of each device; negative for a device that must not be chosen.
+        free_memory: free bytes of each device.
+        units: UNIT for each whole device, or a share of one; 0 if only memory is requested.
+        memory: bytes that are requested of each device; 0 if none are.
+        types: names that each device must have in `Device.types`.
     """
     if units >= UNIT:
         return _whole(inventory, free, free_memory, units // UNIT, memory, types)
@@ -128,7 +132,7 @@ def choose(
         needed = part(one, units, memory)
         if left < units or free_memory[device] < needed or one.is_exclusive:
             continue
-        # Where shares lie already, so that others stay whole.
+        # The device with the least free, so that others stay whole.
         rank = (device in inventory.suspects, left, free_memory[device], device)
         if (best is None or rank < best) and inventory.can_use(device, types, memory):
             best = rank
@@ -139,13 +143,13 @@ def choose(
 
 
 def part(device: Device, units: int, memory: int = 0) -> int:
-    """The bytes that a share of a device takes. `memory` was asked for; if it is 0 they follow from the units."""
+    """Return the bytes that a share of a device takes. `memory` was requested; if it is 0 the units decide."""
     own = memory or device.memory * units // UNIT
     return own + device.reserve if memory or own <= device.reserve else own
 
 
 def cap(device: Device, units: int, memory: int = 0) -> int:
-    """The bytes that libraries may take for it; 0: as many as there are."""
+    """Return the bytes that libraries in the process may take of its share; 0: no limit."""
     return part(device, units, memory) - device.reserve if units < UNIT else 0
 
 
@@ -171,7 +175,7 @@ def _whole(
 
 
 def _best(inventory: Inventory, candidates: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """The best set that one rank can use; empty if no rank can use so many."""
+    """Return the best connected set that one rank can use; empty if no rank can use so many."""
     found = inventory.sets.get((candidates, count))
     if found is not None:
         return found
@@ -186,7 +190,7 @@ def _best(inventory: Inventory, candidates: tuple[int, ...], count: int) -> tupl
 
 
 def _reachable(inventory: Inventory, candidates: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """For each rank the candidates that it can use."""
+    """Return for each rank the candidates that it can use."""
     sets = {inventory.seen_by[device] for device in candidates}
     if len(sets) == 1:
         return [candidates]

@@ -1,8 +1,8 @@
-"""NVIDIA's devices as the driver shows them, asked through NVML in a process of its own.
+"""NVIDIA's devices as the driver shows them through NVML, asked in a process of its own.
 
-NVML may hang, and loads a library that no process with MPI in it should have: so `main` runs in a helper process, which
-writes a `Report` and ends. `pynvml` (the package nvidia-ml-py) is imported there and nowhere else. NVML makes no CUDA
-context and takes no memory of a device.
+NVML may hang, and it loads a library that should not be in a process with MPI. So `main` runs in a helper process,
+which writes a `Report` and ends. `pynvml` (the package nvidia-ml-py) is imported there and nowhere else. NVML makes no
+CUDA context and takes no device memory.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from mpi_runtime.gpu.device import MIB, Card, Device, Link, Report, Use
 
 FOREIGN_USE_MIN = 1 << 30
 FOREIGN_USE_PARTS = 20
-"""A device with more than 1 GiB and a twentieth of its memory in use before the job starts is said to be in use."""
+"""A device is reported as in use by others if both 1 GiB and a twentieth of its memory are exceeded."""
 NVLINKS_MAX = 18
-"""How many links of NVLink a device has at most, where pynvml does not say (H100)."""
+"""The largest number of NVLink links of a device (H100), if pynvml does not know it."""
 SLOW_S = 5.0
-"""The driver starts in less where it has not to start its devices first."""
+"""Seconds. The driver takes less to start if its devices are initialised already."""
 SWITCH, NVLINK_SWITCH = "switch", 2
-"""What stands for the other end of a link, and what NVML calls it (NVML_NVLINK_DEVICE_TYPE_SWITCH)."""
+"""Our word for a switch at the other end of a link, and NVML's number (NVML_NVLINK_DEVICE_TYPE_SWITCH)."""
 CPU_WORDS = 32
-"""Words of 64 bits for the processors of a machine: 2048 of them."""
+"""Words of 64 bits in the mask of processors: enough for 2048 of them."""
 MEMORY_STEPS_GB = (8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 94, 96, 120, 141, 144, 180, 192, 288)
-"""Sizes of memory as they are sold: NVML tells somewhat more or less."""
+"""Sizes of memory as they are sold; NVML reports a little more or less."""
 SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
-"""One of these is there where there is a driver; the last under WSL."""
+"""If there is a driver, one of these exists; the last is WSL's."""
 PCI_DEVICES = "/sys/bus/pci/devices"
 _HIDDEN = ("NoPermission",)
-"""What a device answers that a control group keeps from this process."""
+"""NVML's errors for a device that a control group hides from this process."""
 _NO_DRIVER = {
     "LibraryNotFound": "its library libnvidia-ml.so.1 is not there",
     "DriverNotLoaded": "the driver is not loaded",
@@ -47,24 +47,24 @@ _NO_DRIVER = {
 
 
 def has_signs(root: str = "/") -> bool:
-    """Whether this machine seems to have a driver: a look at three paths, so that others pay for nothing else."""
+    """Whether this machine seems to have a driver. Only three paths are checked: machines without GPUs pay no more."""
     return any(os.path.exists(root + sign.lstrip("/")) for sign in SIGNS)
 
 
 def main(descriptor: int) -> None:
-    """Be the helper process: write the report to this descriptor."""
+    """Run the helper process: write the report to this descriptor and end."""
     import ctypes  # pynvml needs it too
 
     PR_SET_PDEATHSIG = 1
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # if the driver hangs, and whoever asked has been killed
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # in case the driver hangs and our parent is killed
     data = msgspec.msgpack.encode(look())
     with open(descriptor, "wb") as file:
         file.write(data)
-    os._exit(0)  # without what libraries of a broken driver may do at the end
+    os._exit(0)  # without the exit handlers of libraries: they may hang if the driver is broken
 
 
 def look() -> Report:
-    """What the driver shows to this process. Without pynvml: nothing, and no complaint."""
+    """Return what the driver shows to this process. Without pynvml the report is empty and names no error."""
     try:
         import pynvml
     except ImportError:
@@ -104,7 +104,7 @@ def _is_persistence_off(nvml: Any, handles: list[Any]) -> bool:
 
 
 def _look_at_one(nvml: Any, index: int, report: Report, handles: list[tuple[Device, Any]]) -> None:
-    """One GPU; one that does not answer is left out, and the others are there."""
+    """Add one GPU to the report. One that does not answer is left out; the others are not affected."""
     try:
         _look_at(nvml, index, report, handles)
     except nvml.NVMLError as error:
@@ -113,7 +113,7 @@ def _look_at_one(nvml: Any, index: int, report: Report, handles: list[tuple[Devi
 
 
 def _look_at(nvml: Any, index: int, report: Report, handles: list[tuple[Device, Any]]) -> None:
-    """One GPU, or the instances into which it is split."""
+    """Add one GPU to the report, or the MIG instances into which it is split."""
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     uuid, name = _text(nvml.nvmlDeviceGetUUID(handle)), _text(nvml.nvmlDeviceGetName(handle))
     bus = _text(nvml.nvmlDeviceGetPciInfo(handle).busId)
@@ -150,7 +150,7 @@ def _look_at(nvml: Any, index: int, report: Report, handles: list[tuple[Device, 
 
 
 def _instances(nvml: Any, handle: Any) -> list[Any]:
-    """The handles of a GPU's instances; there may be empty places between them."""
+    """Return the handles of a GPU's MIG instances; there may be empty places between them."""
     places = _ask(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, handle, default=0)
     found = (_ask(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place) for place in range(places))
     return [one for one in found if one is not None]
@@ -169,7 +169,10 @@ def _instance(nvml: Any, handle: Any, whole: Device) -> Device:
 
 
 def _memory(nvml: Any, handle: Any) -> tuple[int, int]:
-    """Bytes that programs can use, and bytes in use. The newer call tells what the driver keeps for itself."""
+    """Return the bytes that programs can use, and the bytes in use.
+
+    Only the newer call says how much the driver keeps for itself.
+    """
     newer = _ask(nvml, lambda one: nvml.nvmlDeviceGetMemoryInfo(one, version=nvml.nvmlMemory_v2), handle)
     if newer is not None:
         return newer.total - newer.reserved, newer.used
@@ -182,7 +185,10 @@ def _pids(nvml: Any, handle: Any) -> tuple[int, ...]:
 
 
 def _numa(nvml: Any, handle: Any, bus: str) -> int:
-    """What the kernel says of the slot; NVML may tell the node of the device's own memory, where that is one."""
+    """Return the NUMA node of the device's PCI slot, as the kernel has it; if it has none, NVML's answer; else -1.
+
+    The kernel is asked first because NVML may name the NUMA node of the device's own memory.
+    """
     domain, _, rest = bus.lower().partition(":")  # NVML writes eight digits for the domain, the kernel four
     with contextlib.suppress(OSError, ValueError), open(f"{PCI_DEVICES}/{domain[-4:]}:{rest}/numa_node") as file:
         number = int(file.read())
@@ -193,7 +199,7 @@ def _numa(nvml: Any, handle: Any, bus: str) -> int:
 
 
 def _cpus(nvml: Any, handle: Any) -> tuple[int, ...]:
-    """The processors that are near to a device. NVML names those of the whole machine, in words of 64 bits."""
+    """Return the processors that are near to a device. NVML gives a mask of 64-bit words for the whole machine."""
     words = _ask(nvml, nvml.nvmlDeviceGetCpuAffinity, handle, CPU_WORDS, default=())
     return tuple(64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1)
 
@@ -209,7 +215,7 @@ def _look_at_links(nvml: Any, report: Report, handles: list[tuple[Device, Any]])
 
 
 def _lanes(nvml: Any, handle: Any, buses: set[str]) -> list[str]:
-    """For each link of NVLink that is up its other end: `SWITCH`, or the PCI address of a device, hidden ones too."""
+    """Return the other end of each NVLink link that is up: `SWITCH`, or the PCI address of a (maybe hidden) device."""
     found = []
     for link in range(getattr(nvml, "NVML_NVLINK_MAX_LINKS", NVLINKS_MAX)):
         if not _ask(nvml, nvml.nvmlDeviceGetNvLinkState, handle, link, default=0):
@@ -217,20 +223,23 @@ def _lanes(nvml: Any, handle: Any, buses: set[str]) -> list[str]:
         kind = _ask(nvml, getattr(nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", lambda *_: None), handle, link)
         remote = _ask(nvml, nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
         bus = _text(remote.busId) if remote is not None else ""
-        is_switch = kind == NVLINK_SWITCH or (kind is None and bus not in buses)  # an old driver tells addresses only
+        is_switch = kind == NVLINK_SWITCH or (kind is None and bus not in buses)  # an old driver gives only addresses
         found.append(SWITCH if is_switch else bus)
     return found
 
 
 def _ask(nvml: Any, call: Callable[..., Any], *arguments: Any, default: Any = None) -> Any:
-    """What not every device, driver or container answers. An old driver's library lacks functions."""
+    """Return NVML's answer; the default if this device, driver or container does not support the question.
+
+    Errors that mean that the device is lost are raised.
+    """
     try:
         return call(*arguments)
     except nvml.NVMLError as error:
         if _name(error) in ("GpuIsLost", "Uninitialized"):
             raise
         return default
-    except getattr(nvml, "NVMLLibraryMismatchError", ()):  # which is no NVMLError
+    except getattr(nvml, "NVMLLibraryMismatchError", ()):  # not an NVMLError; an old driver's library lacks functions
         return default
 
 
@@ -246,11 +255,13 @@ def _text(value: str | bytes) -> str:
 
 
 def types_of(name: str, memory: int) -> tuple[str, ...]:
-    """What `accelerator_type` may call a device: the model, as in Ray; if there are several of it, with its memory too.
+    """Return the names that `accelerator_type` accepts for a device.
+
+    The first is the model, as in Ray. If the model is sold with several sizes of memory, a second name has the size.
 
     Args:
-        name: as the driver says it: "NVIDIA A100-SXM4-40GB".
-        memory: in bytes; 0 if it is not to be told apart.
+        name: the driver's name: "NVIDIA A100-SXM4-40GB".
+        memory: in bytes; 0 for no second name.
     """
     text, _, profile = name.partition(" MIG ")
     words = re.split(r"[\s-]+", re.sub(r"\b(NVIDIA|Tesla|GeForce|Quadro|Generation)\b", " ", text).strip())
@@ -272,11 +283,11 @@ def types_of(name: str, memory: int) -> tuple[str, ...]:
 
 
 def variables(tokens: list[str], by_order: bool) -> Mapping[str, str]:
-    """The variables by which CUDA shows a process these devices and no others.
+    """Return the environment variables that make CUDA show a process these devices and no others.
 
     Args:
-        tokens: what names each of them here; none: no device is shown.
-        by_order: whether they are numbers in the order of PCI addresses.
+        tokens: the name of each in `CUDA_VISIBLE_DEVICES`; empty: no device is shown.
+        by_order: whether the names are numbers in the order of PCI addresses.
     """
     shown = {"CUDA_VISIBLE_DEVICES": ",".join(tokens)}
     return {**shown, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if by_order else shown

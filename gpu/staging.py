@@ -1,7 +1,7 @@
-"""Bytes between a device and memory of the host: large ones through two pinned buffers.
+"""Copies between device memory and host memory. Large ones go through two pinned buffers.
 
-A copy to or from pageable memory goes through a buffer of the driver and holds up the caller. Through two buffers that
-the device can reach by itself, one chunk is on its way while the processor copies the one before.
+The driver copies pageable memory through a buffer of its own, and the caller waits. A pinned buffer can be read and
+written by the device itself. With two of them, the device transfers one chunk while the CPU copies the other.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 CHUNK = 4 << 20
 """Bytes in one buffer."""
 PINNED_BYTES_MIN = 64 << 10
-"""Arrays from this size on go through pinned memory: it is there once a process, so it costs nothing but a copy. No
-card has confirmed it, nor `CHUNK`: see benchmarks/gpu_copies.py."""
+"""Arrays of at least this size go through pinned memory. It is allocated once per process: the only cost is one more
+copy. Neither this value nor `CHUNK` has been confirmed on a card: see benchmarks/gpu_copies.py."""
 
 
 class Pair(NamedTuple):
-    """What two chunks go through in turn; one buffer where there is one chunk."""
+    """Two buffers, used in turn; or one, if there is only one chunk."""
 
     buffers: list[Bytes]
     is_pinned: bool
@@ -33,32 +33,35 @@ class Pair(NamedTuple):
 _pairs: list[Pair] = []
 """The two pinned buffers of this process, while nobody uses them."""
 _lost: list[Pair] = []
-"""Buffers of copies that were interrupted. Something may be on its way into them still: they are kept, and not used."""
+"""Buffers of copies that were interrupted. The device may still write to them, so they are kept and not used again."""
 
 
 class Way(Protocol):
-    """The way between the bytes of one array on a device and the host. Libraries of arrays provide it."""
+    """Copies between the bytes of one array on a device and the host. There is one class for each array library."""
 
     nbytes: int
 
     def settle(self) -> None:
-        """Wait until the device has done all that it was told: the array's bytes are what they are to be."""
+        """Wait for all work that was submitted to the device, so that the array has its final bytes."""
 
     def down(self, buffer: Bytes, at: int) -> None:
-        """Begin to fill a buffer with the bytes of the array from `at` on."""
+        """Start to fill a buffer with the bytes of the array from offset `at`."""
 
     def up(self, buffer: Bytes, at: int) -> None:
-        """Begin to copy a buffer over the bytes of the array from `at` on."""
+        """Start to copy a buffer into the array from offset `at`."""
 
     def wait(self) -> None:
-        """Wait until what was begun has been done."""
+        """Wait until the copies that were started have ended."""
 
     def pinned(self, size: int) -> Bytes:
-        """A buffer that the device can reach by itself. Raises what the library raises, if it is refused."""
+        """Return a pinned buffer of this many bytes. Raises the library's error if it is refused."""
 
 
 def to_host(way: Way) -> Iterator[memoryview]:
-    """The bytes of the array, in pieces. Each is good until the next is asked for, which is on its way meanwhile."""
+    """Yield the bytes of the array in pieces. A piece is valid until the next is asked for.
+
+    The next piece is copied from the device while the caller uses this one.
+    """
     way.settle()
     arrived: Bytes | None = None
     with _lent(way) as buffers:
@@ -74,10 +77,10 @@ def to_host(way: Way) -> Iterator[memoryview]:
 
 
 def fill(way: Way, target: memoryview) -> None:
-    """Copy the bytes of the array into memory of the host. All of them are there on return."""
+    """Copy the bytes of the array into host memory. The copy is complete on return."""
     import numpy
 
-    if way.nbytes < PINNED_BYTES_MIN:  # the driver's own buffer takes as much at once: a second one would be in the way
+    if way.nbytes < PINNED_BYTES_MIN:  # fits into the driver's own buffer: ours would be one copy more
         way.settle()
         if way.nbytes:
             way.down(numpy.asarray(target), 0)
@@ -90,7 +93,7 @@ def fill(way: Way, target: memoryview) -> None:
 
 
 def to_device(way: Way, data: memoryview) -> None:
-    """Fill the array. All of it is there on return."""
+    """Fill the array with these bytes. The copy is complete on return."""
     import numpy
 
     source = numpy.asarray(data)
@@ -101,13 +104,13 @@ def to_device(way: Way, data: memoryview) -> None:
         return
     with _lent(way) as buffers:
         for buffer, at in _pieces(way, buffers):
-            buffer[:] = source[at : at + len(buffer)]  # while the piece before is on its way
+            buffer[:] = source[at : at + len(buffer)]  # while the device copies the piece before
             way.wait()
             way.up(buffer, at)
 
 
 def _pieces(way: Way, buffers: list[Bytes]) -> Iterator[tuple[Bytes, int]]:
-    """A buffer for each chunk, in turn one of two, and where the chunk lies in the array."""
+    """Yield for each chunk a buffer, of two in turn, and the offset of the chunk in the array."""
     size = len(buffers[0])
     for at in range(0, way.nbytes, size):
         yield buffers[at // size % 2][: way.nbytes - at], at
@@ -115,7 +118,10 @@ def _pieces(way: Way, buffers: list[Bytes]) -> Iterator[tuple[Bytes, int]]:
 
 @contextmanager
 def _lent(way: Way) -> Iterator[list[Bytes]]:
-    """Two buffers until all is done that was begun: those of this process, or others while another thread has them."""
+    """Lend two buffers, and wait at the end for the copies that were started.
+
+    They are the pinned buffers of this process, or new ones while another thread has those.
+    """
     pair = _take(way)
     try:
         yield pair.buffers
@@ -135,7 +141,7 @@ def _take(way: Way) -> Pair:
     if way.nbytes >= PINNED_BYTES_MIN:
         with suppress(IndexError):
             return _pairs.pop()
-        with suppress(Exception):  # refused: there is a limit, or no more of it; pageable memory does it too
+        with suppress(Exception):  # refused by a limit, or none is left: pageable memory works too
             return Pair([way.pinned(CHUNK), way.pinned(CHUNK)], is_pinned=True)
     size = max(1, min(way.nbytes, CHUNK))
     return Pair([numpy.empty(size, numpy.uint8) for _ in range(2 if way.nbytes > size else 1)], is_pinned=False)

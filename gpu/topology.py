@@ -1,4 +1,4 @@
-"""Which devices of a host belong together: pure arithmetic on how they are linked."""
+"""Which devices of a host are connected best. Pure: it only compares the weights of their links."""
 
 from __future__ import annotations
 
@@ -7,30 +7,35 @@ from itertools import combinations
 from math import comb
 
 SUBSETS_MAX = 20_000
-"""Sets of devices that are compared: all of 8 of 16, which takes some tens of milliseconds, once for each free set."""
+"""Up to this many sets all are compared, else a greedy search is made. All sets of 8 of 16 devices are compared, which
+takes some tens of milliseconds, once for each combination of free devices."""
 SAME_NUMA = 20
 BY_DISTANCE = {0: 60, 10: 50, 20: 40, 30: 30, 40: SAME_NUMA}
 """Weight of a connection over PCI, by NVML's levels."""
 NVLINK = 100
-"""From here on there is some."""
+"""Connections with this weight or more have NVLink."""
 
 
 def pair_weight(nvlinks: int, distance: int) -> int:
-    """How well two devices are connected: any NVLink is better than none, more are better than few, near than far."""
+    """Return the weight of a connection.
+
+    Any NVLink is better than none, and more links are better than fewer. Without NVLink a short way over PCI is better
+    than a long one.
+    """
     by_pci = BY_DISTANCE.get(distance, 0)
     return NVLINK + 2 * nvlinks + bool(by_pci) if nvlinks else by_pci
 
 
 def choose_set(candidates: Sequence[int], count: int, weights: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """The devices among the candidates that are connected best, in order of their numbers.
+    """Return the devices among the candidates that are connected best, in rising order.
 
-    Where several sets are connected equally well: the one that leaves the best connected rest for who comes next,
-    then the one with the lowest numbers.
+    If several sets are connected equally well, take the one that leaves the best connected rest for later requests;
+    if these are equal too, the one with the lowest numbers.
 
     Args:
-        candidates: numbers of devices, rising.
-        count: how many of them; not more than there are.
-        weights: `weights[a][b]` says how well a and b are connected.
+        candidates: numbers of devices, in rising order.
+        count: how many to choose; at most as many as there are.
+        weights: `weights[a][b]` is the weight of the connection between a and b.
     """
     if count == len(candidates):
         return tuple(candidates)
@@ -51,7 +56,7 @@ def choose_set(candidates: Sequence[int], count: int, weights: Sequence[Sequence
 
 
 def _grown(first: int, candidates: Sequence[int], count: int, weights: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """From one device, again and again the one that is connected best to what there is."""
+    """Start with one device and add, one at a time, the device that is connected best to those chosen so far."""
     chosen = [first]
     while len(chosen) < count:
         rest = (one for one in candidates if one not in chosen)

@@ -1,8 +1,8 @@
-"""Which devices a process may use: what NVML lists, as CUDA_VISIBLE_DEVICES and the launcher narrow it. Pure.
+"""Which devices a process may use: those that NVML lists, restricted by CUDA_VISIBLE_DEVICES and the launcher. Pure.
 
-NVML takes no notice of the variable, CUDA does: its rules are those of the appendix on environment variables in the
-CUDA programming guide. Tasks are shown devices by number, in the order of PCI addresses, for many programs know nothing
-else; by UUID where the numbering is not sure: for instances of MIG, and where NVML counts a GPU that does not answer.
+NVML ignores the variable; CUDA obeys it, by the rules in the appendix on environment variables of the CUDA programming
+guide. Tasks get devices by number in the order of PCI addresses, because many programs understand nothing else. They
+get them by UUID if the numbering is uncertain: for MIG instances, and if NVML counts a GPU that does not answer.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from msgspec import Struct
 from mpi_runtime.gpu.device import VISIBLE, Card, Device, Report
 
 NOTHING = ("", "-1", "NoDevFiles", "none", "void")
-"""What is written to show no device. NoDevFiles is Slurm's word."""
+"""Values of the variable that show no device. NoDevFiles is Slurm's."""
 ORDER = "CUDA_DEVICE_ORDER"
 
 
 class Visible(Struct, gc=False):
-    """What a process may use."""
+    """The devices that a process may use."""
 
     devices: list[Device]
     tokens: dict[str, str]
-    """What to name each by in CUDA_VISIBLE_DEVICES, by its UUID."""
+    """The name of each device in CUDA_VISIBLE_DEVICES, by its UUID."""
     problem: str = ""
     """What is wrong with the variable, in words."""
 
 
 def visible(report: Report, environment: Mapping[str, str]) -> Visible:
-    """The devices that this environment leaves of those that were found."""
+    """Return those of the devices that this environment allows, by CUDA's rules."""
     value = environment.get(VISIBLE)
     tokens = _tokens(report)
     if value is None:
@@ -61,20 +61,20 @@ def visible(report: Report, environment: Mapping[str, str]) -> Visible:
 
 
 def _tokens(report: Report) -> dict[str, str]:
-    """What names each device to CUDA."""
+    """Return CUDA's name for each device, by its UUID."""
     is_sure = not report.missing and not any(device.is_instance for device in report.devices)
     numbers = {card.uuid: str(number) for number, card in enumerate(report.cards)}
     return {device.uuid: numbers[device.card] if is_sure else device.uuid for device in report.devices}
 
 
 def _digits(entry: str) -> str:
-    """The number with which an entry begins; CUDA reads no further."""
+    """Return the number with which an entry begins; CUDA reads no further."""
     match = re.match(r"\d+", entry)
     return match[0] if match else ""
 
 
 def _named(entry: str, report: Report) -> tuple[list[Device], bool] | None:
-    """The devices that an entry stands for, and whether it is a number; None: it stands for nothing."""
+    """Return the devices that an entry names, and whether it is a number; None if it names no device."""
     if _digits(entry):
         number = int(_digits(entry))
         return (_of_card(report.cards[number], report), True) if number < len(report.cards) else None
@@ -93,30 +93,30 @@ def _named(entry: str, report: Report) -> tuple[list[Device], bool] | None:
 
 
 def _of_card(card: Card, report: Report) -> list[Device]:
-    """A whole GPU, or all instances of one that is split: which of them is meant the variable cannot say."""
+    """Return a whole GPU, or all MIG instances of a split one: a card's number or UUID does not say which instance."""
     return [device for device in report.devices if device.card == card.uuid]
 
 
 def _numbers_are_sure(report: Report, environment: Mapping[str, str]) -> bool:
-    """Whether CUDA counts in the order of PCI addresses. By itself it puts the fastest first."""
+    """Whether CUDA numbers devices in the order of PCI addresses. Its default is the fastest first."""
     return environment.get(ORDER) == "PCI_BUS_ID" or len({card.name for card in report.cards}) <= 1
 
 
 def stated_tokens(environment: Mapping[str, str], count: int) -> list[str]:
-    """What names devices of which nothing is known: the entries of the user's variable, else numbers from 0 on."""
+    """Return names for stated devices, which nobody has looked at: entries of the user's variable, else 0, 1, ..."""
     value = environment.get(VISIBLE)
     entries = [entry.strip() for entry in value.split(",")] if value else []
     return entries[:count] if len(entries) >= count else [str(number) for number in range(count)]
 
 
 def not_told(report: Report, environment: Mapping[str, str]) -> str:
-    """Why nobody can know which of the devices are the job's, in words; empty if it is known.
+    """Return a message if it is unknown which devices of the node belong to the job; empty if it is known.
 
-    `srun --gpu-bind=none` leaves the variable unset (seen with Slurm 22.05). Where no control group hides the devices
-    of other jobs a process then sees all of the node.
+    `srun --gpu-bind=none` leaves the variable unset (seen with Slurm 22.05). If no control group hides the devices of
+    other jobs, a process then sees all devices of the node.
     """
     granted = environment.get("SLURM_GPUS_ON_NODE", "")
-    there = min(len(report.cards), len(report.devices))  # of MIG both have been given out as GPUs
+    there = min(len(report.cards), len(report.devices))  # with MIG, Slurm's GPUs may be cards or instances
     if VISIBLE in environment or not granted.isdecimal() or there <= int(granted):
         return ""
     return (
@@ -126,11 +126,11 @@ def not_told(report: Report, environment: Mapping[str, str]) -> str:
 
 
 def trap(environment: Mapping[str, str], launcher: str) -> str:
-    """What is known to go wrong with this launcher, in words; empty if nothing is.
+    """Return a message about a known problem of this launcher in this environment; empty if there is none.
 
     Args:
         environment: of a rank.
-        launcher: its kind, as `host/launch.py` names it.
+        launcher: its kind, as in `host/launch.py`.
     """
     if launcher in ("openmpi", "mpich") and "SLURM_GPUS_PER_TASK" in environment:
         return (

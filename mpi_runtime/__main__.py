@@ -73,8 +73,8 @@ def _leaving_exit_code(path: str) -> contextlib.AbstractContextManager[None]:
     file = exit_file.current = exit_file.ExitFile(path)
 
     def close() -> None:
-        session = sys.modules.get("mpi_runtime.session")
-        file.close(is_lost=session is not None and session.is_lost())
+        head_handle = sys.modules.get("mpi_runtime.head_handle")
+        file.close(is_lost=head_handle is not None and head_handle.is_lost())
 
     atexit.register(close)  # the first to be registered is the last to run
     return file.around_program()

@@ -126,7 +126,7 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
                 return None
             continue
         else:
-            executor = start_executor(state, node, key)
+            executor = start_executor(state, node, key, queue.ready[0].function.spec.imports)
             executor.forked_for = queue
             backoff.note_fork(queue, now)
         hire(state, queue, executor, source, grant, now)
@@ -173,7 +173,7 @@ def backlog_us(queue: Queue) -> int:
     return len(queue.ready) * duration // (len(queue.executors) + 1)
 
 
-def start_executor(state: State, node: Node, key: Key) -> Executor:
+def start_executor(state: State, node: Node, key: Key, imports: list[str]) -> Executor:
     """Fork an executor on the rank that is nearest to its devices; of equal ranks on the one with fewest executors."""
     ranks = gpu_pool.ranks_for(node, key.devices)
     near = gpu_pool.nearest(node, key.devices)
@@ -185,7 +185,7 @@ def start_executor(state: State, node: Node, key: Key) -> Executor:
     state.add_client(executor.id, node, executor)
     effect = StartExecutor(
         executor.id, dict(key.environment), list(key.devices), key.threads, node.cpus,
-        devices=gpu_pool.uuids(node, key.devices),
+        devices=gpu_pool.uuids(node, key.devices), imports=imports,
     )  # fmt: skip
     state.to_rank(rank.number, effect)
     return executor

@@ -118,6 +118,8 @@ class StartExecutor(Struct, array_like=True, tag=80, gc=False):
     """Processor numbers to run on; empty: those of the rank."""
     devices: list[str] = []
     """UUIDs of the devices, in the order of `gpus`."""
+    imports: list[str] = []
+    """Modules that its first function uses: to be loaded before the fork, if they are known to bear it."""
 
 
 class StopExecutor(Struct, array_like=True, tag=81, gc=False):

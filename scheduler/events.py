@@ -118,6 +118,8 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     """Whether a call that runs longer than `time_limit_us` is ended."""
     retries_timeouts: bool = False
     """Whether it is run again then, as often as `max_retries` says."""
+    imports: list[str] = []
+    """Modules that its executors should find loaded. No part of `id`: not only the function tells which."""
 
 
 class Call(Struct, array_like=True, tag=2, gc=False):

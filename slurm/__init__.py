@@ -1,7 +1,7 @@
-"""Batch systems: the allocation of a job, jobs of Slurm, and the end of a job's time.
+"""Batch systems: the allocation of a job, Slurm jobs, and the end of a job's time.
 
-Imports nothing else of mpi_runtime. Allocations of PBS, LSF and Grid Engine are read too; jobs are submitted to Slurm
-only.
+Imports nothing else of mpi_runtime. Allocations of PBS, LSF and Grid Engine are read too. Jobs can be submitted only to
+Slurm.
 """
 
 if __name__ != "mpi_runtime.slurm":

@@ -1,7 +1,7 @@
 """The allocation of a job, read from the environment of one of its processes: Slurm, PBS, LSF, Grid Engine.
 
-Only variables that describe the job are used. Under mpirun Slurm's variables of a task (`SLURM_PROCID`, `SLURM_NTASKS`)
-describe the launcher's own daemon: rank and size come from the launcher instead (host/launch.py).
+Only variables that describe the job are used. Under mpirun, Slurm's variables of a task (`SLURM_PROCID`,
+`SLURM_NTASKS`) describe the launcher's own daemon; rank and size come from the launcher (host/launch.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ def from_environment(env: Mapping[str, str]) -> Allocation:
 
 def _slurm(env: Mapping[str, str]) -> Allocation:
     if "SLURM_HET_SIZE" in env:
-        # A heterogeneous job: its components one after the other, as the launchers number their ranks.
+        # A heterogeneous job: its components in their order, because launchers number ranks in this order.
         suffixes = [f"_HET_GROUP_{number}" for number in range(int(env["SLURM_HET_SIZE"]))]
     else:
         suffixes = [""]
@@ -64,7 +64,7 @@ def _slurm(env: Mapping[str, str]) -> Allocation:
 
 
 def _gpus(env: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The GPUs of the process, else of its step. Those of the job are right on the node of the batch script only."""
+    """Return the GPUs of the process, else of its step. Those of the job are right only on the batch script's node."""
     for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
         if name == "SLURM_JOB_GPUS" and env.get("SLURM_NODEID", "0") != "0":
             continue
@@ -80,7 +80,7 @@ def _ids(text: str) -> tuple[str, ...]:
 
 
 def _pbs(env: Mapping[str, str]) -> Allocation:
-    """OpenPBS, PBS Pro and Torque: the node file has a line for each task."""
+    """Read OpenPBS, PBS Pro and Torque: the node file has a line for each task."""
     hosts = _first_words(env.get("PBS_NODEFILE", ""))
     nodes, tasks = _counted(hosts)
     cpus = _number(env.get("PBS_NUM_PPN")) or _number(env.get("NCPUS"))
@@ -96,7 +96,7 @@ def _pbs(env: Mapping[str, str]) -> Allocation:
 
 
 def _lsf(env: Mapping[str, str]) -> Allocation:
-    """LSF: a list of names and slots, `node1 16 node2 16`."""
+    """Read LSF: a list of names and slots, `node1 16 node2 16`."""
     words = env.get("LSB_MCPU_HOSTS", "").split()
     slots = tuple(_number(word) or 0 for word in words[1::2])
     index = _number(env.get("LSB_JOBINDEX"))
@@ -112,7 +112,7 @@ def _lsf(env: Mapping[str, str]) -> Allocation:
 
 
 def _sge(env: Mapping[str, str]) -> Allocation:
-    """Grid Engine: the file of hosts has name, slots, queue and processors."""
+    """Read Grid Engine: a line of the file of hosts has name, slots, queue and processors."""
     try:
         lines = [line.split() for line in Path(env["PE_HOSTFILE"]).read_text().splitlines()]
     except OSError:
@@ -124,7 +124,7 @@ def _sge(env: Mapping[str, str]) -> Allocation:
         nodes=tuple(words[0] for words in lines if len(words) > 1),
         tasks=slots,
         cpus=slots,
-        array_task=_number(env.get("SGE_TASK_ID")),  # "undefined" where there is no array
+        array_task=_number(env.get("SGE_TASK_ID")),  # "undefined" if there is no array
     )
 
 
@@ -136,7 +136,7 @@ def _first_words(path: str) -> list[str]:
 
 
 def _counted(hosts: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Names in the order of their first line, and the number of lines of each."""
+    """Return the names in the order of their first line, and the number of lines of each."""
     counts: dict[str, int] = {}
     for host, lines in groupby(hosts):
         counts[host] = counts.get(host, 0) + len(list(lines))

@@ -1,4 +1,4 @@
-"""Runs commands of a batch system. Failures become errors with the command's own words and advice."""
+"""Runs commands of a batch system. Failures become errors with the command's own message and advice."""
 
 import shlex
 import subprocess
@@ -9,7 +9,7 @@ LIMIT_S = 120.0
 """Seconds that a command may take. A busy controller answers late, but it answers."""
 
 _CURES = (
-    # What Slurm says in lower case, and what helps.
+    # A part of Slurm's message in lower case, and what helps.
     ("invalid partition", "The partitions there are: sinfo -o '%R %l %G'"),
     ("invalid account", "Your accounts: sacctmgr show associations user=$USER format=account,partition"),
     ("invalid qos", "What you may use: sacctmgr show associations user=$USER format=account,qos"),
@@ -46,7 +46,7 @@ def call(
     words = [*_WITHOUT_TERM, *command] if ends_us else command
     try:
         done = subprocess.run(
-            # Names of files need not be UTF-8: as Python reads them they are written.
+            # Names of files need not be UTF-8. Bytes that are not are passed through unchanged.
             words, cwd=cwd, input=stdin, capture_output=True, encoding="utf-8", errors="surrogateescape",
             timeout=limit_s,
         )  # fmt: skip
@@ -63,7 +63,7 @@ def call(
 
 
 def explain(name: str, words: str) -> str:
-    """Return the words of a command without its prefixes, and advice."""
+    """Return an error message of the command `name` without its prefixes, followed by advice if we have any."""
     lines = [line.removeprefix(f"{name}: ").removeprefix("error: ") for line in words.splitlines()]
     text = f"{name} says: " + "\n".join(dict.fromkeys(filter(None, lines)))
     cure = next((cure for part, cure in _CURES if part in words.lower()), "")

@@ -1,4 +1,4 @@
-"""What is wrong with a launch, told from what its ranks see and what the batch system has granted: pure."""
+"""Finds what is wrong with a launch, from what its ranks see and what the batch system has granted. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -9,14 +9,14 @@ from mpi_runtime.slurm.allocation import Allocation
 from mpi_runtime.slurm.jobs import Granted
 
 SHARED_MEMORY_MIN = 64 << 20
-"""Bytes of /dev/shm: MPI libraries exchange messages of a host there."""
+"""Bytes of /dev/shm, which MPI libraries use for messages between ranks of a host."""
 DESCRIPTORS_EACH = 4
-"""How many an executor takes in the process of its rank."""
+"""Descriptors that each executor takes in the process of its rank."""
 DESCRIPTORS_BESIDES = 64
 SLOW_S = 1e-3
-"""A small message between hosts that takes longer has not gone by a network for messages."""
+"""Seconds. A small message that takes longer between hosts did not use a fast network."""
 _STEPS_MAX = 1 << 31
-"""Numbers of steps from here on are not of srun: Slurm counts batch scripts and shells so."""
+"""Step numbers from here on are not of srun: Slurm uses them for batch scripts and shells."""
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -27,28 +27,28 @@ class Seen(msgspec.Struct, frozen=True):
     cpus: tuple[int, ...]
     """The processors that it may run on."""
     host_cpus: int
-    """How many processors there are on the host."""
+    """How many processors the host has."""
     memory: int
-    """Bytes that it may use, with its neighbours."""
+    """Bytes that it may use, together with the other ranks of the host."""
     gpus: tuple[str, ...] | None
-    """Ids of the GPUs that it is shown; None: nobody says."""
+    """Ids of the GPUs in its environment; None: not stated."""
     gpu_error: str = ""
-    """Why it can use none of them."""
+    """Why it can use none of them; empty if it can."""
     gpus_found: int | None = None
     """How many it can use; None: it has not looked."""
     shared_memory: int | None = None
-    """Bytes of /dev/shm; None: there is none to ask."""
+    """Bytes of /dev/shm; None: there is no /dev/shm."""
     descriptors: int | None = None
     """How many files it may have open; None: any number."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that is wrong, and what mends it."""
+    """Something that is wrong, and its cure."""
 
     what: str
     cure: str
     is_note: bool = False
-    """It may be meant so."""
+    """Whether it may be on purpose."""
 
 
 _UNBOUND = {
@@ -68,11 +68,11 @@ def diagnose(
     """Return what is wrong.
 
     Args:
-        kind: the launcher, as in `Launch`.
+        kind: the kind of launcher, as in `Launch`.
         ranks: what each rank sees.
-        own: what the environment of rank 0 tells of the job.
-        granted: what Slurm says that the job has, by node; empty where that is not known.
-        confined: whether Slurm hides other devices from a job, which numbers its own from 0.
+        own: the allocation in the environment of rank 0.
+        granted: the job's resources by node, as Slurm states them; empty if they are not known.
+        confined: whether Slurm hides other devices from the job, and numbers the job's devices from 0.
     """
     by_host: dict[str, list[Seen]] = {}
     for one in ranks:
@@ -92,7 +92,7 @@ def diagnose(
 
 
 class Usable(msgspec.Struct, frozen=True):
-    """What calls may use of a host."""
+    """The resources of a host that calls may use."""
 
     cpus: int | None
     """None: a number was stated."""
@@ -103,20 +103,20 @@ class Usable(msgspec.Struct, frozen=True):
 def unused(
     kind: str, size: int, own: Allocation, env: Mapping[str, str], hosts: Mapping[str, Usable], host_cpus: int
 ) -> str:
-    """Return in one line, for `init()`, what the job has and its calls do not use, and what mends it; else nothing.
+    """Return one line about resources of the batch job that calls cannot use, with a cure; empty if there are none.
 
     Args:
-        kind: the launcher, as in `Launch`.
+        kind: the kind of launcher, as in `Launch`.
         size: the number of ranks.
-        own: what the environment of rank 0 tells of the job.
+        own: the allocation in the environment of rank 0.
         env: that environment.
-        hosts: what calls may use, by name; that of rank 0 comes first.
-        host_cpus: how many CPUs the host of rank 0 has: no more are expected of the others.
+        hosts: the resources that calls may use, by host; the host of rank 0 comes first.
+        host_cpus: how many CPUs the host of rank 0 has. Other hosts are not expected to have more.
     """
     names = own.nodes
     step = env.get("SLURM_STEP_ID", "")
     if (kind == "none" or kind.startswith("slurm")) and step.isdecimal() and int(step) < _STEPS_MAX:
-        names = tuple(nodelist.expand(env.get("SLURM_STEP_NODELIST", "")))  # srun was told how many
+        names = tuple(nodelist.expand(env.get("SLURM_STEP_NODELIST", "")))  # the user chose the nodes of the step
     by_host = {_short(host): usable for host, usable in hosts.items()}
     found = [*_places(kind, size, by_host, names)]
     have = {_short(name): min(count, host_cpus) for name, count in zip(own.nodes, own.cpus, strict=False)}
@@ -134,7 +134,10 @@ def unused(
 
 
 def _unused_gpus(env: Mapping[str, str], by_host: Mapping[str, Usable]) -> Iterator[Finding]:
-    """Of other nodes than the first only the order tells, where there was one for each node."""
+    """Yield a finding if calls can use fewer GPUs than the job has.
+
+    For nodes after the first the number is known only if the job requested GPUs per node.
+    """
     on_first, on_each = env.get("SLURM_GPUS_ON_NODE", ""), env.get("SLURM_GPUS_PER_NODE", "").rpartition(":")[2]
     idle: dict[str, str] = {}
     for index, (host, usable) in enumerate(by_host.items()):
@@ -152,7 +155,7 @@ def _first(hosts: Sequence[str]) -> str:
 
 
 def slow_network(host: str, other: str, latency_s: float) -> Finding | None:
-    """Whether a small message takes so long that it is worth a word."""
+    """Return a note if a small message between two hosts takes longer than `SLOW_S`."""
     if latency_s < SLOW_S:
         return None
     return Finding(
@@ -181,7 +184,10 @@ def _places(kind: str, size: int, by_host: Mapping[str, object], names: Sequence
 
 
 def _bound(kind: str, host: str, working: Sequence[Seen], node: Granted | None) -> Iterator[Finding]:
-    """Executors run where their rank may: what no working rank of the host may use lies idle."""
+    """Yield a finding if some CPUs of a host are idle because no rank that runs calls may use them.
+
+    Executors have the affinity mask of their rank.
+    """
     may_use = {cpu for one in working for cpu in one.cpus}
     have = working[0].host_cpus
     if node is not None:
@@ -249,7 +255,7 @@ def _gpus(kind: str, host: str, working: Sequence[Seen], node: Granted, confined
 def _shown_gpus(kind: str, host: str, working: Sequence[Seen], mine: set[int]) -> Iterator[Finding]:
     shown = {gpu for one in working for gpu in one.gpus or ()}
     if any(one.gpus is None for one in working) or not all(gpu.isdecimal() for gpu in shown):
-        return  # they see what there is, or ids that cannot be compared
+        return  # they see all GPUs, or their ids are not numbers and cannot be compared
     numbers = {int(gpu) for gpu in shown}
     if strange := sorted(numbers - mine):
         yield Finding(
@@ -281,5 +287,5 @@ def _list(numbers: Sequence[int]) -> str:
 
 
 def _short(name: str) -> str:
-    """MPI and Slurm may call a host by its short or by its full name."""
+    """Return the short name of a host: of MPI and Slurm, one may use the short name and the other the full one."""
     return name.partition(".")[0]

@@ -1,6 +1,6 @@
-"""When the time of a job ends, as its batch system answers to the question: pure.
+"""The end of a job's time, read from the answer of its batch system. Pure.
 
-The answers of qstat are those of OpenPBS, PBS Pro and Torque, that of bjobs has the form since LSF 9.1.
+Understands qstat of OpenPBS, PBS Pro and Torque, and bjobs since LSF 9.1.
 """
 
 import re
@@ -11,8 +11,9 @@ from mpi_runtime.slurm.allocation import Allocation
 
 
 def question(own: Allocation) -> tuple[Sequence[str], Callable[[str, float], float | None]] | None:
-    """Return the command that asks, and what reads its answer at a time; None: nobody can be asked.
+    """Return a command that asks the batch system, and a function that reads its answer; None: nobody can be asked.
 
+    The function takes the answer and the time now, and returns the end of the job's time, or None if it is not stated.
     Both times are in seconds since 1970.
     """
     if own.system == "slurm":
@@ -31,7 +32,7 @@ def _slurm(text: str, now: float) -> float | None:
 
 
 def _pbs(text: str, now: float) -> float | None:
-    """From the time that was asked for, and either when the job has begun or how much is used."""
+    """Add the requested time to the job's start; if the start is not stated, subtract the used time."""
     facts = dict(re.findall(r"^\s+(\S+) = (.+?)\s*$", text, re.MULTILINE))
     limit = _seconds(facts.get("Resource_List.walltime", ""))
     used = _seconds(facts.get("resources_used.walltime", ""))
@@ -44,13 +45,13 @@ def _pbs(text: str, now: float) -> float | None:
 
 
 def _lsf(text: str, now: float) -> float | None:
-    """Hours and minutes, `0:12 L`; with another letter it is an estimate, at which nothing ends."""
+    """Read hours and minutes, `0:12 L`. Another letter marks an estimate, at which the job does not end."""
     found = re.fullmatch(r"(\d+):(\d+) L", text.strip())
     return now + int(found[1]) * 3600 + int(found[2]) * 60 if found else None
 
 
 def _seconds(text: str) -> float | None:
-    """720:00:00, or a number of seconds."""
+    """Read 720:00:00, or a number of seconds."""
     parts = text.split(":")
     if not all(part.isdecimal() for part in parts) or len(parts) > 3:
         return None

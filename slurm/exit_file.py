@@ -1,9 +1,9 @@
-"""How a program that `submit` has started stands: a file that the program writes and the batch script reads.
+"""The exit file: the state of a program that `submit` started. The program writes it, the batch script reads it.
 
-It says "running", the process and its host as soon as SIGUSR1 can be taken; at the end the exit code, or "requeue":
-then the script has Slurm start the job again. A program that is killed leaves "running", so the code proves that it
-has come to its end. That the script requeues, when the ranks and their launcher have ended in order, is what keeps
-their complaints about a kill out of the output.
+The file has "running", the pid and the host as soon as the program can handle SIGUSR1. At the end it has the exit code,
+or "requeue": then the script makes Slurm start the job again. A program that is killed leaves "running", so an exit
+code proves that the program ran to its end. The script requeues only after the ranks and their launcher have ended in
+order: otherwise Slurm would kill them, and their error messages would be in the output.
 """
 
 import os
@@ -18,20 +18,20 @@ from types import FrameType
 
 RUNNING, REQUEUE = "running", "requeue"
 END_LIMIT_S = 10.0
-"""How long a program that is to be requeued may take to end by itself: the batch system's kill takes longer."""
+"""Seconds that a program that is to be requeued may take to end by itself. A kill by the batch system takes longer."""
 
 
 class ExitFile:
-    """The file of this program."""
+    """The exit file of this program."""
 
     def __init__(self, path: str) -> None:
-        """Say that the program runs, and take SIGUSR1 from now on."""
+        """Write that the program runs, and handle SIGUSR1 from now on."""
         self._path = path
         self._code: str = "1"
         self.was_told = False
-        """SIGUSR1 has come, and nobody else has taken it."""
+        """Whether SIGUSR1 came before `before_walltime` installed its own handler."""
         signal.signal(signal.SIGUSR1, self._on_usr1)
-        if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell starts what is in its background so
+        if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # shells start background processes in this state
             signal.signal(signal.SIGINT, signal.default_int_handler)
         self._write(f"{RUNNING} {os.getpid()} {os.uname().nodename}")
 
@@ -41,17 +41,17 @@ class ExitFile:
             "mpi-runtime: SIGUSR1 announces that the job's time ends, or a preemption. The program goes on: it has no "
             "callback of mpi_runtime.slurm.before_walltime(seconds, callback) that would save something.\n"
         )
-        os.write(2, text.encode())  # print may be what was interrupted
+        os.write(2, text.encode())  # not print: the signal may have interrupted a print
 
     def _write(self, text: str) -> None:
-        # At once whole: the script may read it at any time.
+        # Replaced atomically: the script may read it at any time.
         temporary = f"{self._path}.new"
         Path(temporary).write_text(f"{text}\n")
         os.replace(temporary, self._path)
 
     @contextmanager
     def around_program(self) -> Generator[None]:
-        """Note how what runs inside ends. A program that is to be requeued ends without a word."""
+        """Record the exit code of the program that runs in this context. A program to be requeued ends silently."""
         try:
             yield
         except SystemExit as error:
@@ -70,30 +70,30 @@ class ExitFile:
             self._code = str(code)
 
     def close(self, is_lost: bool) -> None:
-        """Leave the code: the last that the process does. A program that has failed with its job has none."""
+        """Write the exit code, at the very end of the process. If the job is lost, only 0 and requeue are written."""
         sys.stdout.flush()
         if not is_lost or self._code in ("0", REQUEUE):
             self._write(self._code)
 
     def requeue(self) -> None:
-        """End the program and have the script requeue the job; returns if the program does not end.
+        """End the program and have the script requeue the job.
 
-        Its main thread is interrupted as by Ctrl-C.
+        The main thread is interrupted as by Ctrl-C. Returns if the program has not ended after `END_LIMIT_S`.
         """
         self._code = REQUEUE
         main = threading.main_thread()
         signal.pthread_kill(main.ident or 0, signal.SIGINT)
         end_s = time.monotonic() + END_LIMIT_S
-        while time.monotonic() < end_s:  # in slices: in the main thread the signal is taken in between
+        while time.monotonic() < end_s:  # in short sleeps: the main thread handles signals between them
             time.sleep(0.05)
 
 
 current: ExitFile | None = None
-"""That of this process, if `submit` has started it."""
+"""The exit file of this process, if `submit` has started it."""
 
 
 def read(path: Path) -> int | None:
-    """Return the exit code in such a file; None: the program has not come to its end."""
+    """Return the exit code in an exit file; None: the program has not run to its end."""
     try:
         text = path.read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""Jobs of Slurm: submit them, ask for their status, follow them to their end."""
+"""Slurm jobs: submit them, ask for their status, follow them to their end."""
 
 import contextlib
 import re
@@ -19,14 +19,14 @@ ENDED = frozenset(
     ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT")
 )
 POLL_S = (0.2, 2.0)
-"""The first and the longest pause between two questions. The controller serves all users."""
+"""Seconds: the first and the longest pause between two questions. The controller serves all users."""
 PATIENCE_S = 600.0
 """Seconds that the controller may be out of reach while a job is followed."""
 _PASSING = ("unable to contact slurm controller", "socket timed out", "zero bytes were transmitted")
 LATE_S = 10.0
-"""Seconds that a shared file system may take to show on this host what the job's host wrote last."""
+"""Seconds until a shared file system shows on this host what the job's host wrote last."""
 _HINTS = {
-    # Reasons for which a job waits for ever, or until somebody does something.
+    # Reasons why a job waits for ever, or until somebody does something.
     "PartitionConfig": "no nodes of its partition have what it asks for, or its time is longer than they allow",
     "PartitionNodeLimit": "it asks for more nodes than its partition gives to a job",
     "PartitionTimeLimit": "it asks for more time than its partition gives to a job",
@@ -162,8 +162,8 @@ def submit_script(text: str, cwd: str | None = None) -> str:
     try:
         call(["sbatch", "--test-only"], cwd, text)
     except SlurmError as error:
-        # Slurm takes jobs that can never run, unless a site has configured otherwise. It says the same of those that
-        # wait for a node to be mended. Whatever else it has to say it says below.
+        # By default Slurm accepts jobs that can never run. Its message is the same for jobs that wait for the repair
+        # of a node. Any other error comes again below.
         if _NEVER in str(error).lower() and _are_all_nodes_available(text):
             raise SlurmError(f"it could never start. {error}") from None
     answer = call(["sbatch", "--parsable"], cwd, text)
@@ -247,7 +247,7 @@ def granted(job: str | int) -> dict[str, Granted]:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """Read 0-2,5 as numbers."""
+    """Return the numbers in a text such as 0-2,5."""
     return tuple(int(name) for name in nodelist.expand(f"[{text}]")) if text else ()
 
 
@@ -300,7 +300,7 @@ def _follow_array(job: str | int, progress: Progress, found: list[Status]) -> in
     pauses = _pauses()
     seen: set[int] = set()
     while True:
-        # Slurm may forget a task that has ended before the last has.
+        # Slurm may forget a task that has ended before the last task ends.
         tasks = {name: one for name, one in tasks.items() if one.has_ended}
         tasks |= {one.job: one for one in found}
         seen.update(*(_task_numbers(one) for one in found))
@@ -338,13 +338,13 @@ def table(tasks: Sequence[Status]) -> str:
 
 
 def _task_numbers(status: Status) -> tuple[int, ...]:
-    """Of how many tasks it tells, and of which."""
+    """Return the indices of the array tasks that this status is about; empty if it is not about an array."""
     found = re.search(r"_(?:(\d+)|\[([\d,-]+))", status.job)
     return _numbers((found[1] or found[2]).rstrip(",")) if found else ()
 
 
 def _never_begun(job: str, name: str) -> Status:
-    """A task that was cancelled while it waited: of it Slurm says nothing any more."""
+    """Return the status of a task that was cancelled while it waited. Slurm no longer knows such a task."""
     return Status(job, "CANCELLED", "", None, "", name, "", "", "", "", None, None)
 
 
@@ -353,7 +353,7 @@ def _code(status: Status) -> int:
 
 
 def _with_late_codes(ended: list[Status]) -> list[Status]:
-    """The same, once a shared file system shows the exit codes that the programs have left."""
+    """Ask again for jobs without a program's exit code, because a shared file system may show it late."""
     seen_s = time.monotonic()
     while time.monotonic() < seen_s + LATE_S:
         late = [number for number, one in enumerate(ended) if one.program_exit_code is None and one.exit_code == 0]
@@ -366,7 +366,7 @@ def _with_late_codes(ended: list[Status]) -> list[Status]:
 
 
 def _patiently(job: str | int) -> list[Status]:
-    """Return the status of a job. Waits while the controller is restarted."""
+    """Return the status of a job. Waits if the controller is out of reach, as during its restart."""
     give_up_s = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -387,12 +387,16 @@ def _pauses() -> Iterator[float]:
 def facts_of(text: str) -> dict[str, str]:
     """Return the facts of the first job in the answer of `scontrol show job -o`, by name."""
     line = text.splitlines()[0]
-    # Values may have blanks in them: a value goes on until the next NAME=.
+    # Values may contain blanks: a value ends before the next NAME=.
     return {found[1]: found[2].strip() for found in re.finditer(r"([\w:/]+)=(.*?)(?= [\w:/]+=|$)", line)}
 
 
 def _from_accounting(job: str, error: SlurmError) -> list[Status]:
-    """The status of a job that the controller has forgotten, from the accounting if there is one."""
+    """Return the status of a job that the controller has forgotten, from Slurm's accounting.
+
+    Raises:
+        SlurmError: `error`, the controller's, if there is no accounting or it does not know the job.
+    """
     try:
         rows = call(["sacct", "-n", "-P", "-X", "-j", job, "-o", _SACCT]).splitlines()
     except SlurmError:

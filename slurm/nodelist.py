@@ -1,4 +1,4 @@
-"""Slurm's short forms: `n[1-3,07],login` for names of nodes, `4(x2),1` for a number of each."""
+"""Slurm's short forms: `n[1-3,07],login` for names of nodes, `4(x2),1` for a number for each node."""
 
 import re
 from collections.abc import Iterator
@@ -8,9 +8,10 @@ _REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
 def expand(text: str) -> list[str]:
-    """Return the names that a node list stands for, in its order.
+    """Return the names in a node list, in its order.
 
-    ValueError: it is no node list.
+    Raises:
+        ValueError: the text is not a node list.
     """
     names: list[str] = []
     position = 0
@@ -24,9 +25,10 @@ def expand(text: str) -> list[str]:
 
 
 def expand_counts(text: str) -> list[int]:
-    """Return the number of each node: `4(x2),1` is 4, 4, 1.
+    """Return the number for each node: `4(x2),1` is 4, 4, 1.
 
-    ValueError: it is no such list.
+    Raises:
+        ValueError: the text is not a list of counts.
     """
     counts: list[int] = []
     for part in filter(None, text.split(",")):
@@ -38,7 +40,7 @@ def expand_counts(text: str) -> list[int]:
 
 
 def _expand_one(part: str) -> Iterator[str]:
-    """Yield the names of one part; there may be several brackets in it, as in `rack[1-2]n[1-4]`."""
+    """Yield the names of one part. It may have several brackets, as in `rack[1-2]n[1-4]`."""
     before, bracket, rest = part.partition("[")
     if not bracket:
         yield part

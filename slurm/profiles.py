@@ -1,6 +1,6 @@
-"""Profiles: what a user asks for again and again, in a small TOML file.
+"""Profiles: options for jobs that a user needs often, in a small TOML file.
 
-    [default]                       # what all begin with
+    [default]                       # applies to all jobs
     partition = "gpu"
     account = "physics"
     modules = ["gcc/13", "openmpi/5.0"]
@@ -13,8 +13,8 @@
     partition = "long"
     time = "2-00:00:00"
 
-The names are those of `Request`. A profile adds to `[default]`, and what is given to `submit` itself to both: lists
-grow, variables come together, of everything else the last wins.
+The names are those of `Request`. A profile adds to `[default]`, and the arguments of `submit` add to both. Lists are
+joined, tables of variables are merged, and of any other option the last value counts.
 """
 
 import sys
@@ -32,11 +32,11 @@ else:
     import tomli as tomllib
 
 FILE = "MPI_RUNTIME_PROFILES"
-"""The variable that names another file."""
+"""The environment variable that names another file."""
 
 
 def path(env: Mapping[str, str]) -> Path:
-    """Return where the profiles are: a file that need not exist."""
+    """Return the path of the file of profiles. The file need not exist."""
     if env.get(FILE):
         return Path(env[FILE])
     base = env.get("XDG_CONFIG_HOME") or f"{env.get('HOME', '~')}/.config"
@@ -44,9 +44,10 @@ def path(env: Mapping[str, str]) -> Path:
 
 
 def read(file: Path, name: str | None) -> dict[str, Any]:
-    """Return the fields of `Request` in `default`, which need not be there, and in the profile of this name.
+    """Return the fields of `Request` in `[default]`, if the file has it, and in the profile of this name.
 
-    ValueError: the file or the profile is not there or not right; says what.
+    Raises:
+        ValueError: the file or the profile does not exist or is not valid. The message says what is wrong.
     """
     try:
         profiles = tomllib.loads(file.read_text())
@@ -66,7 +67,7 @@ def read(file: Path, name: str | None) -> dict[str, Any]:
 
 
 def merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both: lists one after the other, variables together, of everything else the second."""
+    """Return both together: lists are joined, tables are merged, of other values that of `more` counts."""
     found = {**base, **more}
     for name in base.keys() & more.keys():
         if isinstance(base[name], tuple) and isinstance(more[name], (tuple, list)):
@@ -79,13 +80,13 @@ def merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
 def _fields(profile: object, name: str, file: Path) -> dict[str, Any]:
     if not isinstance(profile, dict):
         raise ValueError(f"{file}: {name} must be a table, [{name}], not {profile!r}")
-    given = cast(dict[str, str | list[str]], profile)  # for the most part; `Request` looks at each
+    given = cast(dict[str, str | list[str]], profile)  # other values are possible too: `Request` checks each
     check_names(given, f"{file}: [{name}]")
     return {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
 
 
 def check_names(given: Mapping[str, Any], where: str) -> None:
-    """ValueError: something is given that is no field of `Request`."""
+    """Raise ValueError if a name is not a field of `Request`."""
     known = [field.name for field in fields(Request)]
     for key in given:
         if key not in known:

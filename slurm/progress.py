@@ -1,32 +1,35 @@
-"""What a job writes, and below it how the job gets on: for people who wait for it."""
+"""The output of a job, and its progress below it, for people who wait for the job."""
 
 import os
 from typing import IO
 
 _CLEAR = "\r\x1b[K"
-"""To the begin of the line, which is then empty."""
+"""Go to the beginning of the line and clear it."""
 
 
 class Progress:
-    """Lines about a job. On a terminal there is one, which is replaced; elsewhere news alone become lines."""
+    """Shows the output and the progress of a job.
+
+    On a terminal the progress is one line, which is replaced. Elsewhere a line is written for each change.
+    """
 
     def __init__(self, out: IO[str], log: IO[str]) -> None:
-        """`out` gets what the job writes, `log` how it gets on; they may be the same terminal."""
+        """`out` gets the output of the job, `log` its progress. They may be the same terminal."""
         self._out, self._log = out, log
         self._replaces = log.isatty()
         self._is_shown = False
         self._is_amid_a_line = False
-        """Whether the job has begun a line of the terminal, in which nothing else can stand then."""
+        """Whether the output of the job has ended in the middle of a line on the terminal."""
 
     def write(self, text: str) -> None:
-        """Write what the job has written."""
+        """Write output of the job."""
         self._hide()
         self._out.write(text)
         self._out.flush()
         self._is_amid_a_line = self._replaces and self._out.isatty() and not text.endswith("\n")
 
     def show(self, text: str, is_news: bool, is_last: bool) -> None:
-        """Say how the job gets on, in one line; the last stays."""
+        """Show the progress, one line. `is_news`: it has changed. `is_last`: the line stays."""
         if is_last or not self._replaces:
             if is_last or is_news:
                 self._hide()

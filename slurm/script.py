@@ -67,7 +67,7 @@ class Request:
 TASK = "{task}"
 """A placeholder for the array index in the program's arguments."""
 DOCTOR = ("-m", "mpi_runtime", "doctor")
-"""The program that all ranks run, not only rank 0."""
+"""The program of `submit --doctor`. All ranks run it, not only rank 0."""
 _TIME = re.compile(r"\d+|\d+:\d+|\d+:\d+:\d+|\d+-\d+(:\d+){0,2}|UNLIMITED|INFINITE", re.IGNORECASE)
 """Minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]]."""
 
@@ -149,7 +149,8 @@ PROBE_LIMIT_S = 60
 def text(request: Request, program: tuple[str, ...]) -> str:
     """Return the batch script that runs this program (app.py or -m module, and arguments).
 
-    ValueError: there is no program.
+    Raises:
+        ValueError: there is no program.
     """
     if not program:
         raise ValueError("name a program to run: app.py, -m package.module, or -c CODE")
@@ -186,7 +187,7 @@ def output(request: Request, program: tuple[str, ...]) -> str:
 
 
 def _options(request: Request, program: tuple[str, ...]) -> list[str]:
-    tasks = request.ranks_per_node or 1  # without a number a whole node counts as one task for each CPU
+    tasks = request.ranks_per_node or 1  # without a number Slurm gives a whole node one task for each CPU
     options = [
         f"--job-name={job_name(request, program)}",
         f"--output={output(request, program)}",
@@ -205,14 +206,14 @@ def _options(request: Request, program: tuple[str, ...]) -> list[str]:
         if value is not None:
             options.append(f"--{name}={value}")
     if request.warn_s is not None:
-        # To the script alone (B:), and what nobody dies of: it may come before the script's first line is run.
+        # Only to the script (B:), and a signal that is ignored by default: it may come before the script's first line.
         options.append(f"--signal=B:URG@{request.warn_s}")
     options.append("--requeue" if request.requeue else "--no-requeue")
     return [*options, *request.sbatch]
 
 
 def _launch(request: Request, program: tuple[str, ...]) -> str:
-    """The launch command. Rank 0 runs the program by `-m mpi_runtime`, which writes the exit file."""
+    """Return the launch command. Rank 0 runs the program by `-m mpi_runtime`, which writes the exit file."""
     python = _expanded(request.python)
     words = f'--exit-file "$left" {" ".join(_argument(word, request) for word in program)}'
     if request.ranks == 1:
@@ -229,7 +230,7 @@ def _argument(word: str, request: Request) -> str:
 
 
 def _expanded(value: str) -> str:
-    """A shell word in which variables and a leading `~` are expanded, and nothing else."""
+    """Return a shell word in which variables and a leading `~` are expanded, and nothing else."""
     if re.fullmatch(r"[A-Za-z0-9_@%+=:,./-]+", value):
         return value
     if value == "~" or value.startswith("~/"):
@@ -250,7 +251,7 @@ def _check(request: Request) -> None:
         value = getattr(request, name)
         if isinstance(value, str) or not all(isinstance(one, str) for one in value):
             raise TypeError(f"{name} must be a list of strings, not {value!r}")
-    variables = cast(Mapping[object, object], request.environment)  # whatever a file has said
+    variables = cast(Mapping[object, object], request.environment)  # a file may hold values of any type
     for variable, stated in variables.items():
         if not isinstance(variable, str) or not re.fullmatch(r"[A-Za-z_]\w*", variable):
             raise ValueError(f"environment: {variable!r} cannot be the name of a variable")

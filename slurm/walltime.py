@@ -5,7 +5,7 @@ and a scancel, by SIGTERM, KillWait seconds (30 by default) before SIGKILL. A kn
 
 Callbacks run in a thread of their own. A callback in a signal handler could interrupt the runtime in the middle of a
 message, and would then wait for itself. The handlers only wake that thread, through a queue that handlers may use.
-After SIGTERM the process ends as it would have without us, once the callbacks have returned.
+After SIGTERM, once the callbacks have returned, the process ends as if no callback had been registered.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
 EARLY_S = 65.0
 """How many seconds too early Slurm may announce the end: it checks every 30 s."""
 _START_LIMIT_S = 10.0
-"""Seconds that a start waits for an answer. Without one the end is not known."""
+"""Seconds to wait for an answer at the start of a program. Without an answer the end is not known."""
 
 
 def end_time() -> float | None:
@@ -103,12 +103,12 @@ def requeue() -> None:
         raise SlurmError("this is no Slurm job, so it cannot be requeued")
     facts = facts_of(call(["scontrol", "show", "job", "-o", own.job]))
     if int(facts.get("Restarts", 0)) > own.restarts:
-        return  # at a preemption Slurm has queued it again before it ends what runs
-    # While its processes end, a job that was cancelled is COMPLETING without a reason, one whose time is over with it.
+        return  # at a preemption Slurm queues the job again before it ends the processes
+    # While its processes end, a job is COMPLETING: without a reason if it was cancelled, with one if its time is over.
     state, reason = facts.get("JobState"), facts.get("Reason")
     if state == "CANCELLED" or (state == "COMPLETING" and reason == "None"):
         raise SlurmError(f"job {own.job} was cancelled: it is not queued once more against the will of its owner")
-    if facts.get("Requeue") == "0":  # not by itself; but we were asked to
+    if facts.get("Requeue") == "0":  # no automatic requeue; but the program asks for it now
         call(["scontrol", "update", f"JobId={own.job}", "Requeue=1"])
     if exit_file.current is not None:
         exit_file.current.requeue()  # returns if the program does not end
@@ -145,7 +145,7 @@ class _Watch:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         previous = self._previous.get(number)
         if number == signal.SIGTERM and not self._callbacks:
-            # All is done: end as the program would have ended without us.
+            # All callbacks are done: end as if none had been registered.
             signal.signal(number, previous if previous is not None else signal.SIG_DFL)
             signal.raise_signal(number)
             return
@@ -162,14 +162,14 @@ class _Watch:
             with contextlib.suppress(queue.Empty):
                 number = self._news.get(timeout=self._pause(end))
             if signal.getsignal(signal.SIGUSR1) != self._on_signal:
-                return  # the process has become something else: a worker
+                return  # the process has become a worker
             if number == signal.SIGUSR1:
-                end = end_time()  # a preemption has brought it forward
+                end = end_time()  # a preemption makes it earlier
                 self._announce(end)
             elif number:
                 self._call(self._callbacks)
             elif end is not None and self._pause(end) == 0:
-                end = end_time()  # it may have been put off
+                end = end_time()  # it may have been extended
                 left_s = end - time.time() if end is not None else -1.0
                 self._call([one for one in self._callbacks if self._lead_s(one) >= left_s])
             if number == signal.SIGTERM:

@@ -110,7 +110,7 @@ class Runner:
         """The classes of errors for which a call is made again."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Not the function itself: what it refers to may change, and other bytes would be another function elsewhere.
+        # Not the function itself: what it refers to may change, and other bytes would count as another function.
         function = self.function
         options = specs.portable(function._options)
         return _load, (type(function), function._code.pickled(), options, self.calls)
@@ -156,7 +156,7 @@ class Runner:
                 break
         rest = elements[len(outcomes) :]
         if not rest or slice_s is None or line.closed:
-            return outcomes, []  # closed: a child that came back from fork(), and must leave the rest to its parent
+            return outcomes, []  # closed: this is a forked child, which must leave the rest to its parent
         share = max((clock() - started) / slice_s, size / RESULT_BYTES_MAX)
         return outcomes, list(submit(self.function, rest, star, slice_s, max(1, int(len(outcomes) / share))))
 
@@ -217,7 +217,7 @@ def _carried(value: Any) -> tuple[Any, int]:
     return Pickled(serialized.data, list(serialized.buffers), serialized.refs, value), serialized.size()
 
 
-# Where they are submitted: at the caller's, and where a chunk hands on what is left.
+# Submission: in the caller's process, and in a chunk that submits its remaining calls.
 
 
 def submit(

@@ -31,7 +31,7 @@ class Code:
         return self._pickled
 
     def know(self, pickled: bytes) -> None:
-        """Use these bytes, in which it came: other bytes would be another function elsewhere."""
+        """Use these bytes, in which the code arrived: with other bytes the scheduler would take it for other code."""
         self._pickled, self._client = pickled, current.client_or_none()
 
 

@@ -173,9 +173,9 @@ class Results(Sequence[T_co]):
         return bisect_right(self._pieces, index, key=lambda piece: piece.start) - 1
 
     def _outcomes(self, number: int, timeout: float | None, deadline: float) -> list[Any]:
-        """What became of the calls of a piece. Where the piece handed on the last of them, their pieces follow it now.
+        """Return the outcomes of the calls of a piece. If it submitted its last calls, their pieces follow it now.
 
-        The list is empty if it handed on all: then the piece itself is gone, and others have taken its place.
+        The list is empty if it submitted all of its calls: then their pieces have replaced it.
         """
         piece = self._pieces[number]
         if self._last[0] == piece.start:
@@ -269,7 +269,7 @@ def _pair_or_error(pair: tuple[int, Any]) -> tuple[int, Any]:
 
 
 def _failure(error: Exception) -> Failed:
-    """An error of the runtime, or of a call on its own."""
+    """Return an error of the runtime, or of a call on its own, as an outcome."""
     if not isinstance(error, errors.MpiRuntimeError):  # the value cannot be read here
         error = errors.task_error(error, f"the result cannot be read in this process: {error!r}")
     return Failed(errors.to_bytes(error))
@@ -338,5 +338,5 @@ def _slots(options: Mapping[str, Any]) -> int:
 def _most(function: Submitter[..., Any], length: float, slots: int) -> int:
     """The largest number of calls in a chunk."""
     if function._options.get("max_retries") == 0:
-        return 1  # else those that had ended when another one's process died would have to be run again
+        return 1  # in a larger chunk, calls that have ended would have to be run again if the process died
     return max(1, math.ceil(min(CALLS_MAX, length / (CHUNKS_PER_SLOT * slots))))

@@ -43,7 +43,7 @@ def check(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None
     """
     for name, value in options.items():
         if name not in known:
-            from difflib import get_close_matches  # not at the top: who makes no mistake need not wait for it
+            from difflib import get_close_matches  # not at the top: it is needed only after a mistake
 
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
@@ -215,13 +215,13 @@ def _resources(name: str, value: Any) -> None:
 
 
 def _runtime_env(name: str, value: Any) -> None:
-    from mpi_runtime.calls import runtime_env  # not at the top, as with places
+    from mpi_runtime.calls import runtime_env  # not at the top: most programs use no runtime_env
 
     runtime_env.check(name, value)
 
 
 def _strategy(name: str, value: Any) -> None:
-    from mpi_runtime.calls import strategies  # not at the top: who says nothing about places need not wait for it
+    from mpi_runtime.calls import strategies  # not at the top: most programs use no strategy
 
     strategies.check_strategy(name, value)
 

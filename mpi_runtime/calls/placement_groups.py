@@ -60,7 +60,7 @@ class PlacementGroup:
         self.check_job()
         client, id = running.client(), self._ref.binary()
         was_ready = client.waiting.wait([id], 1, 0)[0] and not client.waiting.may_be_error(id)
-        if not was_ready or client.questions.query("group_table", id):  # else it is what it will be
+        if not was_ready or client.questions.query("group_table", id):  # else the group was removed when it was ready
             return self._ref
         error = errors.PlacementGroupRemovedError(f"The placement group {self.id.hex()} was removed.")
         written = client.store.write(serialize.Serialized(errors.to_bytes(error), [], []), is_error=True)
@@ -144,7 +144,8 @@ def placement_group(
     group = PlacementGroup(
         ref, [{name: float(amount) for name, amount in bundle.items()} for bundle in bundles], strategy, name
     )
-    # The group is its own value. Held by itself it would never go: its references are those of who reads it.
+    # The value of the reference is the group itself. The value holds no reference to itself, or it would never be
+    # freed: a process that reads it gets a reference of its own.
     if not create_group(client, ref, specs, strategy, serialize.dumps(group).inline(), name):
         raise ValueError(
             f"The name {name!r} is taken by another placement group. Take another name, get that group with "

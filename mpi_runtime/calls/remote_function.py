@@ -115,7 +115,7 @@ class RemoteFunction(Submitter[P, R]):
             sum(square.map(range(1_000_000)))
             ```
         """
-        from mpi_runtime.calls.mapping import Results  # not at the top: who does not call this need not wait for it
+        from mpi_runtime.calls.mapping import Results  # not at the top: most programs do not use it
 
         return Results(self, iterable, chunk, star=False)
 
@@ -140,5 +140,5 @@ class RemoteFunction(Submitter[P, R]):
 
 
 def _may_yield(function: Any) -> bool:
-    """Whether calls may return a generator. Only for plain functions this is known beforehand."""
+    """Whether calls may return a generator. This is known before the call only for plain functions."""
     return not inspect.isfunction(function) or hasattr(function, "__wrapped__") or inspect.isgeneratorfunction(function)

@@ -1,7 +1,9 @@
-"""Specs: what the scheduler is told once of a function, a class or a method, made from options."""
+"""Specs of functions, classes and methods, made from their options. The scheduler gets each spec once."""
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +12,7 @@ import msgspec
 from mpi_runtime.calls.options import RETURNS, size_in_bytes
 from mpi_runtime.client.inherited import Inherited
 from mpi_runtime.errors import TaskTimeoutError
+from mpi_runtime.host.spawn import COSTLY
 from mpi_runtime.scheduler.events import ACTOR, METHOD, STREAMING, TASK, Spec, Where
 from mpi_runtime.scheduler.ids import digest
 from mpi_runtime.scheduler.limits import UNIT
@@ -43,7 +46,19 @@ class Method(msgspec.Struct, frozen=True, array_like=True):
 
 def _with_id(spec: Spec) -> Spec:
     spec.id = int.from_bytes(digest(msgspec.msgpack.encode(spec), 8), "big") >> 1
+    spec.imports = [name for name in COSTLY if name in sys.modules or _names(spec.function, name)]
     return spec
+
+
+def _names(function: bytes, module: str) -> bool:
+    """Whether pickled code imports this module or a part of it, or has it as a global variable.
+
+    All of these are strings of the pickle, each after its length. Text that only mentions the module does not count.
+    """
+    name = module.encode()
+    if b"\x8c" + bytes((len(name),)) + name in function:
+        return True
+    return re.search(b"\x8c." + re.escape(name) + b"\\.", function, re.DOTALL) is not None
 
 
 def _needs(

@@ -1,7 +1,7 @@
-"""The verb `doctor`: what each rank sees of its host and of the job, what is wrong with the launch, and what mends it.
+"""The verb `doctor`: shows what each rank sees of its host and of the job, what is wrong with the launch, and a cure.
 
-It is started in the place of a program, by the line that is in question: `srun --mpi=pmix mpi-runtime doctor`. With
-several hosts it also measures what messages between them cost. Ends with 1 where something is wrong.
+It is started in place of the program, by the same launch command: `srun --mpi=pmix mpi-runtime doctor`. With several
+hosts it also measures messages between them. The exit code is 1 if something is wrong.
 """
 
 import argparse
@@ -32,13 +32,13 @@ PINGS = 200
 BULK_BYTES = 32 << 20
 BULK_TAG = 1
 LIMIT_S = 60.0
-"""How long to wait for what other ranks have to say."""
+"""Seconds to wait for messages of other ranks."""
 BLAME_S = 3.0
-"""How long the other ranks live on where all have the same problem: the first says it, and its end is that of all."""
+"""Seconds that other ranks wait if all have the same problem: rank 0 prints it, and the end of a rank ends them all."""
 
 
 def doctor(words: Sequence[str]) -> int:
-    """Examine the launch; 0 if nothing is wrong."""
+    """Examine the launch. Return 0 if nothing is wrong, else 1."""
     argparse.ArgumentParser(
         prog="mpi-runtime doctor",
         description="Started in the place of a program, by the same line: says what each rank sees, what is wrong "
@@ -96,7 +96,7 @@ def _look(rank: int, own: Allocation, found: Report) -> Seen:
     )
 
 
-# Between the ranks. Rank 0 asks; the others answer until it says that it has done.
+# Between the ranks. Rank 0 asks; the others answer until it sends "done".
 
 
 def _collect(transport: Transport, mine: Seen) -> list[Seen]:
@@ -116,7 +116,7 @@ def _next(transport: Transport) -> list[tuple[int, bytes]]:
 
 
 def _serve(transport: Transport) -> None:
-    """Send pings back, take bulk data, until rank 0 is done. Sleeps unless it was asked something a moment ago."""
+    """Answer pings and receive bulk data until rank 0 is done. Polls with pauses if no message came for 0.1 s."""
     asked_s = 0.0
     while True:
         frames = transport.receive()
@@ -137,7 +137,7 @@ def _finish(transfer: Transfer) -> None:
 
 
 def _measure(transport: Transport) -> dict[str, tuple[float, float]]:
-    """From rank 0 to each other host: seconds for a small message one way, and bytes a second."""
+    """Return for each other host the seconds that a small message takes one way, and bytes per second, from rank 0."""
     others = {host: transport.hosts.index(host) for host in transport.hosts if host != transport.hosts[0]}
     found: dict[str, tuple[float, float]] = {}
     for rank in others.values():
@@ -197,7 +197,7 @@ def _job(own: Allocation) -> str:
 
 
 def _granted(own: Allocation) -> tuple[dict[str, jobs.Granted], bool]:
-    """What Slurm says that the job has, and whether it hides all other devices."""
+    """Return the job's resources by node, as Slurm states them, and whether Slurm hides devices of other jobs."""
     if own.system != "slurm":
         return {}, False
     try:
@@ -207,7 +207,7 @@ def _granted(own: Allocation) -> tuple[dict[str, jobs.Granted], bool]:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """0, 1, 2, 5 as 0-2,5."""
+    """Write 0, 1, 2, 5 as 0-2,5."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and number == parts[-1][-1] + 1:

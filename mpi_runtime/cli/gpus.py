@@ -1,7 +1,7 @@
-"""The verb `gpus`: which GPUs a rank started here would use, how they are linked, and what is wrong with them.
+"""The verb `gpus`: the GPUs that a rank started here would use, how they are linked, and what is wrong with them.
 
-Who uses how much of them is what the driver says of processes. Which calls of a job hold which part of them only that
-job can tell: `nodes()[i]["gpus"]`.
+The driver knows which processes use how much of them. Which calls of a job hold which part of a GPU is known only in
+that job: `nodes()[i]["gpus"]`.
 """
 
 import argparse
@@ -17,13 +17,13 @@ from mpi_runtime.host.launch import detect
 from mpi_runtime.rank.gpu_finder import Finder, Gpus
 
 LIMIT_S = 20.0
-"""How long the driver may take, as long as in a job with the default `start_timeout_s`."""
+"""Seconds that the driver may take, as in a job with the default `start_timeout_s`."""
 _DISTANCES = {0: "SAME", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
-"""The words of `nvidia-smi topo -m`."""
+"""The words of `nvidia-smi topo -m` for NVML's levels."""
 
 
 def gpus(words: Sequence[str]) -> int:
-    """Print them; 1 if the driver is there and does not answer."""
+    """Print the GPUs. Return 1 if the driver is there and does not answer, else 0."""
     parser = argparse.ArgumentParser(
         prog="mpi-runtime gpus",
         description="Show the GPUs that a rank started here, in this environment, would use.",
@@ -42,7 +42,7 @@ def gpus(words: Sequence[str]) -> int:
 
 
 def as_facts(found: Gpus) -> dict[str, object]:
-    """What was found, for programs."""
+    """Return what was found as JSON values."""
     return {
         "host": os.uname().nodename,
         "gpus": [
@@ -57,7 +57,7 @@ def as_facts(found: Gpus) -> dict[str, object]:
 
 
 def as_text(found: Gpus) -> str:
-    """What was found, for people."""
+    """Return what was found as text for people."""
     report = found.report
     if not report.devices:
         return f"No GPU for tasks on {os.uname().nodename}.{_why_none(report)}"
@@ -96,7 +96,7 @@ def _gib(size: int) -> str:
 
 
 def _process(pid: int) -> str:
-    """Its number, and its name where it can be seen."""
+    """Return the pid, with the name of the process if it can be read."""
     try:
         with open(f"/proc/{pid}/comm") as file:
             return f"{pid} ({file.read().strip()})"
@@ -105,7 +105,7 @@ def _process(pid: int) -> str:
 
 
 def _links(report: Report) -> list[str]:
-    """A table of which two are how connected, if anything is known."""
+    """Return the lines of a table of connections between devices; empty if none is known."""
     known = {(link.first, link.second): link for link in report.links}
     ids = {device.uuid: id for id, device in enumerate(report.devices)}
     if not any(first in ids and second in ids for first, second in known):

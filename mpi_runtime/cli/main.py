@@ -1,4 +1,7 @@
-"""The console script `mpi-runtime`: verbs, each a function from words to an exit code, imported when called."""
+"""The console script `mpi-runtime`. Each verb is a function that takes arguments and returns an exit code.
+
+The module of a verb is imported only when the verb is called.
+"""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -29,7 +32,7 @@ mpi-runtime VERB --help says more."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the verb that the words begin with (default: those of the command line) and return the exit code."""
+    """Run the verb that is the first word and return its exit code. Default: the words of the command line."""
     words = sys.argv[1:] if words is None else words
     if not words or words[0] in ("-h", "--help", "help"):
         print(help_text())
@@ -54,7 +57,7 @@ def help_text() -> str:
 
 def version(words: Sequence[str]) -> int:
     """Print the versions that a report of a problem should name."""
-    from importlib import metadata  # not at the top: with it come 44 modules, and each worker loads this one
+    from importlib import metadata  # not at the top: it loads 44 modules, and each worker imports this file
 
     from mpi_runtime.cli.run import find_launcher
 

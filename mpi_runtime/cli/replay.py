@@ -1,4 +1,4 @@
-"""The verb `replay`: tell a fresh scheduler what was recorded of a job, and see whether it decides the same."""
+"""The verb `replay`: give the recorded events of a job to a fresh scheduler, and compare its decisions."""
 
 import argparse
 import sys
@@ -11,7 +11,7 @@ from mpi_runtime.scheduler.recording import NotARecordingError, Recording, repla
 
 
 def run(words: Sequence[str]) -> int:
-    """Replay recordings; 1 if one came out otherwise, 2 if one cannot be read."""
+    """Replay recordings. Return 0 if all decisions are the same, 1 if one differs, 2 if a recording cannot be read."""
     parser = argparse.ArgumentParser(
         prog="mpi-runtime replay",
         description="Replay recordings of jobs, made with MPI_RUNTIME_RECORD=FILE, and compare all decisions.",

@@ -1,16 +1,16 @@
 """The verb `run`: start a Python program on N ranks with the MPI that is installed.
 
-It becomes the launcher (exec), so signals and the exit code are the launcher's own. What it knows that a first attempt
-with mpirun does not:
+This process becomes the launcher (exec), so signals and the exit code are the launcher's own. It takes care of what is
+easily missed when mpirun is started by hand:
 
-- the launcher must belong to the MPI that mpi4py loads: the one beside this Python comes first, then PATH;
-- Open MPI does not forward PATH: the program is this very interpreter, by its full path;
-- Open MPI pins each rank to a core by default, and with it everything that the rank starts;
-- in a batch job launchers fill one node after the other, so that few ranks leave nodes without any: they are spread;
-- Open MPI refuses more ranks than cores, and root, unless told. Across other hosts this permission
-  is not given, because it also makes Open MPI put all ranks on the first host;
-- on one host Open MPI's UCX component for one-sided messages is of no use but complains when it finds no network;
-- fault tolerance (ULFM) makes Open MPI give up UCX, and with it fast networks and device memory. It must be asked for.
+- The launcher must belong to the MPI that mpi4py loads: the one beside this Python comes first, then PATH.
+- Open MPI does not forward PATH: the program is this very interpreter, by its full path.
+- Open MPI by default binds each rank to a core, and with it everything that the rank starts.
+- In a batch job launchers fill one node after the other, so that a few ranks would use few nodes: they are spread.
+- Open MPI refuses more ranks than cores, and refuses root, unless it is permitted. For several hosts oversubscription
+  is not permitted, because Open MPI would then put all ranks on the first host.
+- On one host Open MPI's UCX component for one-sided messages is useless, and complains if it finds no network.
+- With fault tolerance (ULFM) Open MPI cannot use UCX, nor fast networks and device memory. It is used on request only.
 """
 
 import argparse
@@ -55,11 +55,11 @@ class Launcher:
     kind: str
     """"openmpi", "mpich" (and its relatives) or "other"."""
     version: str
-    """As it calls itself."""
+    """Name and version, from the answer to `--version`."""
 
 
 def run(words: Sequence[str]) -> int:
-    """Start the program: becomes the launcher, and so returns with `--dry-run` only."""
+    """Start the program. This process becomes the launcher: the function returns only with `--dry-run`."""
     own, program = split(words)
     options = _parser().parse_args(own)
     if options.ranks < 1:
@@ -75,18 +75,19 @@ def run(words: Sequence[str]) -> int:
             arguments = python_command(["-m", "mpi_runtime", *flags, "-c", read_program(sys.stdin), *program[1:]])
         arguments = launch_command(launcher, arguments, options.ranks, options.hosts, options.fault_tolerant, env)
     if not options.dry_run:
-        # What is left of a launcher around us would mislead the one that we start.
+        # Variables of a launcher that started this process would mislead the one that we start.
         os.execve(arguments[0], arguments, child_environment(env))
     print(shlex.join(arguments))
     return 0
 
 
 def read_program(file: TextIO) -> str:
-    """Return the program that is written to the standard input, to be passed on as an argument.
+    """Return the program on the standard input, to be passed to the ranks as an argument.
 
-    Ranks could read it themselves if they were told where it ends: the mpirun of Open MPI 5.0.11 was seen not to tell.
+    Ranks cannot read it themselves: the mpirun of Open MPI 5.0.11 was seen not to forward the end of the input.
 
-    LaunchError: it is too long for an argument.
+    Raises:
+        LaunchError: it is too long for an argument.
     """
     source = file.read()
     if len(os.fsencode(source)) > ARGUMENT_BYTES_MAX:
@@ -98,7 +99,12 @@ def read_program(file: TextIO) -> str:
 
 
 def split(words: Sequence[str], with_value: Collection[str] = _WITH_VALUE) -> tuple[list[str], list[str]]:
-    """Return the options of the verb, and the program with all that follows it: its options are its own."""
+    """Split the words into the options of the verb, and the program with all words after it.
+
+    Args:
+        words: the words after the verb.
+        with_value: options of the verb that take a value.
+    """
     index = 0
     while index < len(words):
         word = words[index]
@@ -109,17 +115,20 @@ def split(words: Sequence[str], with_value: Collection[str] = _WITH_VALUE) -> tu
 
 
 def python_command(program: Sequence[str], as_ray: bool = False) -> list[str]:
-    """Return the command of one rank for a script, `-m module`, `-c code` or `-` (standard input).
+    """Return the command of one rank.
 
-    `as_ray`: in the program `import ray` is to give this runtime.
+    Args:
+        program: a script, `-m module`, `-c code` or `-` (standard input), with its arguments.
+        as_ray: whether `import ray` gives this runtime in the program.
 
-    LaunchError: there is no program, or its file does not exist.
+    Raises:
+        LaunchError: there is no program, or its file does not exist.
     """
     program = list(program)
     interpreter = sys.executable
     flags = ["-m", "mpi_runtime", "--as-ray"] if as_ray else []
     if program and re.fullmatch(r"python(\d(\.\d+)?)?", os.path.basename(program[0])):
-        # From the habit of `mpirun -n 8 python app.py`.
+        # People are used to `mpirun -n 8 python app.py`.
         word = program.pop(0)
         interpreter = interpreter if word in ("python", "python3") else (shutil.which(word) or word)
         if program and program[0].startswith("-") and program[0] != "-":
@@ -132,7 +141,7 @@ def python_command(program: Sequence[str], as_ray: bool = False) -> list[str]:
     if not program:
         raise LaunchError("name a program to run: app.py, -m package.module, or -c CODE")
     if program[0] == "-":
-        # Only rank 0 has the standard input: the others must not run an empty program.
+        # Only rank 0 has the standard input. The other ranks must not read it as an empty program.
         return [interpreter, *(flags or ("-m", "mpi_runtime")), *program]
     if program[0] not in ("-m", "-c") and not os.path.exists(program[0]):
         raise LaunchError(f"there is no file {program[0]!r} in {os.getcwd()}")
@@ -147,13 +156,25 @@ def launch_command(
     fault_tolerant: bool = False,
     env: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Return the command that starts the program on this many ranks."""
+    """Return the command that starts the program on this many ranks.
+
+    Args:
+        launcher: as `find_launcher` returns it.
+        program: the command of one rank.
+        ranks: how many.
+        hosts: "A:2,B", hosts with a number of ranks each; None: those of the batch job, or this host.
+        fault_tolerant: whether the job survives the loss of worker ranks (ULFM, Open MPI only).
+        env: the environment of this process.
+
+    Raises:
+        LaunchError: `fault_tolerant` with another launcher than Open MPI's.
+    """
     if fault_tolerant and launcher.kind != "openmpi":
         raise LaunchError(f"--fault-tolerant needs Open MPI; {launcher.path} is {launcher.version}")
     own = from_environment(env or {})
     places, spread = _places(hosts, ranks), spread_over_job(own, ranks)
     if not places and own.system != "slurm":
-        places = spread  # not every launcher knows of PBS, LSF and Grid Engine, but each takes names
+        places = spread  # not every launcher understands PBS, LSF and Grid Engine, but each accepts names of hosts
     flags: list[str] = []
     if launcher.kind == "openmpi":
         flags += ["--bind-to", "none"]
@@ -164,13 +185,13 @@ def launch_command(
             if "OMPI_MCA_osc" not in (env or {}):
                 flags += ["--mca", "osc", "^ucx"]
             if "OMPI_MCA_btl" not in (env or {}) and not fault_tolerant:
-                flags += ["--mca", "btl", "^tcp"]  # it would listen on all networks, and ranks of one host share memory
+                flags += ["--mca", "btl", "^tcp"]  # would listen on all networks; ranks of one host use shared memory
         if fault_tolerant:
             flags += ["--with-ft", "ulfm"]
         if places:
             flags += ["--host", ",".join(places)]
         if spread and not hosts and sum(own.tasks) != ranks:
-            # The first is how many ranks each node has, the second that neighbours have numbers in a row.
+            # The first option spreads the ranks over the nodes, the second gives the ranks of a node adjacent numbers.
             flags += ["--map-by", "node:OVERSUBSCRIBE", "--rank-by", "slot"]
     elif places or spread:
         flags += ["-hosts", ",".join(places or spread)]
@@ -178,7 +199,7 @@ def launch_command(
 
 
 def find_launcher(mpi: str | None = None) -> Launcher | None:
-    """Return the launcher of the installed MPI, or of the kind asked for: beside this Python, else on PATH."""
+    """Return the launcher of the installed MPI or of the MPI named: beside this Python, else on PATH; None: none."""
     directories = [os.path.dirname(sys.executable), sysconfig.get_path("scripts")]
     directories += os.get_exec_path(dict(environment()))
     for directory in dict.fromkeys(directories):
@@ -191,7 +212,7 @@ def find_launcher(mpi: str | None = None) -> Launcher | None:
 
 
 def _identify(path: str) -> Launcher | None:
-    """Return what this program says that it is; None when it does not run."""
+    """Return which launcher this program is, by its answer to `--version`; None if it does not run."""
     try:
         answer = subprocess.run(
             [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, errors="replace"
@@ -210,18 +231,20 @@ def _identify(path: str) -> Launcher | None:
 
 
 def _places(hosts: str | None, ranks: int) -> list[str]:
-    """Return hosts with a number of ranks each; those without a number share the ranks evenly."""
+    """Return the hosts with a number of ranks each. A host without a number gets an even share of all ranks."""
     names = [name.strip() for name in (hosts or "").split(",") if name.strip()]
     share = -(-ranks // len(names)) if names else 0
     return [name if ":" in name else f"{name}:{share}" for name in names]
 
 
 def spread_over_job(own: Allocation, ranks: int) -> list[str]:
-    """Return the nodes of a batch job with a number of ranks each, evenly; empty where the launcher does right.
+    """Spread ranks evenly over the nodes of a batch job: return "node:ranks" for each node that gets ranks.
 
-    Launchers fill the places (tasks) of a job on one node after the other: fewer ranks than places leave
-    nodes without any, and more are refused. As many as there are places each node was asked to have: those of Slurm
-    do that by themselves.
+    Launchers fill the slots (tasks) of one node after the other: with fewer ranks than slots some nodes get none, and
+    more ranks than slots are refused. If there are as many ranks as slots, each node gets its own number of slots.
+
+    Returns an empty list if the launcher does this without help: on a single node, and in Slurm if the ranks are as
+    many as the slots.
     """
     is_asked = sum(own.tasks) == ranks
     if len(own.nodes) < 2 or not own.tasks or (is_asked and own.system == "slurm"):

@@ -1,4 +1,4 @@
-"""The verbs `submit`, `status` and `template`: jobs of Slurm from the command line."""
+"""The verbs `submit`, `status` and `template`: Slurm jobs from the command line."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ from mpi_runtime.slurm.commands import SlurmError
 
 _INTERRUPTED = 130
 _OWN = ("profile", "dry_run", "wait", "env", "doctor")
-"""What is not a field of `Request`."""
+"""Options that are not fields of `Request`."""
 _NUMBER: dict[str, Any] = {"type": int, "metavar": "N"}
 _WITH_VALUE: dict[tuple[str, ...], dict[str, Any]] = {
     ("-N", "--nodes"): {"help": "how many nodes (1)", **_NUMBER},
@@ -44,13 +44,13 @@ _WITH_VALUE: dict[tuple[str, ...], dict[str, Any]] = {
 
 
 def submit(words: Sequence[str]) -> int:
-    """Submit a program; with `--wait` its exit code is returned."""
+    """Submit a program and return 0; with `--wait`, wait for the job and return the program's exit code."""
     own, program = split(words, [flag for flags in _WITH_VALUE for flag in flags])
     if program and program[0] == "doctor" and not os.path.exists("doctor"):
         own, program = [*own, "--doctor"], program[1:]
     given = vars(_submit_parser().parse_args(own))
     options: dict[str, Any] = {name: value for name, value in given.items() if name not in _OWN}
-    options["requeue"] = options["requeue"] or None  # not asked for is not asked against
+    options["requeue"] = options["requeue"] or None  # without the flag a profile decides
     if given["env"]:
         pairs = [one.partition("=") for one in given["env"]]
         if wrong := [name for name, equals, _ in pairs if not equals]:
@@ -74,7 +74,7 @@ def submit(words: Sequence[str]) -> int:
 
 
 def status(words: Sequence[str]) -> int:
-    """Print how jobs stand."""
+    """Print the status of jobs."""
     parser = argparse.ArgumentParser(prog="mpi-runtime status", description="How jobs of Slurm stand.")
     parser.add_argument("jobs", nargs="+", metavar="JOB")
     try:
@@ -87,7 +87,7 @@ def status(words: Sequence[str]) -> int:
 
 
 def template(words: Sequence[str]) -> int:
-    """Print a batch script to begin with, or what there is."""
+    """Print the batch script of this name; without a name, the list of scripts."""
     folder = resources.files("mpi_runtime.slurm") / "templates"
     texts = {one.name.removesuffix(".sbatch"): one.read_text() for one in folder.iterdir()}
     parser = argparse.ArgumentParser(

@@ -1,8 +1,10 @@
-"""Signals in the middle of a message are delayed until the message is complete: Ctrl-C, and the cancels of tasks.
+"""Ctrl-C in the middle of a message is delayed until the message is complete.
 
 Python runs signal handlers between any two instructions of the main thread. A `KeyboardInterrupt` after half a frame
 was sent, or between reading and noting what was read, would leave a client that waits without end for the lost part. A
 program may continue after Ctrl-C: a notebook does.
+
+Cancels of tasks are delayed too, at less cost: their handler is ours alone (`executor/cancels.py`).
 """
 
 from __future__ import annotations
@@ -15,25 +17,18 @@ from typing import Any
 
 _signal = importlib.import_module("_signal")
 """The C part of `signal`. The Python part also looks up a name of each handler, which takes much longer."""
+_NUMBER = int(signal.SIGINT)
 CANCEL_SIGNAL = signal.SIGURG
 """Tells an executor to read which calls are cancelled. No program uses it, and its default is to be ignored."""
 
 
 class Interrupts:
-    """While the main thread has entered it, a signal waits.
+    """While the main thread has entered it, Ctrl-C waits; a second one does not: who presses it again sees a hang.
 
     Outside, the program's own handler is in place: asyncio, trio and notebooks inspect it and set theirs.
     """
 
-    def __init__(self, number: int = signal.SIGINT, second_at_once: bool = True) -> None:
-        """Delay this signal.
-
-        Args:
-            number: the signal.
-            second_at_once: whether a second one does not wait: a user who presses Ctrl-C again sees a hang.
-        """
-        self._number = int(number)
-        self._second_at_once = second_at_once
+    def __init__(self) -> None:
         self._main = threading.main_thread().ident
         self._handler: Any = None
         """The program's handler, while ours is in place. None also if C code has set it; then it stays."""
@@ -42,9 +37,9 @@ class Interrupts:
 
     def __enter__(self) -> None:
         if threading.get_ident() == self._main:
-            if not self._depth and (handler := _signal.getsignal(self._number)) is not None:
+            if not self._depth and (handler := _signal.getsignal(_NUMBER)) is not None:
                 self._handler = handler
-                _signal.signal(self._number, self._handle)
+                _signal.signal(_NUMBER, self._handle)
             self._depth += 1
 
     def __exit__(self, *_: object) -> None:
@@ -52,13 +47,13 @@ class Interrupts:
             self._depth -= 1
             if not self._depth and self._handler is not None:
                 handler, self._handler = self._handler, None
-                _signal.signal(self._number, handler)
+                _signal.signal(_NUMBER, handler)
                 if self._put_off:
                     self._put_off = False
-                    signal.raise_signal(self._number)
+                    signal.raise_signal(_NUMBER)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        second = self._put_off and self._second_at_once
+        second = self._put_off
         self._put_off = not second
         if second and callable(self._handler):
             self._handler(number, frame)

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from mpi_runtime.client.interrupts import Interrupts
 from mpi_runtime.client.outgoing import Outgoing, ends_in
@@ -42,7 +43,8 @@ class Outbox(Outgoing):
         self._dropped = references.dropped
         self._values = references.values
         self.lock = threading.RLock()
-        self.interrupts = Interrupts()
+        self.interrupts: AbstractContextManager[None] = Interrupts()
+        """While it is entered, no signal breaks off what the main thread does."""
         self._last_s = 0.0
         self.ticking = False
         """Whether a thread sees to it that everything is sent soon."""

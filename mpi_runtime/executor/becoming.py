@@ -16,6 +16,7 @@ from mpi_runtime.client.client import Client
 from mpi_runtime.executor import executor, scratch
 from mpi_runtime.executor.fork_messages import Fork, Setup
 from mpi_runtime.executor.shadowing import shadowed
+from mpi_runtime.host.spawn import THREAD_VARIABLES
 from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.transport.messages import bytes_to_text
 
@@ -60,7 +61,7 @@ def become(
     client = Client(end, ClientArena(arena), setup.regions, setup.inline_bytes_max)
     if not problem:
         problem = _settle_in(client, setup, request, at_start)
-    executor.limit_threads(request.threads)
+    executor.limit_threads(threads_of(request))
     executor.main(client, tokens, cancels, setup, request, problem)
     leave()
 
@@ -104,6 +105,12 @@ def prepare(setup: Setup, request: Fork) -> None:
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(str(OOM_SCORE))
     gc.enable()
+
+
+def threads_of(request: Fork) -> int:
+    """How many threads numerical libraries are to use. One that is loaded asks no more what the user states for it."""
+    stated = [request.environment.get(name, "") for name in THREAD_VARIABLES]
+    return next((int(text) for text in stated if text.isdecimal()), request.threads)
 
 
 def out_of_the_way(descriptor: int) -> int:

@@ -25,18 +25,34 @@ IGNORED_PAUSE_S = 0.01
 
 
 class Cancels:
-    """What is cancelled in one executor."""
+    """What is cancelled in one executor. While its main thread has entered this, cancels wait: see `Interrupts`.
+
+    The handler stays in place and looks whether it has to wait. Nobody else has one for this signal.
+    """
 
     def __init__(self, pipe: int) -> None:
         """Listen to nothing yet. What is cancelled comes through this descriptor, which does not block."""
         self._pipe = pipe
         self._pid = os.getpid()
+        self._main = threading.main_thread().ident
+        self._depth = 0
+        self._put_off = False
         self._attempts: set[bytes] = set()
         """Attempts of calls that are not to run, or not to run on."""
         self.interruptible: Call | None = None
         """The call whose user code runs in the main thread, if it may be interrupted."""
         self.on_cancelled: Callable[[list[bytes]], None] | None = None
         """Told of calls that are cancelled, where calls run elsewhere than in the main thread."""
+
+    def __enter__(self) -> None:
+        if threading.get_ident() == self._main:
+            self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        if self._depth and threading.get_ident() == self._main:
+            self._depth -= 1
+            if self._put_off and not self._depth:
+                self._on_interrupt(CANCEL_SIGNAL, sys._getframe())
 
     def has(self, call: Call | None) -> bool:
         """Whether this attempt of a call is cancelled."""
@@ -56,7 +72,8 @@ class Cancels:
 
     def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
         """Calls are to be cancelled. Several signals may have become one, and the ids that came with one be read."""
-        if os.getpid() != self._pid:
+        self._put_off = self._depth > 0
+        if self._put_off or os.getpid() != self._pid:
             return
         attempts = self._read()
         self._attempts.update(attempts)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from mpi_runtime import errors
 from mpi_runtime.client import current
 from mpi_runtime.client.client import Client
-from mpi_runtime.client.interrupts import CANCEL_SIGNAL, Interrupts
 from mpi_runtime.client.scope import Scope
 from mpi_runtime.executor import gpu_errors
 from mpi_runtime.executor.cancels import Cancels
@@ -452,7 +451,7 @@ def main(client: Client, tokens: int, cancels: int, setup: Setup, request: Fork,
     client.inherited.environment = request.environment
     client.executor = executor = Executor(client, tokens, cancels, setup, request)
     executor.problem = problem
-    client.outbox.interrupts = Interrupts(CANCEL_SIGNAL, second_at_once=False)
+    client.outbox.interrupts = executor.cancels
     current.set_client(client)
     this_process.is_on(setup.hostname, request.gpus)
     executor.cancels.listen()

@@ -49,6 +49,8 @@ class Fork(Struct, array_like=True, tag=2):
     """What is known of the GPUs."""
     variables: Mapping[str, str] = {}
     """What shows them to CUDA: for this process alone, where `environment` is for the calls that it makes too."""
+    imports: list[str] = []
+    """Modules that its first function uses."""
 
 
 class Kill(Struct, array_like=True, tag=3):

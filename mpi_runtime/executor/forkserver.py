@@ -37,13 +37,11 @@ from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Fork, 
 from mpi_runtime.executor.shadowing import shadowed
 from mpi_runtime.host.machine import shortage
 from mpi_runtime.host.process_tree import adopt_orphans, children, die_with_parent, is_group, kill_group, open_files
-from mpi_runtime.host.spawn import name_process
+from mpi_runtime.host.spawn import COSTLY, THREAD_VARIABLES, name_process
 from mpi_runtime.transport.messages import bytes_to_text
 
 PRELOADED = ("cloudpickle", "mpi_runtime.executor.becoming", "mpi_runtime.api", "mpi_runtime.context")
 """What executors find loaded. The last are what user code calls: by name, since they stand above this module."""
-THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-"""What numerical libraries ask once, when they are loaded."""
 LOOK_AGAIN_MS = 20
 """How often to look for what is left of a group. Most of it is adopted, and its end is told by a signal."""
 END_LIMIT_S = 5.0
@@ -128,7 +126,7 @@ class Forkserver:
             self._setup = request
             self._arena = descriptors[0]
             make_ready(request.preload)
-            self._shadowed = shadowed(bytes_to_text(request.path[0]), self._at_start) if request.path else []
+            self._look_for_shadowed()
             scratch.clean(request.scratch)
         elif isinstance(request, Fork):
             self._fork(request, descriptors)
@@ -150,7 +148,21 @@ class Forkserver:
                 return str(error)
         return ""
 
+    def _look_for_shadowed(self) -> None:
+        assert self._setup is not None
+        path = self._setup.path
+        self._shadowed = shadowed(bytes_to_text(path[0]), self._at_start) if path else []
+
+    def _import(self, names: Sequence[str]) -> None:
+        """Import what the next executors would import one by one. What cannot be imported here is left to them."""
+        new = [name for name in COSTLY if name in names and name not in sys.modules]
+        if new:
+            with contextlib.suppress(Exception):
+                _load(new)
+            self._look_for_shadowed()
+
     def _fork(self, request: Fork, descriptors: list[int]) -> None:
+        self._import(request.imports)
         problem = self._enter_scratch() if scratch.needs_files(request.environment) else ""
         try:
             pid = os.fork()
@@ -274,13 +286,15 @@ def make_ready(more: Sequence[str] = ()) -> None:
 def _load(modules: Sequence[str]) -> None:
     """Import these, and keep what they have made out of the way of executors' garbage collections."""
     environment = configuration.environment()
-    asked = {name: environment.get(name) for name in THREAD_VARIABLES}
+    asked = {name: environment.get(name) for name in ("OMP_NUM_THREADS", *THREAD_VARIABLES)}
     os.environ.update(dict.fromkeys(asked, "1"))
-    for name in modules:
-        importlib.import_module(name)
-    for name, value in asked.items():
-        del os.environ[name]
-        if value is not None:
-            os.environ[name] = value
+    try:
+        for name in modules:
+            importlib.import_module(name)
+    finally:
+        for name, value in asked.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
     gc.collect()
     gc.freeze()

@@ -1,6 +1,7 @@
-"""An actor that takes several calls at a time: in threads, or, when it has coroutines, in one asyncio loop.
+"""An actor that takes several calls at a time: in threads, or, when it has coroutines, in asyncio loops.
 
-Each concurrency group has a limit of its own. Calls of one group start in the order in which they came.
+Each concurrency group has a limit of its own, and a loop of its own. Calls of one group start in the order in which
+they came.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The machine: what it allows, which launcher started us, how interpreters are started."""
+"""The machine: its limits, the launcher that started this process, how further interpreters are started."""

@@ -1,15 +1,15 @@
-"""Who am I: which launcher started this process, as which rank of how many. Known before MPI starts.
+"""Which launcher started this process, and as which rank of how many. This is known before MPI starts.
 
-Launchers tell their processes by environment variables. The order of the table matters: inside an allocation, mpirun's
-processes are children of a daemon that is itself a Slurm step, so Slurm's variables describe the daemon and are wrong
-for the rank. What mpirun sets is therefore looked at first.
+Launchers tell their processes by environment variables. The order of the table matters: inside an allocation, the
+processes of mpirun are children of a daemon that is itself a Slurm step. Slurm's variables then describe the daemon and
+are wrong for the rank, so the variables of mpirun are looked at first.
 
-Of Slurm's variables only those of a *step* say that srun started the process. A batch script and a shell of salloc
+Of Slurm's variables only those of a *step* show that srun started the process. A batch script and a shell of salloc
 have SLURM_NTASKS and even SLURM_PROCID=0, but are single processes; they have no SLURM_STEP_NUM_TASKS.
 
-srun gives its tasks an MPI only if its `--mpi` fits the library. If it does not, each task silently becomes a world of
-one. Where no `--mpi` was given, `detect` sees it; where it was the wrong one, only MPI knows: whoever performs MPI_Init
-asks `is_of_other_family` before, compares the size of its world with `Launch.size` after, and fails with
+srun connects its tasks by MPI only if its `--mpi` fits the MPI library. If it does not, each task silently becomes a
+world of one rank. `detect` notices if `--mpi` is missing. Whether it is wrong, only MPI knows: the code that calls
+MPI_Init calls `is_of_other_family` before, compares the size of its world with `Launch.size` after, and fails with
 `singleton_message`.
 """
 
@@ -33,7 +33,7 @@ _TABLE = (
 
 
 FIRST_WORKER = 1
-"""The rank on which the first call runs, where there are several."""
+"""The rank on which the first call runs, if there are several ranks."""
 
 
 class Launch(Struct, frozen=True):
@@ -45,11 +45,11 @@ class Launch(Struct, frozen=True):
     size: int = 1
     """Number of ranks; 0: the launcher does not say, only MPI knows."""
     problem: str | None = None
-    """Why this launch cannot work, and what to do; None: it can, as far as the environment tells."""
+    """Why this launch cannot work, and what to do; None: the environment shows no problem."""
 
 
 def detect(env: Mapping[str, str]) -> Launch:
-    """Return how the process with this environment was started."""
+    """Return how a process with this environment was started."""
     forced = env.get(LAUNCHER, "")
     if forced == "none":
         return Launch()
@@ -70,9 +70,12 @@ def detect(env: Mapping[str, str]) -> Launch:
 
 
 def singleton_message(launch: Launch, world_size: int | None = 1) -> str:
-    """Return the message for the case that MPI_Init gave a world of another size than the launcher had said.
+    """Return the error message for a world that is not of the size that the launcher has announced.
 
-    None: that it would have ended the process.
+    Args:
+        launch: how this process was started.
+        world_size: the number of ranks in the world that MPI_Init made; None: MPI_Init was not called, because it
+            would have ended the process.
     """
     what = f"The launcher started {launch.size} ranks, but MPI made a world of {world_size}"
     if world_size is None:
@@ -94,12 +97,12 @@ def singleton_message(launch: Launch, world_size: int | None = 1) -> str:
 
 
 def is_of_other_family(launch: Launch, library: str) -> bool:
-    """Whether the MPI library that calls itself so does not understand this launcher.
+    """Whether an MPI library does not understand this launcher. `library` is the library's version text.
 
-    Seen before MPI_Init, in which some libraries end the process without a word about the cause.
+    To be asked before MPI_Init, because some libraries end the process in it without naming the cause.
     """
     if launch.kind == "slurm-pmix":
-        # Some builds of MPICH speak PMIx, and say so. The others end the process in MPI_Init.
+        # Some builds of MPICH speak PMIx, and their version text says so. The others end the process in MPI_Init.
         return "MPICH configure:" in library and "pmix" not in library.lower()
     return ("MPICH" in library and launch.kind == "openmpi") or ("Open MPI" in library and launch.kind == "mpich")
 
@@ -118,7 +121,10 @@ def _leftovers(rank_name: str) -> str:
 
 
 def _is_slurm_pmi2(env: Mapping[str, str]) -> bool:
-    """Whether PMI_RANK comes from srun itself: hydra says MPI_LOCALRANKID too, and its step is that of its proxies."""
+    """Whether PMI_RANK comes from srun itself, not from hydra.
+
+    hydra also sets MPI_LOCALRANKID, and the Slurm step around it is that of its proxies.
+    """
     return "MPI_LOCALRANKID" not in env and env.get("PMI_SIZE") == env.get("SLURM_STEP_NUM_TASKS")
 
 

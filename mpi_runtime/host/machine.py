@@ -1,4 +1,4 @@
-"""What this machine allows: processors and memory of this process, never the bare size of the host."""
+"""The limits of this process on this machine: processors, memory, descriptors. They may be below the host's own."""
 
 import errno
 import math
@@ -12,8 +12,8 @@ from mpi_runtime.config import environment
 def cpus_allowed() -> list[int]:
     """Return the numbers of the processors that this process may run on: its affinity mask.
 
-    There may be more than `cpu_count()`: a quota limits time, not places, and choosing places here would put all
-    containers of a host on the same ones.
+    There may be more of them than `cpu_count()`: a quota limits CPU time, not the choice of processors. If we chose
+    some of them, all containers of a host would choose the same ones.
     """
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
@@ -23,9 +23,9 @@ def cpus_allowed() -> list[int]:
 def cpu_count(env: Mapping[str, str] | None = None, root: str = "/") -> int:
     """Return how many CPUs this host gives to processes like this one: at least 1.
 
-    The least of the affinity mask, the control group's quota (rounded up) and Slurm's SLURM_CPUS_ON_NODE. Not of
-    SLURM_CPUS_PER_TASK: tasks that are bound to their share have it as their mask, and tasks that are not bound share
-    all CPUs of the job on the host, which is what they report together.
+    This is the smallest of the affinity mask, the control group's quota (rounded up) and Slurm's SLURM_CPUS_ON_NODE.
+    SLURM_CPUS_PER_TASK is not used: if Slurm binds tasks to their CPUs, the mask shows it; if not, the tasks share all
+    CPUs of the job on the host.
     """
     env = environment() if env is None else env
     limits: list[float] = [len(cpus_allowed()), *_cpu_quotas(root)]
@@ -38,12 +38,12 @@ def cpu_count(env: Mapping[str, str] | None = None, root: str = "/") -> int:
 def memory_limit(env: Mapping[str, str] | None = None, root: str = "/") -> int:
     """Return how many bytes of memory this host gives to processes like this one.
 
-    The least of the host's memory, the control group's limit and what Slurm gave to the job on this host.
+    This is the smallest of the host's memory, the control group's limit and Slurm's grant to the job on this host.
     """
     env = environment() if env is None else env
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for directory in cgroup_directories(root, "memory"):
-        for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):  # above `high` all but stands still
+        for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):  # `high` slows processes down
             text = read(f"{directory}/{name}")
             if text.isdecimal():  # else "max", or no such file
                 limits.append(int(text))
@@ -59,7 +59,7 @@ def memory_limit(env: Mapping[str, str] | None = None, root: str = "/") -> int:
 
 
 def shortage(error: OSError) -> str:
-    """What this process was refused, in words: if a limit is the reason, which one it is and how it is raised."""
+    """Return a message for an error of the system: if a limit is the cause, which limit it is and how to raise it."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         allowed = f"this process may have {soft} descriptors (`ulimit -n`), and each executor takes five of them"
@@ -91,14 +91,14 @@ def _cpu_quotas(root: str) -> Iterator[float]:
 
 
 def cgroup_directories(root: str, controller: str) -> Iterator[str]:
-    """Yield where the limits of this process may be, for both versions of control groups.
+    """Yield the directories that may have limits of this process, for both versions of control groups.
 
-    In a container the path that the kernel names may not exist below the mount; the mount's own top is then ours.
+    In a container the path that the kernel names may not exist below the mount. The top of the mount is then ours.
     """
     for line in read(f"{root}/proc/self/cgroup").splitlines():
         number, controllers, path = [*line.split(":", 2), "", ""][:3]
         if number == "0" and not controllers:
-            mounts = "", "/unified"  # where there is version 1 besides
+            mounts = "", "/unified"  # the second if version 1 is mounted too
         elif controller in controllers.split(","):
             mounts = f"/{controller}", f"/{controllers}"  # the first is a link to the second, or is missing
         else:
@@ -112,7 +112,7 @@ def cgroup_directories(root: str, controller: str) -> Iterator[str]:
 
 
 def read(path: str) -> str:
-    """The content of a file of the kernel's, without what is around it; empty where there is none."""
+    """Return the content of a file of the kernel without white space around it; empty if it cannot be read."""
     try:
         with open(path) as file:
             return file.read().strip()

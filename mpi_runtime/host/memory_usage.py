@@ -1,4 +1,4 @@
-"""How much of its memory this host uses, as the kernel counts: of the host, and of control groups with a limit."""
+"""How much memory is used, as the kernel counts it, on the host and in control groups with a limit."""
 
 from __future__ import annotations
 
@@ -9,62 +9,68 @@ from typing import NamedTuple
 from mpi_runtime.host.machine import cgroup_directories, read
 
 LARGEST = 3
-"""How many processes are named."""
+"""How many of the largest processes are named."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _KILLED = ("memory.events", "memory.oom_control")
-"""Where control groups count what the kernel has killed for memory: version 2, and version 1."""
+"""Files in which control groups count the processes that the kernel killed for lack of memory: version 2, version 1."""
 
 
 class Use(NamedTuple):
-    """What is used of a limit, in bytes."""
+    """A limit of memory and how much of it is used, in bytes."""
 
     used: int
     limit: int
     where: str
+    """What has this limit, in words."""
 
     @property
     def share(self) -> float:
-        """1: all of it."""
+        """The used fraction of the limit; 1: all of it."""
         return self.used / self.limit if self.limit else 0.0
 
 
 class Memory:
-    """The memory of this host, as far as this process may use it."""
+    """The memory of this host that this process may use."""
 
     def __init__(self, limit: int = 0, root: str = "") -> None:
-        """Look up which control groups there are. `limit`: what given processes may have together; 0: no limit."""
+        """Find the control groups that have limits.
+
+        Args:
+            limit: bytes that the processes passed to `fullest` may have together; 0: no limit.
+            root: directory that holds /proc and /sys.
+        """
         self._limit = limit
         self._root = root
         self._groups = [one for one in cgroup_directories(root, "memory") if _limit_of(one)]
         self._killed_in = next(filter(_has_count, cgroup_directories(root, "memory")), "")
 
     def fullest(self, pids: Iterable[int]) -> Use:
-        """What is used of the limit that is nearest: of the host, a control group, or what the processes may have."""
+        """Return the limit that is used most, in proportion: the host's, a control group's, or ours for these pids."""
         uses = self._uses()
         if self._limit:
             uses.append(Use(sum(map(self.private_of, pids)), self._limit, "memory_limit of init()"))
         return max(uses, key=lambda use: use.share)
 
     def least(self) -> Use:
-        """Of what the kernel allows the least."""
+        """Return the smallest limit of the kernel, and what is used of it."""
         return min(self._uses(), key=lambda use: use.limit)
 
     def _uses(self) -> list[Use]:
         return [_of_host(self._root), *map(_of_group, self._groups)]
 
     def private_of(self, pid: int) -> int:
-        """What a process has for itself in memory, without what it shares; 0: it is gone."""
+        """Return the bytes that a process has in memory and does not share; 0 if it has ended."""
         fields = read(f"{self._root}/proc/{pid}/statm").split()
         return max(0, int(fields[1]) - int(fields[2])) * _PAGE if len(fields) > 2 else 0
 
     def largest(self) -> Sequence[tuple[int, str, int]]:
-        """The processes of this host with most memory of their own: number, name, bytes."""
+        """Return the processes of this host that have most memory of their own: pid, name, bytes."""
         pids = [int(name) for name in os.listdir(f"{self._root}/proc") if name.isdecimal()]
         sizes = sorted(((self.private_of(pid), pid) for pid in pids), reverse=True)[:LARGEST]
         return [(pid, read(f"{self._root}/proc/{pid}/comm"), size) for size, pid in sizes if size]
 
     def kills(self) -> int:
-        """How many processes the kernel has killed for memory: in our control group, else on the host."""
+        """Return how many processes the kernel has killed for lack of memory, in our control group or on the host."""
         return _kills_in(self._killed_in) if self._killed_in else _number(read(f"{self._root}/proc/vmstat"), "oom_kill")
 
 
@@ -75,7 +81,7 @@ def _of_host(root: str) -> Use:
 
 
 def _of_group(directory: str) -> Use:
-    """What the kernel can take back at once, of files that were read, does not count."""
+    """Return the use of a control group. Cached file pages that the kernel can drop at once do not count."""
     used = read(f"{directory}/memory.current") or read(f"{directory}/memory.usage_in_bytes")
     text = read(f"{directory}/memory.stat")
     files = _number(text, "total_inactive_file") or _number(text, "inactive_file")
@@ -84,7 +90,7 @@ def _of_group(directory: str) -> Use:
 
 
 def _limit_of(directory: str) -> int:
-    """0: there is none. Version 1 says so by a number that is larger than any memory."""
+    """Return the limit in bytes; 0: no limit. Version 1 says that by a number larger than any memory."""
     limits = [read(f"{directory}/{name}") for name in ("memory.max", "memory.limit_in_bytes")]
     found = [int(text) for text in limits if text.isdecimal() and int(text) < 1 << 60]
     return min(found, default=0)
@@ -99,7 +105,7 @@ def _kills_in(directory: str) -> int:
 
 
 def _number(text: str, name: str) -> int:
-    """From lines of names and numbers; 0: it is not there."""
+    """Return the number after this name in a text with one name and number per line; 0 if the name is missing."""
     for line in text.splitlines():
         fields = line.split()
         if len(fields) > 1 and fields[0] == name and fields[1].isdecimal():

@@ -1,4 +1,4 @@
-"""The tree of processes: which of ours the kernel gives to whom, and takes with whom; which launcher is above."""
+"""The tree of processes: children and orphans, which processes die together, the launcher above a rank."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import time
 from collections.abc import Iterable
 
 LAUNCHERS = ("prterun", "prted", "orterun", "orted", "mpirun", "mpiexec", "mpiexec.hydra", "hydra_pmi_proxy")
-"""As their processes are named that are parents of ranks. Slurm's is not among them: Slurm ends what it has begun."""
+"""Names of processes of launchers that are parents of ranks. Slurm's is not needed: Slurm ends what it has started."""
 RANK_LIMIT_S = 10.0
-"""How long the rank may take to end before its launcher is ended."""
+"""Seconds that the rank may take to end before its launcher is ended."""
 LAUNCHER_PAUSE_S = 0.5
 DESCRIPTORS_MAX = 1 << 20
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies, so that nothing outlives even kill -9."""
+    """Have the kernel kill this process when its parent dies, even by kill -9."""
     PR_SET_PDEATHSIG = 1
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
-    """Have the kernel give this process the descendants whose parents end, instead of giving them to init."""
+    """Make this process the new parent of descendants whose parents end, in place of init."""
     PR_SET_CHILD_SUBREAPER = 36
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
@@ -36,7 +36,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def children() -> list[int]:
-    """All children of this process, whichever thread has them; none where the kernel was built without telling."""
+    """Return the children of all threads of this process; none if the kernel was built without this list."""
     found: list[int] = []
     for thread in os.listdir("/proc/self/task"):
         found += map(int, _read(f"/proc/self/task/{thread}/children").split())
@@ -44,7 +44,7 @@ def children() -> list[int]:
 
 
 def open_files(pid: int) -> set[str]:
-    """How /proc calls what a process has open; nothing for one that is gone, or may not be looked into."""
+    """Return /proc's names for the open files of a process; none if it has ended or is not accessible."""
     found = set()
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):
@@ -54,18 +54,18 @@ def open_files(pid: int) -> set[str]:
 
 
 def is_group(pid: int) -> bool:
-    """Whether any process of a group is left."""
+    """Whether a process group has any process left."""
     try:
         os.killpg(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # of another user's, by a program that changes its user
+        pass  # a process of another user: a program has changed its user
     return True
 
 
 def kill_group(pid: int) -> None:
-    """Kill a process and all of its group; before it has made its own group, only itself."""
+    """Kill a process and its group. If it has not made its own group yet, only the process is killed."""
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
@@ -75,13 +75,13 @@ def kill_group(pid: int) -> None:
 
 
 def end_launcher(pid: int, wait: bool) -> None:
-    """End the launcher that has started a process, as far up as it is on this host.
+    """End the processes of the launcher on this host that started a rank.
 
-    It waits for its processes on other hosts, and may do so for ever.
+    Left alone, the launcher would wait for its processes on other hosts, maybe for ever.
 
     Args:
         pid: of the rank.
-        wait: whether to let the rank end first, and the launcher show what it has said.
+        wait: whether to let the rank end first, so that the launcher can forward its last output.
     """
     above = launchers_above(pid)
     if not above:
@@ -91,12 +91,12 @@ def end_launcher(pid: int, wait: bool) -> None:
         return
     if os.fork():
         return
-    os.setsid()  # the launcher may end what belongs to the rank
-    os.closerange(0, DESCRIPTORS_MAX)  # others wait for the end of these: the driver, executors, the launcher
+    os.setsid()  # the launcher may kill the session of the rank
+    os.closerange(0, DESCRIPTORS_MAX)  # driver, executors and launcher wait until these are closed
     end_s = time.monotonic() + RANK_LIMIT_S
     while _name(pid) and time.monotonic() < end_s:
         time.sleep(0.05)
-    # By the second signal Open MPI's waits for nobody any more.
+    # After the second SIGTERM Open MPI's launcher no longer waits for anybody.
     for number in (0, signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
         _signal(above, number)
         time.sleep(LAUNCHER_PAUSE_S)
@@ -110,7 +110,7 @@ def _signal(pids: Iterable[int], number: int) -> None:
 
 
 def launchers_above(pid: int) -> list[int]:
-    """The processes of a launcher that have started a process, from the nearest up, as far as they are on this host."""
+    """Return the processes of a launcher above a process on this host, the nearest first."""
     found = []
     parent = _parent(pid)
     while _name(parent) in LAUNCHERS:
@@ -120,19 +120,19 @@ def launchers_above(pid: int) -> list[int]:
 
 
 def _parent(pid: int) -> int:
-    """0 where it has ended."""
+    """Return the pid of the parent; 0 if the process has ended."""
     stat = _read(f"/proc/{pid}/stat")
     return int(stat.rpartition(")")[2].split()[1]) if stat else 0
 
 
 def _name(pid: int) -> str:
-    """What `ps` calls it; empty where it has ended."""
+    """Return the name that `ps` shows; empty if the process has ended."""
     name, _, rest = _read(f"/proc/{pid}/stat").partition("(")[2].rpartition(")")
     return "" if not rest or rest.split()[0] in "ZX" else name
 
 
 def _read(path: str) -> str:
-    """The content of a file of the kernel's; empty where what it tells of is gone."""
+    """Return the content of a file of the kernel; empty if it cannot be read."""
     try:
         with open(path) as file:
             return file.read()

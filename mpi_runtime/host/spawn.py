@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import subprocess
 
-PRELOADED_IF_USED = ("numpy", "mpi_runtime.as_ray.installed")
-"""What executors find loaded if the driver has loaded it: numpy takes long, and a program without it need not wait; the
-other makes `import ray` mean in executors what it means in the driver."""
+COSTLY = ("numpy",)
+"""What executors find loaded if their first function, or whoever submits it, uses it: it takes long, and a program
+that does not use it should not wait for it. It starts no threads that stay and knows no GPUs: it is loaded before
+executors are forked."""
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""What these libraries read once, when they are loaded, beside OMP_NUM_THREADS, which the runtime sets."""
+PRELOADED_IF_USED = (*COSTLY, "mpi_runtime.as_ray.installed")
+"""Modules that executors load at the start if the driver has loaded them by `init()`. The last makes `import ray` mean
+in executors what it means in the driver."""
 
 
 def start_python(
@@ -27,12 +33,12 @@ def start_python(
     """Start an interpreter like this one, with the same options.
 
     Args:
-        code: what to run.
-        descriptors: to be inherited under the same numbers.
+        code: the code to run.
+        descriptors: are inherited under the same numbers.
         environment: of the new process.
         path: its module path; see `library_path`.
-        keep_all: also pass on every other inheritable descriptor: launchers hand some to their processes.
-        own_session: make it the leader of a session, so that who kills this process's group does not kill it too.
+        keep_all: also pass on every other inheritable descriptor. Launchers pass some to their processes.
+        own_session: make it the leader of a session, so that killing this process's group does not kill it.
     """
     import subprocess  # not at the top: most ranks start nothing
 
@@ -40,7 +46,7 @@ def start_python(
         for descriptor in descriptors:
             os.set_inheritable(descriptor, True)
     return subprocess.Popen(
-        # The path before any import: none may find a module of the user's that has the name of another.
+        # The path is set before any import, so that no module of the user is taken for one of the library.
         [sys.executable, *_interpreter_options(), "-c", f"import sys; sys.path[:] = {list(path)!r}; {code}"],
         stdin=subprocess.DEVNULL,
         env=dict(environment),
@@ -51,7 +57,7 @@ def start_python(
 
 
 def name_process(name: str) -> None:
-    """Have `ps` and `top` show this process under a name of at most 15 characters."""
+    """Set the name under which `ps` and `top` show this process, at most 15 characters."""
     with contextlib.suppress(OSError), open("/proc/self/comm", "w") as file:
         file.write(name)
 
@@ -63,8 +69,9 @@ def _interpreter_options() -> list[str]:
 
 
 def library_path() -> list[str]:
-    """The module path of a program for processes that run none of it: the program's own directory comes last.
+    """Return the module path for processes that run no user code: the program's directory comes last.
 
-    There a file may have the name of a module that we need. Only this package itself may be found nowhere else.
+    A file there may have the name of a module that we need. The directory stays in the path because this package itself
+    may be found only there.
     """
     return [*sys.path[1:], *sys.path[:1]]

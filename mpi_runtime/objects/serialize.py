@@ -15,6 +15,7 @@ import pickle
 import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from mpi_runtime import errors
@@ -125,6 +126,8 @@ def dumps(value: object, what: str = "the value") -> Serialized:
         return Serialized(pickle.dumps(value, 5), [], [])
     if (kind is tuple or kind is list) and _are_plain(value):  # type: ignore[arg-type]
         return Serialized(pickle.dumps(value, 5), [], [])
+    if _are_plain_or_arrays(value if kind is tuple or kind is list else (value,)):  # type: ignore[arg-type]
+        return _dumps_arrays(value)
     return _dumps_any(value, what)
 
 
@@ -136,7 +139,48 @@ def dumps_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) ->
     """Serialise the arguments of a call; see `dumps`."""
     if not kwargs and _are_plain(args):
         return Serialized(pickle.dumps((args, kwargs), 5), [], [])
+    if not kwargs and _are_plain_or_arrays(args):
+        return _dumps_arrays((args, kwargs))
     return _dumps_any((args, kwargs), what)
+
+
+def _are_plain_or_arrays(items: Sequence[object]) -> bool:
+    """Whether these are plain values and arrays of numpy that plain pickle carries as cloudpickle would.
+
+    It may not carry what is in arrays of objects, in structured types, or in the metadata of a type.
+    """
+    array = getattr(_modules.get("numpy"), "ndarray", None)
+    if array is None or len(items) > _PLAIN_ITEMS_MAX:
+        return False
+    cloudpickle = _modules.get("cloudpickle")
+    if cloudpickle is not None and array in cloudpickle.Pickler.dispatch_table:
+        return False  # the program has its own way: see `register_serializer`
+    for item in items:
+        kind = type(item)
+        if kind is array:
+            dtype = item.dtype  # type: ignore[attr-defined]
+            if dtype.isbuiltin != 1 or dtype.hasobject or dtype.metadata is not None:
+                return False
+        elif kind not in _PLAIN:
+            return False
+    return True
+
+
+def _dumps_arrays(value: object) -> Serialized:
+    """Without looking at each part in Python, as cloudpickle does: a quarter of the time for a small array."""
+    buffers: list[Any] = []
+    data = pickle.dumps(value, 5, buffer_callback=partial(_put_beside, buffers))
+    return Serialized(data, buffers, [])
+
+
+def _put_beside(buffers: list[Any], buffer: pickle.PickleBuffer) -> bool:
+    """What pickle asks: whether it is to carry the buffer itself."""
+    try:
+        raw = buffer.raw()
+    except BufferError:
+        return True  # not contiguous: into the pickle
+    buffers.append(raw)
+    return False
 
 
 def _dumps_any(value: object, what: str, pickler: Callable[..., pickle.Pickler] | None = None) -> Serialized:
@@ -148,18 +192,10 @@ def _dumps_any(value: object, what: str, pickler: Callable[..., pickle.Pickler] 
         pickler = cloudpickle.Pickler
     buffers: list[Any] = []
 
-    def beside(buffer: pickle.PickleBuffer) -> bool:
-        try:
-            raw = buffer.raw()
-        except BufferError:
-            return True  # not contiguous: into the pickle
-        buffers.append(raw)
-        return False
-
     file = io.BytesIO()
     with Collecting() as refs:
         try:
-            pickler(file, protocol=5, buffer_callback=beside).dump(value)
+            pickler(file, protocol=5, buffer_callback=partial(_put_beside, buffers)).dump(value)
         except _REFUSALS as error:
             raise TypeError(
                 f"cannot serialise {what} of type {type(value).__name__}: {error}. Locks, open files, sockets and the "

@@ -277,7 +277,14 @@ class NodeAgent:
             executor.outputs.append(lines)
             written.append(write_end)
         request = Fork(
-            effect.executor, effect.environment, effect.gpus, effect.threads, effect.cpus, devices, variables
+            effect.executor,
+            effect.environment,
+            effect.gpus,
+            effect.threads,
+            effect.cpus,
+            devices,
+            variables,
+            effect.imports,
         )
         self._ask_forkserver(request, [theirs.fileno(), tokens, cancelled, *written])
         theirs.close()

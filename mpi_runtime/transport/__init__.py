@@ -1,1 +1,1 @@
-"""Bytes: messages, their codec, channels between processes and ranks."""
+"""Communication: messages, their codec, channels between the processes of a rank and between ranks."""

@@ -1,4 +1,4 @@
-"""What the rank processes need of a transport between ranks, whatever carries it."""
+"""The interface of transports between ranks. MPI implements it, and memory for jobs of one rank and for tests."""
 
 from collections.abc import Collection, Sequence
 from typing import NoReturn, Protocol
@@ -7,17 +7,18 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Transfer(Protocol):
-    """One bulk send or receive under way."""
+    """A bulk send or receive in progress."""
 
     def done(self) -> bool:
-        """Whether it has completed; drives it forward. Raises `TransportError` if the peer is gone."""
+        """Make progress, and return whether the transfer is complete. Raises `TransportError` if the peer is gone."""
 
 
 class Transport(Protocol):
-    """Frames and bulk data between the ranks of one job. All calls come from one thread."""
+    """Frames and bulk data between the ranks of one job. All calls must be made from one thread."""
 
     rank: int
     size: int
+    """The number of ranks."""
     hosts: Sequence[int]
     """For each rank the lowest rank on the same host: ranks with equal entries share memory."""
     hostnames: Sequence[str]
@@ -25,56 +26,63 @@ class Transport(Protocol):
 
     @property
     def lost(self) -> Collection[int]:
-        """Ranks that have died: nothing is sent to them any more. Empty where MPI does not survive that."""
+        """Ranks that have died. Nothing is sent to them. Always empty if MPI does not survive the loss of a rank."""
 
     def take_lost(self) -> list[int]:
-        """Ranks that have died since the last call. What they had sent before may still come."""
+        """Return the ranks that have died since the last call. Frames that they sent before may still arrive."""
 
     def send(self, rank: int, frame: Buffer) -> None:
-        """Start sending a control frame; never blocks. Frames to one rank arrive in order. Of the dead none does."""
+        """Start to send a control frame. Never blocks.
+
+        Frames to one rank arrive in the order in which they were sent. Frames to a dead rank are dropped.
+        """
 
     def receive(self) -> list[tuple[int, Buffer]]:
-        """All control frames that have arrived, as (sender, frame); also drives pending sends."""
+        """Return all control frames that have arrived, as (sender, frame). Makes progress with pending sends too."""
 
     def send_bulk(self, rank: int, tag: int, buffer: Buffer) -> Transfer:
-        """Start sending a buffer that must stay unchanged until the transfer is done. 0 <= tag < 2**14.
+        """Start to send a buffer, which must stay unchanged until the transfer is done.
 
-        From one rank to another, only one transfer at a time may have the same tag.
+        From one rank to another, only one transfer at a time may have the same tag. 0 <= tag < 2**14.
         """
 
     def receive_bulk(self, rank: int, tag: int, buffer: memoryview) -> Transfer:
-        """Start receiving into a writable buffer of exactly the size sent."""
+        """Start to receive into a writable buffer, which must have exactly the size of the buffer sent."""
 
     @property
     def busy(self) -> bool:
         """Whether sends are unfinished, so that the caller must keep calling `receive`."""
 
     def fileno(self) -> int:
-        """A descriptor that becomes readable when another rank rings, or -1 where nobody can."""
+        """Return a descriptor that becomes readable when another rank rings; -1 if no rank can."""
 
     def prepare_sleep(self, idle_s: float) -> float | None:
-        """Say that this rank is about to block, having found nothing to do for `idle_s` seconds.
+        """Announce that this rank is about to block after it has had nothing to do for `idle_s` seconds.
 
-        Returns how many seconds it may block at most; 0 means that something has arrived meanwhile or that it is
-        better to look again at once; None means for ever (nobody but the local descriptors can wake it). `poll` and
-        `epoll` round pauses below a millisecond up to one: `select` does not.
+        Returns:
+            The number of seconds for which it may block. 0: something has arrived meanwhile, or it is better to poll
+            again at once. None: without a limit, because only local descriptors can wake it. Wait with `select`: `poll`
+            and `epoll` round a timeout below a millisecond up to one.
         """
 
     def wake(self, rung: bool = False) -> None:
-        """Say that this rank is awake again; empties the doorbell. `rung`: it is known to have something in it."""
+        """Announce that this rank is awake again, and clear the doorbell. `rung`: the doorbell is known to be set."""
 
     def share_descriptor(self, descriptor: int | None) -> int:
-        """Collective over the ranks of a host: the lowest rank gives a descriptor, the others get a copy of it."""
+        """Share a descriptor among the ranks of a host. Collective over them.
+
+        The lowest rank passes the descriptor; the others pass None and get a copy.
+        """
 
     def broadcast(self, data: bytes | None) -> bytes:
-        """Collective over all ranks: what rank 0 gave."""
+        """Return the data that rank 0 passed. Collective over all ranks; the others pass None."""
 
     def close(self, clean: bool) -> None:
-        """End: with MPI_Finalize when `clean`, else leaving at once without waiting for peers."""
+        """Close the transport: with MPI_Finalize if `clean`, else at once, without waiting for other ranks."""
 
     def abort(self, code: int) -> NoReturn:
         """End all ranks of the job at once, with this exit code."""
 
 
 class TransportError(Exception):
-    """A peer is gone or a message could not be carried."""
+    """A peer is gone, or a message could not be sent or received."""

@@ -1,7 +1,7 @@
-"""Bulk data between ranks: in chunks, a few of them in flight, in order.
+"""Bulk data between ranks, in chunks: a few are in flight at a time, and they arrive in order.
 
-A count over 2**31 fails on Open MPI, and an MPI library that copies a whole message within one call would keep the rank
-from answering. The figures were measured by `benchmarks/transport.py`.
+Open MPI fails if a count is over 2**31. And if an MPI library copied a large message within one call, the rank could
+not answer meanwhile. The sizes were measured by `benchmarks/transport.py`.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ WINDOW = 2
 
 
 class Request(Protocol):
-    """What MPI gives for a message under way."""
+    """MPI's handle of a message in progress."""
 
     def Test(self) -> bool:
-        """Whether it is done; moves it on."""
+        """Make progress, and return whether the message is complete."""
 
 
 class Owner(Protocol):
-    """What a transfer needs of its transport."""
+    """The part of the transport that a transfer uses."""
 
     transfers_active: int
     flowed_at: float
-    """When a transfer has moved last."""
+    """The time at which a transfer last made progress (`time.monotonic`)."""
 
     @property
     def mpi_error(self) -> type[Exception]:
-        """What MPI raises."""
+        """The class of MPI's exceptions."""
 
     def translate(self, error: Any, doing: str, peer: int | None) -> TransportError:
-        """What that means to our callers."""
+        """Return our error for an exception of MPI."""
 
 
 class Bulk:
-    """A transfer in chunks: a few requests in flight, in order."""
+    """A `Transfer` in chunks, with a few requests in flight."""
 
     __slots__ = ("_active", "_at", "_buffer", "_owner", "_peer", "_requests", "_start")
 
@@ -55,7 +55,7 @@ class Bulk:
         self._requests: deque[Request] = deque()
         self._active = True
         owner.transfers_active += 1
-        # An empty buffer travels as one empty message: to have received means that the other side has sent.
+        # An empty buffer is sent as one empty message, so that the receiver knows that the sender has sent it.
         self._post()
         while len(self._requests) < WINDOW and self._at < len(buffer):
             self._post()
@@ -85,7 +85,7 @@ class Bulk:
                 if self._at < len(self._buffer):
                     self._post()
         except self._owner.mpi_error as error:
-            for request in requests:  # none may write into the buffer any more
+            for request in requests:  # complete them, so that none writes into the buffer later
                 with suppress(self._owner.mpi_error):
                     request.Test()
             raise self._failed(error) from error

@@ -1,12 +1,12 @@
 """Frames on a socketpair between a client and its rank process.
 
-Each frame has a header: its length, the length once more with all bits turned over, and a count. From an executor the
-count says how many of the calls it has in hand end in this frame, so that its agent can keep the books without
-decoding; LOCAL means that the frame is for the agent itself. Both ends are inherited: there is no name, no port, no
-listening.
+Each frame has a header: its length, the length again with all bits inverted, and a count. In a frame of an executor the
+count is the number of its calls that end in the frame, so that its agent can update its records without decoding;
+LOCAL means that the frame is for the agent itself. Both ends are inherited: there is no name, no port and no listening
+socket.
 
-User code can write to a descriptor that it inherits. The second length tells at once: without it a reader could take
-three bytes of junk for the beginning of a frame of gigabytes, and wait for its end.
+User code can write to a descriptor that it inherits. The second length detects this at once. Without it a reader could
+take a few bytes of junk for the beginning of a frame of gigabytes, and wait for its end.
 """
 
 import socket
@@ -17,13 +17,13 @@ from mpi_runtime.transport.base import Buffer
 
 HEADER = struct.Struct("<IIH")
 FRAME_BYTES_MAX = (1 << 31) - 1
-"""What says that it is longer is no frame."""
+"""A header with a larger length is not valid."""
 LOCAL = 0xFFFF
 COUNT_MAX = 0xFFFE
 READ_BYTES = 1 << 16
-"""Below what malloc takes from the system and gives back each time: that would cost more than the reading."""
+"""Bytes that one read asks for. For larger blocks malloc asks the system each time, which costs more."""
 SOCKET_BYTES = 1 << 20
-"""Asked of the kernel for each direction; it gives less where `net.core.wmem_max` says so."""
+"""Bytes of socket buffer requested for each direction. The kernel gives at most `net.core.wmem_max`."""
 ALL_BITS = 0xFFFFFFFF
 
 Frame = tuple[int, bytes]
@@ -34,7 +34,7 @@ class ChannelClosedError(Exception):
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Two connected ends with large buffers."""
+    """Return two connected sockets with large buffers."""
     ends = socket.socketpair()
     for end in ends:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
@@ -43,10 +43,10 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 def packed(frame: Buffer, count: int) -> bytes:
-    """A frame with its header.
+    """Return a frame with its header.
 
     Raises:
-        ValueError: it is too long.
+        ValueError: the frame is too long.
     """
     length = len(frame)
     if length > FRAME_BYTES_MAX:
@@ -59,14 +59,14 @@ class Splitter:
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
-        """The beginning of a frame: joined only when it is whole, or a large one would be copied for each part."""
+        """The beginning of a frame. The parts are joined when it is complete: each join copies all bytes."""
         self._size = 0
         self._wanted = 0
         self.problem = ""
-        """Why the stream cannot be read any further; empty: it can."""
+        """Why the rest of the stream cannot be read; empty if it can."""
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that `data` completes; none that come after a `problem`."""
+        """Return the frames that are complete with this data. After a `problem` there are no more."""
         if self.problem:
             return []
         if self._parts:
@@ -100,7 +100,7 @@ class Splitter:
 
 
 class Channel:
-    """The rank process's end: never blocks; what the other end does not take yet is kept in order."""
+    """The rank process's end. It never blocks: frames that the socket does not accept yet are kept, in order."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
@@ -111,11 +111,11 @@ class Channel:
         self.closed = False
 
     def fileno(self) -> int:
-        """The descriptor to wait on."""
+        """Return the descriptor to wait on."""
         return self.socket.fileno()
 
     def send(self, frame: Buffer, count: int = 0) -> None:
-        """Send, or keep until the other end takes it. After the other end has gone, does nothing."""
+        """Send a frame, or keep it until the socket accepts it. Does nothing if the other end is gone."""
         if self.closed:
             return
         data = packed(frame, count)
@@ -136,14 +136,14 @@ class Channel:
         self.unsent_bytes += len(rest)
 
     def send_rest_and(self, frame: Buffer, count: int) -> None:
-        """Send all that was kept, and then this, however long the other end takes."""
+        """Send all kept frames and then this one. Blocks until the other end has taken them."""
         self.socket.setblocking(True)
         self.flush()
         self.send(frame, count)
         self.socket.setblocking(False)
 
     def flush(self) -> None:
-        """Send what was kept, as far as the other end takes it."""
+        """Send kept frames, as many as the socket accepts."""
         while self._unsent:
             try:
                 sent = self.socket.send(self._unsent[0])
@@ -164,10 +164,10 @@ class Channel:
         self.closed = True
 
     def receive(self) -> list[Frame]:
-        """The frames that have arrived.
+        """Return the frames that have arrived.
 
         Raises:
-            ChannelClosedError: the other end is gone and all it sent has been returned.
+            ChannelClosedError: the other end is gone, and all frames that it sent have been returned.
         """
         try:
             data = self.socket.recv(READ_BYTES)
@@ -180,7 +180,7 @@ class Channel:
         return self.splitter.feed(data)
 
     def receive_rest(self) -> list[Frame]:
-        """All frames that the other end sent before it died."""
+        """Return all frames that the other end sent before it died."""
         frames: list[Frame] = []
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Frames: lists of messages as msgpack. One decoder for each direction: a peer can only say what its role allows."""
+"""Frames: lists of messages as msgpack. Each direction has a decoder, which accepts only messages of the sender."""
 
 from collections.abc import Sequence
 from typing import Generic, TypeVar
@@ -14,7 +14,7 @@ Message = TypeVar("Message")
 
 
 class BadFrameError(Exception):
-    """A frame that is not what its sender's role allows: our bug, or somebody else writing to our channel."""
+    """A frame that its sender may not send. We have a bug, or user code has written to our channel."""
 
 
 class Codec(Generic[Message]):
@@ -46,9 +46,9 @@ def encode(frame: Sequence[object]) -> bytes:
 
 
 def apart(frame: Buffer) -> tuple[bytes, bytes]:
-    """Two frames for a client of one: what it can use at once, and calls that wait, with the values of their arguments.
+    """Split a frame for a client in two: what it can use at once; and calls, with the values of their arguments.
 
-    A value may be both: an argument, and what a running call waits for. It is in both.
+    A value goes into both frames if it is an argument: a running call may wait for it too.
     """
     messages_in = to_client.decode(frame)
     now = [message for message in messages_in if type(message) is not Call]

@@ -1,36 +1,35 @@
 """Doorbells: how a rank wakes another rank of its host that sleeps.
 
-MPI can only be polled, so a rank that waited inside MPI would burn a core for nothing. A rank with nothing to do
-therefore blocks in `select` on its sockets and on its *doorbell*, an eventfd of which every rank of the host has a
-copy. Whoever sends it an MPI message looks at its *flag*, one byte in a memory file that all ranks of the host have
-mapped: if it says "asleep", the sender clears it and rings. An awake rank is never rung, so heavy traffic costs no
-system calls.
+MPI can only be polled: a rank that waited inside MPI would use a core all the time. So a rank with nothing to do blocks
+in `select` on its sockets and on its *doorbell*, an eventfd of which every rank of the host has a copy. A rank that
+sends it an MPI message reads its *flag*, one byte in a memory file that all ranks of the host have mapped. If the flag
+says "asleep", the sender clears it and rings. An awake rank is never rung, so heavy traffic costs no system calls.
 
-**No wake-up is lost, almost.** The sleeper sets its flag and *then* probes MPI once more; the sender posts its
-message and *then* reads the flag. If each side's write reaches the other before its own read, one of them sees the
-other (Dekker's argument). That takes a full memory fence between write and read, which Python does not offer as such.
-What stands in for it: every mpi4py call gives the interpreter lock back and takes it again, which locks and unlocks a
-mutex; on x86 these are locked instructions and full fences. On Arm they are weaker, but hundreds of instructions lie
-between the write and the read. Two gaps remain: an MPI library may keep a small message in a queue of the sender
-after it has called the send complete, and a rank may be killed between clearing a flag and ringing. So nobody sleeps
-for ever: a sleeper with company wakes by itself after a *backstop* (0.2 s, and 1 s after ten seconds of idleness).
-A lost ring is a hiccup, never a hang.
+**Wake-ups are almost never lost.** The sleeper sets its flag and *then* probes MPI once more; the sender posts its
+message and *then* reads the flag. If each write is visible to the other rank before the own read, one of the two sees
+the other (Dekker's argument). That needs a full memory fence between write and read, and Python has no such operation.
+Instead, every mpi4py call releases and takes the interpreter lock, which locks and unlocks a mutex: on x86 these are
+locked instructions, which are full fences. On Arm they are weaker, but hundreds of instructions lie between the write
+and the read. Two gaps remain: an MPI library may keep a small message in a queue of the sender after it has called the
+send complete, and a rank may be killed between clearing a flag and ringing. So no rank sleeps without a limit: if the
+host has several ranks, a sleeper wakes by itself after a *backstop* (0.2 s, and 1 s after ten seconds of idleness). A
+lost ring is a short delay, never a hang.
 
-**Start.** Eventfds and memory files have no names, so they are handed round over Unix datagram sockets, which do:
-random, abstract names, told by an MPI collective. An abstract name lives in the network namespace, not in a
-directory, and is gone when its process is, however that ended. Any user of the machine can read it in /proc/net/unix,
-so descriptors are taken only while one is waited for, and only from a process of the same user, as the kernel
-certifies (SCM_CREDENTIALS). Nothing else that comes through these sockets is looked at, and they are closed when the
-ranks have met: from then on there is nothing to which another user could send.
+**Start.** Eventfds and memory files have no names, so they are passed over Unix datagram sockets, which have random,
+abstract names. An MPI collective distributes the names. An abstract name belongs to the network namespace, not to a
+directory, and is gone when its process has ended in any way. Any user of the machine can read it in /proc/net/unix. So
+descriptors are accepted only while a rank waits for one, and only from a process of the same user, as the kernel
+certifies (SCM_CREDENTIALS). Anything else that arrives on these sockets is ignored. They are closed when all ranks have
+met; after that another user has nothing to send to.
 
-1. Every rank binds a socket; MPI tells all names to all.
+1. Every rank binds a socket; all ranks learn all names by MPI.
 2. Every rank sends the lowest rank of the host its eventfd, and one end of a pair of sockets without names.
-3. Through these the lowest sends all eventfds, and the memory file of the flags, to every rank; and what else is to be
-   shared later.
+3. Through these pairs the lowest rank sends every rank all eventfds and the memory file of the flags, and later
+   whatever else is shared.
 
-Rejected: the datagram sockets themselves as doorbells (a ring costs 12 µs more at either end together, where a round
-trip has four, and strangers could ring); named pipes, semaphores and POSIX shared memory (left behind by a process
-killed with -9, and /dev/shm may be tiny).
+Rejected: the datagram sockets themselves as doorbells (a ring costs 12 µs more, both ends together, and a round trip
+has four rings; and other users could ring); named pipes, semaphores and POSIX shared memory (a process killed with -9
+leaves them behind, and /dev/shm may be tiny).
 """
 
 import contextlib
@@ -46,13 +45,14 @@ from mpi_runtime.transport.base import TransportError
 
 NAME_BYTES = 32
 START_LIMIT_S = 60.0
-"""How long ranks of one host wait for one another at the start; they have just met in an MPI collective."""
+"""Seconds that ranks of one host wait for one another at the start. They have just met in an MPI collective."""
 
 _DESCRIPTORS_MAX = 253
-"""In one message: the kernel's SCM_MAX_FD."""
+"""The most descriptors in one message: the kernel's SCM_MAX_FD."""
 _SPACING_SHIFT = 6
-"""One flag for each cache line (64 bytes), so that ranks going to sleep do not slow down each other's sends."""
+"""One flag per cache line (64 bytes), so that ranks that go to sleep do not slow down each other's sends."""
 _SILENT_WAKES = 8
+"""A wake without a ring reads the doorbell once in so many times; see `Doorbell.wake`."""
 _CREDENTIALS = struct.Struct("3i")
 _SENDER = struct.Struct("<i")
 
@@ -61,7 +61,7 @@ class Doorbell:
     """The doorbell of this rank, and the copies of those of the other ranks of its host."""
 
     def __init__(self) -> None:
-        """Bind a socket under a fresh random name, which the other ranks must be told before `join`."""
+        """Bind a socket under a new random name, which the other ranks must know before `join`."""
         self.name = os.urandom(NAME_BYTES // 2).hex().encode()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.settimeout(START_LIMIT_S)
@@ -71,7 +71,7 @@ class Doorbell:
         self._rank = -1
         self._lowest = -1
         self._lines: dict[int, socket.socket] = {}
-        """To the lowest rank of the host; there, to all others."""
+        """Sockets by rank: to the lowest rank of the host; in the lowest rank, to all others."""
         self._bells: dict[int, int] = {}
         self._flags: mmap.mmap | None = None
         self._asleep = False
@@ -82,15 +82,15 @@ class Doorbell:
 
         Args:
             rank: of this process.
-            size: of the job.
-            names: of the doorbells of all ranks of this host, this one included.
+            size: the number of ranks of the job.
+            names: the names of the doorbells of all ranks of this host, including this one.
 
         Raises:
             TransportError: a rank of this host cannot be reached, or does not answer within `START_LIMIT_S`.
         """
         self._rank, self._lowest = rank, min(names)
-        # A flag for every rank of the job, so that a sender needs no table: those on other hosts are never set, and
-        # pages that nobody touches take no memory.
+        # A flag for every rank of the job, so that a sender needs no table. Flags of ranks on other hosts are never
+        # set, and pages that nobody touches take no memory.
         flag_bytes = size << _SPACING_SHIFT
         if rank == self._lowest:
             bells = {rank: self._bell}
@@ -117,13 +117,13 @@ class Doorbell:
         os.close(flags)
 
     def forget(self, rank: int) -> None:
-        """A rank of this host has died: share no descriptors with it any more."""
+        """Share no more descriptors with a rank of this host, because it has died."""
         line = self._lines.pop(rank, None)
         if line is not None:
             line.close()
 
     def fileno(self) -> int:
-        """The descriptor that becomes readable when somebody rings."""
+        """Return the descriptor that becomes readable when somebody rings."""
         return self._bell
 
     def ring(self, rank: int) -> None:
@@ -145,9 +145,9 @@ class Doorbell:
             return
         assert self._flags is not None
         self._asleep = False
-        # A flag that is still set: nobody rang, and a useless read costs more than a useful one. But a sender that was
-        # interrupted between clearing the flag and ringing may have rung late, and until that ring is read no sleep
-        # lasts; hence a read every now and then.
+        # If the flag is still set, nobody rang, and a read in vain is expensive. But a sender that was interrupted
+        # between clearing the flag and ringing may have rung late. Until that ring is read, every sleep ends at once,
+        # so the doorbell is read now and then.
         if self._flags[self._rank << _SPACING_SHIFT]:
             self._flags[self._rank << _SPACING_SHIFT] = 0
             self._silent_wakes += 1
@@ -178,7 +178,7 @@ class Doorbell:
         except TransportError as error:
             if not isinstance(error.__cause__, ConnectionRefusedError):
                 raise
-            self.forget(rank)  # it has just died: MPI will say so, or the launcher ends the job
+            self.forget(rank)  # it has just died: MPI will report it, or the launcher ends the job
 
     def _hand_round(self, descriptors: Sequence[int]) -> None:
         for rank, line in self._lines.items():
@@ -195,7 +195,7 @@ class Doorbell:
                 line.sendmsg([me], [rights], 0, *address)
                 at += len(part)
             except OSError as error:
-                # The kernel limits what is on its way: the receivers are slow to take theirs.
+                # The kernel limits descriptors in flight: the receivers are slow to take theirs.
                 if error.errno == errno.ETOOMANYREFS and time.monotonic() < deadline:
                     time.sleep(1e-3)
                     continue
@@ -206,7 +206,7 @@ class Doorbell:
                 ) from error
 
     def _receive_descriptors(self, line: socket.socket, count: int) -> tuple[int, list[int]]:
-        """The next so many descriptors, and the rank that sent the last of them."""
+        """Return the rank that sent the last message, and the next `count` descriptors."""
         received: list[int] = []
         sender = -1
         space = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4 * _DESCRIPTORS_MAX)
@@ -228,7 +228,7 @@ class Doorbell:
         return sender, received
 
     def close(self) -> None:
-        """Give everything back to the kernel."""
+        """Close all descriptors and unmap the flags."""
         for one in (self._socket, *self._lines.values()):
             one.close()
         for descriptor in {self._bell, *self._bells.values()}:
@@ -243,7 +243,7 @@ def _address(name: bytes) -> bytes:
 
 
 def _unpack(ancillary: Sequence[tuple[int, int, bytes]]) -> tuple[int, list[int]]:
-    """The user who sent a message (-1: the kernel does not say), and the descriptors in it."""
+    """Return the user who sent a message (-1: the kernel does not say), and the descriptors in it."""
     user, descriptors = -1, []
     for _, kind, data in ancillary:
         if kind == socket.SCM_CREDENTIALS:

@@ -1,8 +1,8 @@
-"""Transports inside one process: of a program of one rank, and of several ranks for tests.
+"""Transports inside one process: for programs of one rank, and with several ranks for tests.
 
-`network(n)` gives n transports joined by queues. They may be used from n threads, or all from one thread: then the
-collective calls (`share_descriptor`, `broadcast`) must be made by the giving rank first. Frames are copied, as a
-network would do.
+`network(n)` returns n transports that are connected by queues. They may be used from n threads, or all from one thread.
+In one thread the rank that passes the data must be the first to make a collective call (`share_descriptor`,
+`broadcast`). Frames are copied, as on a network.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ from typing import NoReturn
 from mpi_runtime.transport.base import Buffer, Transfer, TransportError
 
 COLLECTIVE_LIMIT_S = 30.0
-"""How long a rank waits for what another one gives in a collective call."""
+"""Seconds that a rank waits for the data of another rank in a collective call."""
 
 TRANSFER_PAUSE_S = 1e-3
 
 
 class _Send:
-    """A bulk send: done when the receiver has copied it."""
+    """A bulk send. It is done when the receiver has copied the data."""
 
     def __init__(self, buffer: memoryview) -> None:
         self.buffer = buffer
@@ -34,7 +34,7 @@ class _Send:
 
 
 class _Receive:
-    """A bulk receive: copies when the sender has come."""
+    """A bulk receive. It copies the data once the other rank has started to send."""
 
     def __init__(self, sends: deque[_Send], buffer: memoryview) -> None:
         self._sends = sends
@@ -53,7 +53,7 @@ class _Receive:
 
 
 class _Inbox:
-    """What has been sent to one rank. Its queues are safe between threads."""
+    """Frames and data that were sent to one rank. Its queues are thread-safe."""
 
     def __init__(self, bell: int) -> None:
         self.frames: deque[tuple[int, bytes]] = deque()
@@ -78,7 +78,7 @@ class MemoryTransport:
         self.lost: tuple[int, ...] = ()
 
     def take_lost(self) -> list[int]:
-        """See `Transport.take_lost`: threads do not die."""
+        """See `Transport.take_lost`. Threads do not die."""
         return []
 
     def send(self, rank: int, frame: Buffer) -> None:
@@ -108,7 +108,7 @@ class MemoryTransport:
 
     @property
     def busy(self) -> bool:
-        """See `Transport.busy`: frames are never unfinished, transfers may be."""
+        """See `Transport.busy`. Only transfers can be unfinished."""
         self._transfers = [transfer for transfer in self._transfers if not transfer.finished]
         return bool(self._transfers)
 
@@ -172,7 +172,7 @@ class MemoryTransport:
 
 
 class Alone(MemoryTransport):
-    """`Transport` of a program of one rank: nobody rings, nothing waits, no MPI library is needed."""
+    """`Transport` of a program of one rank. It needs no doorbell and no MPI library."""
 
     def __init__(self) -> None:
         super().__init__(0, [0], [_Inbox(bell=-1)])
@@ -180,7 +180,7 @@ class Alone(MemoryTransport):
 
 
 def network(size: int, hosts: Sequence[int] | None = None) -> list[MemoryTransport]:
-    """The transports of `size` ranks in this process.
+    """Return the transports of `size` ranks in this process.
 
     Args:
         size: number of ranks.

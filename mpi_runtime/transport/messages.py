@@ -1,7 +1,8 @@
-"""Every message of the runtime, by who says it to whom.
+"""Every message of the runtime, by sender and receiver.
 
-Those that the scheduler takes or gives are declared in `scheduler/events.py` and `scheduler/effects.py`; here are the
-rest, and the unions that the codec decodes. A frame is a list of messages of one of these unions.
+The events and effects of the scheduler are declared in `scheduler/events.py`, `scheduler/rank_events.py` and
+`scheduler/effects.py`. Here are all other messages, and the unions that the codec decodes. A frame is a list of
+messages of one of these unions.
 """
 
 from typing import Annotated
@@ -14,12 +15,12 @@ from mpi_runtime.scheduler.rank_events import RankEvent
 
 
 def text_to_bytes(text: str) -> bytes:
-    """A path or an argument as bytes that `bytes_to_text` makes the same text of, also where it is no UTF-8."""
+    """Encode a path or an argument. `bytes_to_text` gives the same text back, even if it is not valid UTF-8."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def bytes_to_text(data: bytes) -> str:
-    """See `text_to_bytes`."""
+    """Decode the result of `text_to_bytes`."""
     return data.decode("utf-8", "surrogatepass")
 
 
@@ -34,10 +35,10 @@ class Allocate(Struct, array_like=True, tag=20, gc=False):
 
 
 class Drained(Struct, array_like=True, tag=21, gc=False):
-    """The executor could not claim a call, and has dropped all that it had received and not started."""
+    """The executor could not claim a call. It has dropped all calls that it had received and not started."""
 
     received: Number
-    """How many calls it has ever received."""
+    """How many calls it has received in its life."""
 
 
 class Shutdown(Struct, array_like=True, tag=22, gc=False):
@@ -54,7 +55,7 @@ class Abandon(Struct, array_like=True, tag=23, gc=False):
 
 
 class Allocated(Struct, array_like=True, tag=30, gc=False):
-    """The extent asked for; offset -1: it cannot be had, for the reason given."""
+    """The answer to `Allocate`: an extent of the arena. Offset -1: there is none, for the reason given."""
 
     request: int
     rank: int
@@ -63,7 +64,7 @@ class Allocated(Struct, array_like=True, tag=30, gc=False):
 
 
 class Exit(Struct, array_like=True, tag=31, gc=False):
-    """To an executor: end when everything before this message is done."""
+    """To an executor: end when all calls before this message are done."""
 
 
 class ForCalls(Struct, array_like=True, tag=32, gc=False):
@@ -71,28 +72,28 @@ class ForCalls(Struct, array_like=True, tag=32, gc=False):
 
 
 class Welcome(Struct):
-    """From the head to the driver, once, before all frames: the job is up. With it comes the arena's descriptor."""
+    """From the head to the driver, once, before all frames: the job has started. Comes with the arena's descriptor."""
 
     problem: str = ""
-    """Not empty: the job is not up, and why."""
+    """Why the job could not start; empty if it has."""
     regions: dict[int, int] = {}
     """For each rank of the driver's host the index of its region in the arena."""
     size: int = 1
     """Number of ranks."""
     is_about_gpus: bool = False
-    """Whether the problem is that GPUs which were asked for are not there."""
+    """Whether the problem is that requested GPUs do not exist."""
 
 
 # Worker to head.
 
 
 class FromExecutor(Struct, array_like=True, tag=50, gc=False):
-    """A frame of client events, relayed unread."""
+    """A frame of client events, forwarded without decoding."""
 
     executor: int
     frame: bytes
     ended: Number = 0
-    """How many calls end in it, as its header says."""
+    """How many calls end in the frame, from its header."""
 
 
 class Log(Struct, array_like=True, tag=51, gc=False):
@@ -104,7 +105,7 @@ class Log(Struct, array_like=True, tag=51, gc=False):
 
 
 class Idle(Struct, array_like=True, tag=52, gc=False):
-    """No executor of the job is left on this rank, and nothing is on its way to it."""
+    """No executor of the job is left on this rank, and none of its transfers is in progress."""
 
     rank: int
 
@@ -113,7 +114,7 @@ class Idle(Struct, array_like=True, tag=52, gc=False):
 
 
 class ToExecutor(Struct, array_like=True, tag=90, gc=False):
-    """A frame of client effects and calls, to be passed on unread; `ids` are the calls in it, in order."""
+    """A frame of client effects and calls, to be forwarded without decoding. `ids`: the calls in it, in order."""
 
     executor: int
     ids: list[Id]
@@ -125,42 +126,43 @@ class Stop(Struct, array_like=True, tag=91, gc=False):
 
 
 class EndJob(Struct, array_like=True, tag=94, gc=False):
-    """The driver has called `shutdown()`: end the executors, say `Idle`, and wait for the next job."""
+    """The driver has called `shutdown()`: end the executors, send `Idle`, and wait for the next job."""
 
     all_idle: bool = False
-    """Said a second time, when all ranks are: nothing more is asked of this one, so its objects can go."""
+    """True in a second message, when all ranks are idle: nobody needs this rank's objects any more."""
 
 
 class PauseLogs(Struct, array_like=True, tag=92, gc=False):
-    """Stop reading what executors write, or go on: the job's own output is taken too slowly."""
+    """Pause or resume reading the output of executors, because the job's own output is read too slowly."""
 
     paused: bool
 
 
 class Job(Struct, array_like=True, tag=93, gc=False):
-    """What the driver tells its head, and the head all workers, at each `init()`."""
+    """A job, at each `init()`. The driver sends it to its head, and the head to all workers."""
 
     config: bytes
     directory: bytes
-    """Working directory of the driver. This, the path and the arguments by `text_to_bytes`."""
+    """Working directory of the driver. Directory, path and arguments are encoded by `text_to_bytes`."""
     path: list[bytes]
-    """Its module path."""
+    """Module path of the driver."""
     argv: list[bytes]
+    """Arguments of the driver."""
     descriptors: int
-    """How many descriptors it may have open."""
+    """How many descriptors the driver may have open."""
     preload: list[str]
-    """Modules that executors are to find loaded."""
+    """Modules that executors load at their start."""
     token: str
-    """Names its files on hosts; no other job has the same."""
+    """A part of the names of the job's files on hosts. It is different for each job."""
     lost: list[int] = []
-    """Ranks that have died, as the head knows when it begins the job: others may not have noticed yet."""
+    """Ranks that had died when the head started the job. Other ranks may not have noticed yet."""
 
 
 # Worker to worker.
 
 
 class Pull(Struct, array_like=True, tag=95, gc=False):
-    """Start sending this extent of your part of the arena to me under this tag."""
+    """Request of a rank: send me this extent of your part of the arena under this tag."""
 
     tag: Number
     offset: Number

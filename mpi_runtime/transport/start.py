@@ -1,4 +1,4 @@
-"""What the driver tells its head before each job: the first bytes on their socket."""
+"""The message from the driver to its head before each job. It comes before all frames on their socket."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from mpi_runtime.transport.messages import Job
 
 
 class Start(msgspec.Struct):
-    """From the driver to its head, before each job and at the end."""
+    """Sent by the driver to its head, before each job and at the end."""
 
     job: Job | None
     """None: there will be no further job."""
     launch: Launch
     log_level: int = 0
-    """The least level of lines that the head is to say."""
+    """The lowest level of log lines that the head writes."""
     log: int = -1
-    """Where it is to say them, as messages: a descriptor that comes with this; -1: on standard error, as text."""
+    """The descriptor to which it writes them as messages, sent along; -1: it writes text to standard error."""
 
 
 def send_start(end: socket.socket, start: Start) -> None:
-    """Tell the head to begin a job, and send what `log` names along."""
+    """Send this to the head, with the descriptor `log`."""
     data = msgspec.msgpack.encode(start)
     data = len(data).to_bytes(4, "little") + data
     sent = socket.send_fds(end, [data], [start.log] if start.log >= 0 else [])
-    if sent < len(data):  # sending nothing would fail where the head has answered and is gone
+    if sent < len(data):  # an empty sendall would fail if the head has answered and ended
         end.sendall(data[sent:])
 
 
 def read_start(end: socket.socket) -> Start | None:
-    """Wait for the next job; None if the driver is gone."""
+    """Wait for the next message; None if the driver is gone."""
     end.setblocking(True)
     data = b""
     length = 4

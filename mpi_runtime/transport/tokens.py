@@ -1,7 +1,7 @@
 """Tokens: one for each call that an executor has in hand and has not started.
 
-They lie in an event counter that the executor and its agent share. Whoever takes a call's token has the call, so
-exactly one of the two has it, without a message and even while user code holds the interpreter.
+Tokens are units of a counter (an eventfd) that the executor and its agent share. The one of the two that takes a call's
+token owns the call. So exactly one of them owns it, without a message, and even while user code blocks the interpreter.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ class Tokens(NamedTuple):
     """One end of the counter."""
 
     add: Callable[[int], object]
+    """Add this many tokens."""
     take: Callable[[], object]
-    """Takes one; raises BlockingIOError if there is none."""
+    """Take one token. Raises BlockingIOError if there is none."""
 
 
 def tokens_of(descriptor: int) -> Tokens:
-    """The counter behind an event descriptor that does not block and counts one at a time."""
+    """Return the counter of an eventfd, which must have the flags EFD_NONBLOCK and EFD_SEMAPHORE."""
     return Tokens(partial(os.eventfd_write, descriptor), partial(os.eventfd_read, descriptor))
 
 
 def claim(calls: deque[Received], tokens: Tokens, received: int) -> Received | Drained:
-    """The executor's side: its next call, if nobody has taken it back.
+    """Claim the executor's next call.
 
-    Else all calls that it has received and not started are somebody else's: they are dropped, and the agent is to be
-    told so.
+    If its token is gone, the agent has stolen the calls that the executor has received and not started. Then they are
+    all dropped, and the agent must get the returned `Drained`.
 
     Args:
-        calls: those that were received and not started; not empty.
-        tokens: one for each of them, unless it was taken back.
-        received: how many calls it has ever received.
+        calls: calls that were received and not started; not empty.
+        tokens: the counter; it has one token for each of these calls, unless they were stolen.
+        received: how many calls the executor has received in its life.
     """
     call = calls.popleft()
     try:

@@ -185,7 +185,7 @@ class ActorPool:
             try:
                 self._start(fn, value)
             except Exception as error:
-                # Not now: whoever collects another result would lose it, and learn of this one's error out of place.
+                # Not raised here: the caller collects another result, and must not lose that to this error.
                 self._running[next(self._numbers)] = error, None
 
     def _start(self, fn: Callable[[ActorHandle, V], Any], value: V) -> None:

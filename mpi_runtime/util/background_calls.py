@@ -48,7 +48,7 @@ class Dispatcher(Generic[S]):
         self._client = running.client()
         self._name = name
         self._slot_ended = ended
-        self._changed = threading.Condition()  # its lock may be taken again by who has it
+        self._changed = threading.Condition()  # its lock is reentrant
         self._free = deque(slots)
         self._queue: deque[tuple[Future[Any], Callable[[S], ObjectRef[Any]]]] = deque()
         self._is_closed = False
@@ -168,6 +168,6 @@ def of_user(error: BaseException) -> BaseException:
     if not isinstance(error, TaskError) or not isinstance(error.cause, Exception):
         return error
     cause = error.cause
-    # Not by plain assignment: a class may refuse that, as frozen data classes do.
+    # Not by plain assignment: classes such as frozen data classes refuse that.
     BaseException.__setattr__(cause, "__cause__", MpiRuntimeError(error.traceback_str))
     return cause

@@ -97,7 +97,7 @@ def _reason(obj: object) -> str | None:
     try:
         serialize.dumps(obj)
     except Exception as error:
-        # Of our own errors the cause says it in fewer words.
+        # The cause of our own errors has the shorter message.
         return str(error.__cause__ or error) or type(error).__name__
     return None
 

@@ -92,7 +92,7 @@ class Backend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # 
                 callback(future)
 
         future: Future[Any] = Future()
-        with suppress(RuntimeError):  # aborted since joblib looked: nobody will ask for the result
+        with suppress(RuntimeError):  # aborted since joblib's check: nobody will ask for the result
             if executor is not None:
                 future = executor.submit(func)
                 future.add_done_callback(call_back)

@@ -68,7 +68,7 @@ class _Slot:
         """Note that a call has ended."""
         with self._lock:
             self._tasks += 1
-            # An error of an actor that user code has met is no news of ours.
+            # User code may have raised the error of another actor: that is not about this process.
             is_dead = isinstance(error, ActorError) and not isinstance(error, TaskError)
             if is_dead or self._tasks >= self._tasks_max:
                 self._actor, self._tasks = None, 0
@@ -307,7 +307,7 @@ class Pool:
     def _submit(self, future: Future[Any], work: tuple[Any, ...]) -> None:
         try:
             self._dispatcher.submit(future, lambda slot: slot.call(*work))
-        except RuntimeError:  # terminated since it was looked at
+        except RuntimeError:  # terminated since the check above
             future.cancel()
 
     def _map_async(

@@ -48,7 +48,7 @@ class PoolProcess:
             return act(*args, **kwds)
         finally:
             for name, value in ours.items():
-                # Functions come with each function that mentions them, and find the variables where that does.
+                # Functions need not be kept: each call brings those that it uses, and they get its global variables.
                 if not isinstance(value, FunctionType) or value is not before.get(name):
                     kept[name] = value
 

@@ -96,7 +96,7 @@ class AsyncResult(Generic[T]):
         except BaseException as error:
             self._error = terminated() if self._terminated.is_set() else error.with_traceback(None)
         self._futures = []
-        # Before anybody can know of the result: who has it may rely on the callback's having been.
+        # Called before the result is visible: code that waits for the result may rely on the callback.
         if self._error is None and self._callback is not None:
             guarded(self._callback, self._value)
         if self._error is not None and self._error_callback is not None and not self._terminated.is_set():
@@ -153,7 +153,7 @@ class IMapIterator(Iterator[T]):
                 future = self._line.popleft()
                 self._ahead -= 1
                 self._changed.notify_all()
-            # A call in hand of a killed process says why that died; here it is known better.
+            # A call that was in hand of a killed process names the kill as cause. The true cause is `terminate`.
             if future.cancelled() or (self._is_stopped and isinstance(future.exception(), ActorError)):
                 raise terminated()
             self._items = iter(future.result())

@@ -98,7 +98,7 @@ class Queue:
         """
         for pause in pauses(block, timeout):
             time.sleep(pause)
-            # Looks for room before it sends the item again, which may be large.
+            # Asks for room before it sends the item again, which may be large.
             if not (pause and self.full()) and get(self._alive().put.remote(item)):
                 return
         raise self._full()
@@ -123,7 +123,7 @@ class Queue:
 
     async def put_async(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
         """Like `put`, for coroutines: others run while it waits."""
-        import asyncio  # not at the top: who calls this has it, and others need not wait for it
+        import asyncio  # not at the top: callers have loaded it, other programs do not need it
 
         for pause in pauses(block, timeout):
             await asyncio.sleep(pause)
@@ -140,8 +140,8 @@ class Queue:
 
         for pause in pauses(block, timeout):
             await asyncio.sleep(pause)
-            # The item is not awaited: a coroutine that is cancelled just then would take it with it. Nor need it be:
-            # the actor has just answered, so it is there, and has nothing to do that takes long.
+            # The item is not awaited: if the coroutine were cancelled at that moment, the item would be lost. `get`
+            # does not block for long, because the actor is alive, has just answered and is not busy.
             if await _value(self._alive().size.remote()) and (items := get(self._alive().take.remote(1))):
                 return items[0]
         raise Empty("The queue is empty")

@@ -223,20 +223,25 @@ def test_groups_of_coroutines() -> None:
     @remote(concurrency_groups={"few": 1})
     class Async:
         def __init__(self) -> None:
-            self.gate = asyncio.Event()
+            self.is_open = False
+            self.inside: list[int] = []
 
         @method(concurrency_group="few")
-        async def wait(self) -> str:
-            await self.gate.wait()
-            return "through"
+        async def wait(self) -> int:
+            self.inside.append(1)
+            while not self.is_open:  # an asyncio.Event belongs to the loop of one group
+                await asyncio.sleep(0.001)
+            return len(self.inside)
 
         async def open(self) -> None:
-            self.gate.set()
+            while not self.inside:
+                await asyncio.sleep(0.001)
+            self.is_open = True
 
     actor = Async.remote()
     refs = [actor.wait.remote() for _ in range(3)]
     get(actor.open.remote(), timeout=30)
-    assert get(refs) == ["through"] * 3
+    assert get(refs, timeout=30) == [1, 2, 3]
 
 
 def test_out_of_order(gate: Path) -> None:

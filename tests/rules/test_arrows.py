@@ -18,7 +18,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("util",),
     ("api", "context", "tracing", "actor", "runtime_env", "runtime_context"),
     ("calls",),
-    ("session",),
+    ("session", "head_handle"),
     ("rank",),
     ("executor",),
     ("client",),

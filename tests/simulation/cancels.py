@@ -65,8 +65,8 @@ class Cancels:
         pending = [call]
         while pending:
             call = pending.pop()
-            if self._is_creation(call):
-                continue
+            if self._is_creation(call) or (self._checker.ends[call] and call not in self.hands):
+                continue  # what had ended may be run again for its value: that was not meant
             self._heard_us.setdefault(call, now)
             if event.recursive:
                 self._recursively.add(call)
@@ -124,10 +124,6 @@ class Cancels:
     def in_hand(self, executor: int) -> dict[bytes, int]:
         """The calls that an executor has, as the head knows, and their attempts: first to last."""
         return {call: attempt for call, (number, attempt) in self.hands.items() if number == executor}
-
-    def forget(self, call: bytes) -> None:
-        """A call had ended before it was cancelled, and may be run again: that was not meant."""
-        self._heard_us.pop(call, None)
 
     def executor_died(self, executor: int) -> None:
         """The head hears that an executor is gone."""

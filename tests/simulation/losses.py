@@ -80,17 +80,22 @@ class Losses:
         self.touched: set[bytes] = set()
         """Calls that were run again for other reasons than that their process died at once. Only for membership."""
         self._again: set[bytes] = set()
-        """Calls that may be run once more for them. Only for membership."""
+        """Calls that may be run once more for them: once for each loss. Only for membership."""
 
     def started(self, executor: Executor, call: Call) -> None:
         """An executor starts a call. It may have ended before, and its value be lost."""
-        checker = self._checker
         self._ran.setdefault(executor.number, set()).add((call.id, call.attempt))
-        if checker.ends[call.id] and call.id in self._again:
+        self._begins(call.id)
+
+    def _begins(self, call: bytes) -> None:
+        """A call runs, or may have. If it had ended it is run again for a lost value: that costs a retry."""
+        checker = self._checker
+        if checker.ends[call] and call in self._again:
             checker.world.counters["calls run again for lost values"] += 1
-            checker.ends[call.id] = 0
-            self.touched.add(call.id)
-            checker.lost_runs[call.id] += 1
+            checker.ends[call] = 0
+            self._again.discard(call)
+            self.touched.add(call)
+            checker.lost_runs[call] += 1
 
     def died(self, executor: Executor, lost: list[bytes], unsaid: list[bytes]) -> None:
         """A process is gone, and these count so: until its rank is gone too before it could tell."""
@@ -116,6 +121,7 @@ class Losses:
             self.touched.update(in_hand)
             for position, (id, attempt) in enumerate(in_hand.items()):
                 if (id, attempt) not in self._ran.get(number, ()):
+                    self._begins(id)
                     checker.runs[id] += 1  # nobody knows that it has not
                     checker.world.counters["runs"] += 1
                 function = checker.function_of(id)
@@ -137,8 +143,6 @@ class Losses:
             one = pending.pop()
             if one and one not in self._again and one in checker.calls:
                 self._again.add(one)
-                if checker.ends[one]:
-                    checker.cancels.forget(one)
                 made = checker.calls[one]
                 pending += [checker.call_of(id) for id in (*made.arguments, *made.holds)]
 
@@ -151,6 +155,6 @@ class Losses:
         function, job = checker.function_of(call), checker.work.jobs[checker.names[call][0]]
         if function.kind != TASK or function.num_returns < 0 or job.holds or job.raises:
             return True
-        if 0 <= function.max_retries < checker.runs[call]:
+        if 0 <= function.max_retries < checker.runs[call] or checker.cancels.is_to_end(call):
             return True
         return any(self.explain(one) for one in checker.calls[call].arguments)

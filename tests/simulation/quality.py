@@ -8,7 +8,7 @@ some of it is summed up and compared with `BOUNDS`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from mpi_runtime.scheduler.events import (
     Unblocked,
     Yielded,
 )
-from mpi_runtime.scheduler.limits import UNREACHED_US
+from mpi_runtime.scheduler.limits import FORK_WORTH_US, UNREACHED_US
 from mpi_runtime.scheduler.rank_events import ExecutorDied, Fetched, RankJoined, Spilled, TakenBack
 from tests.simulation.options import MIB, UNIT
 from tests.simulation.require import require
@@ -38,6 +38,9 @@ IDLE_US = 10_000_000
 """Executors beyond the number of CPUs of their host are ended when they have idled for so long."""
 WAIT_US = 15_000
 """A call waits no longer than this where there is room: some times as long as busy executors are thought to need."""
+FORK_WAIT_US = 3 * FORK_WORTH_US
+"""Nor than this where an executor may have to be forked. Less than FORK_WORTH_US of work for each executor, with the
+new one, is left to those that are busy: twice that if there is one. And calls may take longer than measured."""
 DECIDE_US = 1000
 """By then the head has decided about what it has heard."""
 NEAR_BYTES = MIB
@@ -232,8 +235,8 @@ class Quality:
             if function is None:
                 continue
             room = rooms[worker.host]
-            kept = function.held_cpu if worker.is_made else function.cpu
-            room.cpu -= 0 if worker.is_blocked else kept
+            held = 0 if worker.actor is None else function.held_cpu  # is not lent
+            room.cpu -= held if worker.is_made or worker.is_blocked else function.cpu
             room.memory -= function.memory
             room.custom.subtract(dict(function.custom))
         return rooms
@@ -433,15 +436,22 @@ class Quality:
         able = {
             host: room for host, room in rooms.items() if self.checker.hosts[host].cpus and not self._expecting(host)
         }
-        fitting = {id for id, one in ready.items() if any(self._may(one, host, room) for host, room in able.items())}
-        for id in ready:
-            if len(fitting) < len(ready):
-                self.idle_since_us.pop(id, None)
+        fitting = {id: {host for host, room in able.items() if self._may(one, host, room)} for id, one in ready.items()}
+        if not all(fitting.values()):
+            self.idle_since_us.clear()
+            return
+        for id, hosts in fitting.items():
             waited_us = self.world.now - self.idle_since_us.setdefault(id, self.world.now)
-            require(
-                waited_us <= WAIT_US,
-                f"call {id.hex()} waits for {waited_us} us, and there is room",
-            )
+            most_us = WAIT_US if self._idles_for(ready[id], hosts) else FORK_WAIT_US
+            require(waited_us <= most_us, f"call {id.hex()} waits for {waited_us} us, and there is room")
+
+    def _idles_for(self, function: Function, hosts: Collection[int]) -> bool:
+        """Whether on each of these hosts an executor idles that could run a call without GPUs."""
+        wanted: tuple[dict[str, str], int, list[int]] = dict(function.environment), max(1, function.cpu // UNIT), []
+        idle = [one for one in self.workers.values() if one.is_idle]
+        return {*hosts} <= {
+            one.host for one in idle if (one.effect.environment, one.effect.threads, one.effect.gpus) == wanted
+        }
 
     def _is_ready(self, id: bytes) -> bool:
         return all(one in self.known for one in self.calls[id][0].arguments)

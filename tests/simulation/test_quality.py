@@ -20,12 +20,20 @@ FLOORS = {
     "GPUs with a near rank": 100, "stops": 300, "decisions with a reservation": 300,
 }  # fmt: skip
 
+SEEDS_OF_WAITS = (111638809449, 276508347002, 276508347024, 276509317185, 917848685228)
+"""Calls wait for a busy executor though a CPU is free, which is no reason to fork; actors keep CPUs while they wait."""
+
 
 def explored() -> Counter[str]:
     counters: Counter[str] = Counter()
     for seed in SEEDS:
         counters.update(simulate(calm_options(seed)).counters)
     return counters
+
+
+@pytest.mark.parametrize("seed", SEEDS_OF_WAITS)
+def test_a_call_that_waits_where_it_may(seed: int) -> None:
+    assert simulate(calm_options(seed)).counters["runs"] > 0
 
 
 def test_calls_run_where_they_should() -> None:

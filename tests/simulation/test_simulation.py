@@ -32,8 +32,8 @@ FLOORS = {
     "calls held back": 30, "calls of actors held back": 2, "calls of actors that say how long": 20,
     "references that came in values": 200,
 }  # fmt: skip
-WRONG_WITH_LOSSES = (89, 96)
-"""Of 300 seeds two end with a value that counts as lost, or a call as failed, though the checker says otherwise."""
+LOSING_SEEDS = (*SEEDS, 397, 725, 965)
+"""In the last three a call is cancelled after its end and run again, and calls that run again die before they start."""
 FLOORS_OF_LOSSES = {"rank losses": 40, "calls run again for lost values": 8, "lost for good": 10}
 
 
@@ -61,23 +61,16 @@ def losing_result(seed: int) -> Result:
     return simulate(losing_options(seed))
 
 
-@pytest.mark.parametrize("seed", [seed for seed in SEEDS if seed not in WRONG_WITH_LOSSES])
+@pytest.mark.parametrize("seed", LOSING_SEEDS)
 def test_a_small_world_that_loses_ranks_goes_well(seed: int) -> None:
-    assert losing_result(seed).counters["runs"] > 0
-
-
-@pytest.mark.xfail(strict=True, reason="whether the scheduler or the checker is wrong is not known yet")
-@pytest.mark.parametrize("seed", WRONG_WITH_LOSSES)
-def test_a_world_that_loses_ranks_and_is_not_understood(seed: int) -> None:
     assert losing_result(seed).counters["runs"] > 0
 
 
 @pytest.mark.timeout(300)
 def test_the_seeds_lose_enough() -> None:
     counters: Counter[str] = Counter()
-    for seed in SEEDS:
-        if seed not in WRONG_WITH_LOSSES:
-            counters.update(losing_result(seed).counters)
+    for seed in LOSING_SEEDS:
+        counters.update(losing_result(seed).counters)
     assert {name: counters[name] for name, floor in FLOORS_OF_LOSSES.items() if counters[name] < floor} == {}
 
 

@@ -1,14 +1,19 @@
-"""Ctrl-C is put off while a message is under way, and only then."""
+"""Ctrl-C and cancels are put off while a message is under way, and only then."""
 
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 import pytest
 
-from mpi_runtime.client.interrupts import Interrupts
+from mpi_runtime.client.interrupts import CANCEL_SIGNAL, Interrupts
+from mpi_runtime.executor.cancels import Cancels
+from mpi_runtime.scheduler.events import Call
+from mpi_runtime.scheduler.ids import attempt_of
 
 
 @pytest.fixture(autouse=True)
@@ -111,3 +116,81 @@ def test_outside_the_programs_own_handler_is_in_place() -> None:
     with Interrupts():
         assert signal.getsignal(signal.SIGINT) is not before
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.fixture
+def cancels() -> Iterator[tuple[Cancels, Callable[[], None]]]:
+    """What an executor knows of cancels while it runs a call, and a function that cancels the call."""
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+    call = Call(b"x" * 16, 1, b"")
+    found = Cancels(reading)
+    found.interruptible = call
+    before, hook = signal.getsignal(CANCEL_SIGNAL), sys.unraisablehook
+    found.listen()
+
+    def cancel() -> None:
+        os.write(writing, attempt_of(call.id, call.attempt))
+        os.kill(os.getpid(), CANCEL_SIGNAL)
+
+    yield found, cancel
+    found.interruptible = None
+    signal.signal(CANCEL_SIGNAL, before)
+    sys.unraisablehook = hook
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_cancel_interrupts_a_call(cancels: tuple[Cancels, Callable[[], None]]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        cancels[1]()
+
+
+def test_a_cancel_waits_until_the_outermost_is_left(cancels: tuple[Cancels, Callable[[], None]]) -> None:
+    found, cancel = cancels
+    done = 0
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        with found:
+            with found:
+                cancel()
+                done += 1
+            done += 1
+        pytest.fail("it went on")
+    assert done == 2
+    with found:
+        done += 1
+    assert done == 3, "it interrupts once"
+
+
+def test_a_cancel_that_comes_in_the_last_moment_interrupts_once(
+    cancels: tuple[Cancels, Callable[[], None]],
+) -> None:
+    """Python runs the handler of a signal also within `__exit__`, before and after it has said that nothing waits."""
+    found, cancel = cancels
+    count = 0
+
+    def in_exit(frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code is not Cancels.__exit__.__code__:
+            return None
+        if event == "line":
+            lines.append(frame.f_lineno)
+            if len(lines) == moment:
+                cancel()
+        return in_exit
+
+    for moment in range(1, 5):
+        lines: list[int] = []
+        interrupted = 0
+        found._attempts.clear()
+        before = sys.gettrace()
+        try:
+            with found:
+                sys.settrace(in_exit)
+        except KeyboardInterrupt:
+            interrupted += 1
+        finally:
+            sys.settrace(before)
+        with found:
+            pass
+        assert interrupted == (len(lines) >= moment)
+        count += interrupted
+    assert count >= 3

@@ -1,6 +1,7 @@
 """Values to bytes and back: layout, what stays beside the pickle, which references are found."""
 
 import pickle
+import sys
 import threading
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from mpi_runtime.errors import DeviceUnavailableError, is_about_device
 from mpi_runtime.objects import serialize
 from mpi_runtime.objects.serialize import ALIGNMENT, Serialized, Slot, dumps, dumps_arguments, loads
+from mpi_runtime.util.serialization import deregister_serializer, register_serializer
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
 VALUES = st.recursive(
@@ -164,7 +166,7 @@ class CudaError(RuntimeError):
     RuntimeError("Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False"),
 ], ids=str)  # fmt: skip
 def test_an_array_of_a_gpu_where_there_is_none(error: Exception) -> None:
-    data = serialize.dumps(OnDevice(error)).inline()
+    data = dumps(OnDevice(error)).inline()
     with pytest.raises(DeviceUnavailableError, match=r"x\.get\(\) with cupy") as caught:
         serialize.loads(data)
     assert isinstance(caught.value.__cause__, type(error))
@@ -175,8 +177,75 @@ def test_an_array_of_a_gpu_where_there_is_none(error: Exception) -> None:
 )
 def test_other_errors_of_reading_are_left_alone(error: Exception) -> None:
     with pytest.raises(type(error)):
-        serialize.loads(serialize.dumps(OnDevice(error)).inline())
+        serialize.loads(dumps(OnDevice(error)).inline())
 
 
 def test_errors_of_cupy_are_about_devices() -> None:
     assert is_about_device(CudaError("cudaErrorInsufficientDriver"))
+
+
+PLAIN_ARRAYS = {
+    "small": np.arange(3.0),
+    "empty": np.zeros((0, 3)),
+    "one number": np.array(7),
+    "columns first": np.asfortranarray(np.ones((3, 4))),
+    "a view with gaps": np.arange(20)[::3],
+    "turned": np.arange(12).reshape(3, 4).T,
+    "read-only": np.frombuffer(bytes(range(8)), np.uint8),
+    "text": np.array(["a", "bc"]),
+    "dates": np.array(["2026-01-01"], "datetime64[D]"),
+    "other byte order": np.arange(3, dtype=">i4" if sys.byteorder == "little" else "<i4"),
+    "structured": np.zeros(2, [("a", "i4"), ("b", "f8")]),
+    "half": np.ones(2, np.float16),
+    "complex": np.ones(2, complex),
+    "objects": np.array([1, "a", None], object),
+}
+
+
+def again(value: Serialized) -> Any:
+    """The value of these bytes."""
+    return loads(value.inline())
+
+
+@pytest.mark.parametrize("name", PLAIN_ARRAYS)
+def test_arrays_are_the_same_bytes_as_with_cloudpickle(name: str) -> None:
+    array = PLAIN_ARRAYS[name]
+    for value in (array, (array, 1, array), [array, "x"]):
+        found, expected = dumps(value), serialize._dumps_any(value, "it")
+        assert found.data == expected.data
+        assert [bytes(one) for one in found.buffers] == [bytes(one) for one in expected.buffers]
+        assert len(found.buffers) == len(expected.buffers)
+    arguments, expected = dumps_arguments((array,), {}, "f"), serialize._dumps_any(((array,), {}), "it")
+    assert arguments.inline() == expected.inline()
+
+
+def test_arrays_that_plain_pickle_cannot_carry_come_by_cloudpickle() -> None:
+    def inner() -> int:
+        return 7
+
+    class Own(np.ndarray):
+        pass
+
+    told = np.zeros(2, np.dtype("f8", metadata={"by": inner}))
+    with_code = np.array([inner], object)
+    assert type(again(dumps(np.zeros(2).view(Own)))).__name__ == "Own"
+    assert again(dumps(told)).dtype == told.dtype
+    assert again(dumps(with_code))[0]() == 7
+    assert again(dumps([np.ones(2), inner]))[1]() == 7
+
+
+def test_an_array_that_is_there_twice_is_one_array() -> None:
+    array = np.arange(4)
+    one, two = again(dumps([array, array]))
+    assert one is two
+    assert not one.flags.writeable
+    assert one.ctypes.data % ALIGNMENT == 0
+
+
+def test_a_way_of_the_program_s_own_to_carry_arrays_is_used() -> None:
+    register_serializer(np.ndarray, serializer=lambda array: array.tolist(), deserializer=np.float32)
+    try:
+        assert again(dumps(np.ones(2))).dtype == np.float32
+    finally:
+        deregister_serializer(np.ndarray)
+    assert again(dumps(np.ones(2))).dtype == np.float64
