@@ -118,6 +118,7 @@ class Extents:
             self._clients.pop(offset, None)
         self._serve()
         if self._waiting or self._is_wanted:
+            self._told_s = 0.0
             self._wake()
         if unknown:
             raise BadFrameError(f"it frees memory at {unknown[:10]}, where nothing is allocated")
