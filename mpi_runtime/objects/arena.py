@@ -6,9 +6,9 @@ local rank:
 
     capacity | regions | used[regions] | spare[regions] | wanted[regions] | ... | region 0 | region 1 | ...
 
-Every region is some times as long as the capacity of the whole host, and sparse: memory exists only where something was
-written. So there is a place in one piece for whatever the capacity has room for, though small objects lie scattered, and
-each agent allocates in its own region without asking anybody, while the capacity is counted for the host: the words
+Every region is four times as long as the capacity of the whole host, and sparse: memory exists only where something
+was written. So what the capacity has room for finds a place in one piece, though small objects lie scattered, and each
+agent allocates in its own region without asking anybody, while the capacity is counted for the host: the words
 `used[r]` (allocated bytes) and `spare[r]` (free bytes that still occupy memory) are written by rank r's agent only.
 
 Memory that was written before is *warm*; memory that was not, or was given back to the system, is *cold*. The first
