@@ -74,7 +74,7 @@ def check_task(state: State, task: Task) -> None:
         missing = [id for id in task.call.arguments if _is_elsewhere(state.objects[id], number)]
         fetched = [id for id in missing if _is_fetched(state, id, task, number)]
         # What had come and was dropped for want of room is fetched again when the last of the others has come.
-        is_right = bool(fetched) if number in state.rooms else fetched == missing
+        is_right = bool(fetched) if number in state.spilling.rooms else fetched == missing
         ends = task.executor.state == STOPPING  # an argument of its actor is lost: it gets another executor
         holds(is_right or ends, f"{name} waits for a copy that nobody fetches")
 
@@ -105,7 +105,7 @@ def check_references(state: State, live: dict[bytes, Task]) -> None:
             counts[task.call.actor] += 1
     for id, _ in state.fetching:
         counts[id] += 1
-    for room in state.rooms.values():
+    for room in state.spilling.rooms.values():
         counts.update(room.writing.keys())
     for executor in state.executors.values():
         counts.update(executor.kept)
@@ -151,10 +151,10 @@ def check_fetches(state: State) -> None:
 def check_spilling(state: State) -> None:
     """What is on disk is known to be there, and what is being written lies where it is read from."""
     places = {(found.disk.rank, found.disk.offset): found.id for found in state.objects.values() if found.disk}
-    holds(places == state.on_disk, "files and objects differ")
+    holds(places == state.spilling.on_disk, "files and objects differ")
     holds(all(rank in state.ranks for rank, _ in places), "an object is in the file of a rank that is gone")
-    holds(not state.erasures, "parts of files are to be freed after a decision")
-    for number, room in state.rooms.items():
+    holds(not state.spilling.erasures, "parts of files are to be freed after a decision")
+    for number, room in state.spilling.rooms.items():
         for id, place in room.writing.items():
             found = state.objects[id]
             holds(found.disk is None, f"object {id.hex()} is written to disk, where it is")

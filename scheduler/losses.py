@@ -60,7 +60,7 @@ def rank_lost(state: State, event: RankLost, now: int) -> None:
     for task in under_way(state):
         bring_again(state, task)
     state.frees.pop(event.rank, None)
-    state.erasures.pop(event.rank, None)
+    state.spilling.erasures.pop(event.rank, None)
     state.freed = True
     text = (
         f"{cause}, and {notes.counted(executors, 'executor')} with it. {notes.counted(len(lost), 'object')} had no "
@@ -121,7 +121,7 @@ def lose_copies(state: State, number: int) -> list[Object]:
                 del found.copies[node]
                 state.extents.pop((place.rank, place.offset), None)
         if found.disk is not None and found.disk.rank == number:
-            del state.on_disk[number, found.disk.offset]
+            del state.spilling.on_disk[number, found.disk.offset]
             found.disk = None
         if not found.places():
             without.append(found)

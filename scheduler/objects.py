@@ -120,11 +120,11 @@ def free_extent(state: State, place: Stored) -> None:
 
 def erase(state: State, place: OnDisk) -> None:
     """Return a part of a scratch file."""
-    del state.on_disk[place.rank, place.offset]
-    state.erasures.setdefault(place.rank, []).append(place.offset)
+    del state.spilling.on_disk[place.rank, place.offset]
+    state.spilling.erasures.setdefault(place.rank, []).append(place.offset)
     rank = state.ranks.get(place.rank)
     if rank is not None:
-        state.rooms[rank.node.number].problem = ""
+        state.spilling.rooms[rank.node.number].problem = ""
 
 
 def note_told(found: Object, client: int) -> None:
@@ -191,7 +191,7 @@ def push(state: State, found: Object, client: Client) -> None:
     if found.state == INLINE:  # the frequent case, without the steps of deliver()
         is_small = len(found.data) <= PUSH_BYTES_MAX
         state.to_client(client.id, Ready(found.id, found.data) if is_small else ReadyElsewhere(found.id))
-    elif found.state == STORED and client.node.number in state.rooms and not found.is_error:
+    elif found.state == STORED and client.node.number in state.spilling.rooms and not found.is_error:
         state.to_client(client.id, ReadyElsewhere(found.id))  # its place may be needed before it is read
     else:
         deliver(state, found, client, fetch=False)

@@ -76,10 +76,10 @@ def check_rank(state: State, event: Any) -> None:
         require((event.rank, event.offset) not in state.extents, "a copy lies where another object does")
     elif isinstance(event, Spilled):
         require(event.rank in state.ranks, f"there is no rank {event.rank}")
-        room = state.rooms.get(state.ranks[event.rank].node.number)
+        room = state.spilling.rooms.get(state.ranks[event.rank].node.number)
         place = room.writing.get(event.id) if room is not None else None
         require(place is not None and place.rank == event.rank, "an object is on disk that was not to be")
-        require((event.rank, event.offset) not in state.on_disk, "an object is on disk where another one is")
+        require((event.rank, event.offset) not in state.spilling.on_disk, "an object is on disk where another one is")
     elif isinstance(event, MemoryReported | RoomWanted):
         require(event.rank in state.ranks, f"there is no rank {event.rank}")
     elif isinstance(event, RankLost):

@@ -34,7 +34,7 @@ from mpi_runtime.scheduler.stealing import ask_for_the_rest
 def wanted(state: State, event: RoomWanted, now: int) -> None:
     """A rank says how much room its clients wait for."""
     node = state.ranks[event.rank].node
-    room = state.rooms.setdefault(node.number, Room())
+    room = state.spilling.rooms.setdefault(node.number, Room())
     if not event.size:
         room.wanted.pop(event.rank, None)
         room.waiting.pop(event.rank, None)
@@ -56,7 +56,9 @@ def wanted(state: State, event: RoomWanted, now: int) -> None:
 
 def may_end(state: State) -> bool:
     """Whether a call runs that neither waits for values nor for room: it may let go of some."""
-    waiting = {client for room in state.rooms.values() for clients in room.waiting.values() for client in clients}
+    waiting = {
+        client for room in state.spilling.rooms.values() for clients in room.waiting.values() for client in clients
+    }
     return any(
         executor.in_hand and not executor.blocked and executor.running() is not None and executor.id not in waiting
         for executor in state.executors.values()
@@ -66,7 +68,7 @@ def may_end(state: State) -> bool:
 def make_room(state: State, node: Node, room: Room) -> bool:
     """Steps 2 to 4. Returns whether room is being made."""
     missing = sum(room.wanted.values()) + node.arena // ROOM_SHARE
-    late, room.asked = room.asked, state.forgets
+    late, room.asked = room.asked, state.spilling.forgets
     pins = pinned(state, node)
     asked: dict[int, list[bytes]] = {}
     is_coming = False
@@ -124,8 +126,8 @@ def pinned(state: State, node: Node) -> set[bytes]:
     oldest = min(staging, key=_order, default=None)
     pins = {id for task in tasks if task.state != STAGING or task is oldest for id in task.call.arguments}
     pins.update(id for executor in executors for id in executor.kept)
-    if node.number in state.rooms:
-        pins.update(state.rooms[node.number].writing)
+    if node.number in state.spilling.rooms:
+        pins.update(state.spilling.rooms[node.number].writing)
     pins.update(
         fetching.id
         for fetching in state.fetching.values()
@@ -146,12 +148,12 @@ def who_knows(state: State, found: Object, node: Node) -> list[int]:
 
 def ask(state: State, client: int, ids: list[bytes]) -> None:
     """Ask a client not to use places any more."""
-    state.forgets += 1
+    state.spilling.forgets += 1
     for id in ids:
         told = state.objects[id].told
         assert told is not None
-        told[client] = state.forgets
-    state.to_client(client, Forget(state.forgets, ids))
+        told[client] = state.spilling.forgets
+    state.to_client(client, Forget(state.spilling.forgets, ids))
 
 
 def forgotten(state: State, client: Client, event: Forgotten) -> None:
@@ -179,14 +181,14 @@ def write(state: State, room: Room, found: Object, place: Stored) -> None:
 def spilled(state: State, event: Spilled) -> None:
     """An object is on disk now, or could not be written."""
     node = state.ranks[event.rank].node
-    room = state.rooms[node.number]
+    room = state.spilling.rooms[node.number]
     place = room.writing.pop(event.id)
     found = state.objects[event.id]
     if event.offset < 0:
         room.problem = event.reason
     else:
         found.disk = OnDisk(event.rank, event.offset, place.size)
-        state.on_disk[event.rank, event.offset] = found.id
+        state.spilling.on_disk[event.rank, event.offset] = found.id
         drop_if_full(state, node, [found])
     objects.release(state, event.id)
 
@@ -227,12 +229,12 @@ def why_not(state: State, node: Node, room: Room) -> str:
 
 def lose_rank(state: State, number: int) -> None:
     """A rank is gone: nobody waits there, and what it was writing is not on disk."""
-    for room in state.rooms.values():
+    for room in state.spilling.rooms.values():
         room.wanted.pop(number, None)
         room.waiting.pop(number, None)
         for id in [id for id, place in room.writing.items() if place.rank == number]:
             del room.writing[id]
             objects.release(state, id)
     for node in state.nodes.values():
-        if node.number in state.rooms:
-            node.is_full = bool(state.rooms[node.number].wanted)
+        if node.number in state.spilling.rooms:
+            node.is_full = bool(state.spilling.rooms[node.number].wanted)

@@ -135,6 +135,19 @@ class Room(Struct, eq=False, gc=False):
     """Since when nothing could be done; -1: something is."""
 
 
+class Spilling(Struct, eq=False, gc=False):
+    """What has left arenas that are full, and is to: see `spilling.py`."""
+
+    on_disk: dict[tuple[int, int], bytes] = {}
+    """The object at (rank, offset) of the rank's file."""
+    erasures: dict[int, list[int]] = {}
+    """Parts of files to free, by rank."""
+    rooms: dict[int, Room] = {}
+    """Nodes whose arena has been full, by number."""
+    forgets: int = 0
+    """The number of `Forget` messages so far."""
+
+
 class Name(Struct, eq=False, gc=False):
     """A name that is taken."""
 
@@ -271,14 +284,7 @@ class State:
         """The object at (rank, offset). An error of several return values is there once."""
         self.frees: dict[int, list[int]] = {}
         """Extents to free, by rank."""
-        self.on_disk: dict[tuple[int, int], bytes] = {}
-        """The object at (rank, offset) of the rank's scratch file."""
-        self.erasures: dict[int, list[int]] = {}
-        """Parts of scratch files to free, by rank."""
-        self.rooms: dict[int, Room] = {}
-        """Nodes whose arena has been full, by number."""
-        self.forgets = 0
-        """The number of `Forget` messages so far."""
+        self.spilling = Spilling()
         self.alarms = Alarms()
         """Queues with calls behind busy executors or that may be too late, as methods may; executors whose calls are
         watched; nodes; bundles; calls."""
@@ -334,8 +340,8 @@ class State:
         """All effects since the last call."""
         for rank in list(self.frees):
             self.send_frees(rank)
-        for rank, offsets in self.erasures.items():
+        for rank, offsets in self.spilling.erasures.items():
             self.to_rank(rank, Erase(offsets))
-        self.erasures.clear()
+        self.spilling.erasures.clear()
         effects, self.effects = self.effects, Effects()
         return effects

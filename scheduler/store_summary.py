@@ -19,9 +19,9 @@ def store(state: State, _: bytes) -> list[dict[str, Any]]:
 def _of_node(state: State, node: Node) -> dict[str, Any]:
     ranks = {rank.number for rank in node.ranks}
     here = _objects(state, [id for (rank, _), id in state.extents.items() if rank in ranks])
-    on_disk = _objects(state, [id for (rank, _), id in state.on_disk.items() if rank in ranks])
+    on_disk = _objects(state, [id for (rank, _), id in state.spilling.on_disk.items() if rank in ranks])
     coming = [fetching for fetching in state.fetching.values() if fetching.node == node.number]
-    room = state.rooms.get(node.number)
+    room = state.spilling.rooms.get(node.number)
     largest = sorted({found.id: found for found in (*here, *on_disk)}.values(), key=_size, reverse=True)
     return {
         "node_id": node.id,

@@ -16,7 +16,6 @@ from mpi_runtime.util.actor_pool import ActorPool
 from mpi_runtime.util.addresses import get_node_ip_address
 from mpi_runtime.util.check_serialize import Failure, inspect_serializability
 from mpi_runtime.util.helpers import as_completed, map_unordered
-from mpi_runtime.util.memory import memory_summary
 from mpi_runtime.util.placement_group import (
     get_current_placement_group,
     get_placement_group,
@@ -25,6 +24,7 @@ from mpi_runtime.util.placement_group import (
     remove_placement_group,
 )
 from mpi_runtime.util.serialization import deregister_serializer, register_serializer
+from mpi_runtime.util.summaries import memory_summary
 
 __all__ = [
     "ActorPool",

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,3 +136,30 @@ def test_nothing_is_left_when_the_program_is_killed(tmp_path: Path) -> None:
         assert not list(tmp_path.iterdir())
         os.kill(process.pid, signal.SIGKILL)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.timeout(180)
+def test_what_is_put_got_and_dropped_leaves_nothing(directory: Path) -> None:
+    """Sizes and orders at random, in and beside memory: in the end all is as in the beginning."""
+    rng = np.random.default_rng(1)
+    kept: list[Any] = []
+    for step in range(600):
+        action = rng.integers(4)
+        if action < 2:
+            size = int(2 ** rng.uniform(10, 22))
+            kept.append((size, put(np.full(size, size % 100, np.int8))))
+        elif kept:
+            size, ref = kept.pop(int(rng.integers(len(kept)))) if action == 2 else kept[int(rng.integers(len(kept)))]
+            array = get(ref)
+            assert (len(array), array[-1]) == (size, size % 100), step
+            del array, ref
+    assert mpi_runtime.util.memory_summary()[0].objects_on_disk > 0
+    kept.clear()
+    until = time.monotonic() + 20
+    while True:
+        (node,) = mpi_runtime.util.memory_summary()
+        if (node.used, node.objects, node.on_disk, node.in_flight, node.being_written) == (0, 0, 0, 0, 0):
+            break
+        assert time.monotonic() < until, node
+        time.sleep(0.05)
+    assert mpi_runtime.available_resources()["object_store_memory"] == ARENA

@@ -64,7 +64,7 @@ def what_was_read_goes_no_further(patch: pytest.MonkeyPatch) -> None:
 
 def files_keep_what_is_gone(patch: pytest.MonkeyPatch) -> None:
     def planted(state: State, place: OnDisk) -> None:
-        del state.on_disk[place.rank, place.offset]
+        del state.spilling.on_disk[place.rank, place.offset]
 
     patch.setattr(objects, "erase", planted)
 

@@ -166,8 +166,8 @@ def left_over(head: Head, agents: dict[int, Agent]) -> list[str]:
     problems += [f"placement group {id.hex()}" for id in (*state.groups, *state.waiting_groups)]
     problems += [f"name {key} of a placement group" for key in state.group_names]
     problems += [f"extent {place}" for place in state.extents]
-    problems += [f"part of a file {place}" for place in state.on_disk]
-    problems += [f"written object {id.hex()}" for room in state.rooms.values() for id in room.writing]
+    problems += [f"part of a file {place}" for place in state.spilling.on_disk]
+    problems += [f"written object {id.hex()}" for room in state.spilling.rooms.values() for id in room.writing]
     problems += [f"fetch {key}" for key in state.fetching]
     problems += [f"lineage of {id.hex()}" for id in state.lineages.by_call]
     problems += [f"{state.lineages.size} bytes of lineage"] * bool(state.lineages.size)

@@ -37,6 +37,13 @@ LOSING_SEEDS = (*SEEDS, 397, 725, 965)
 FLOORS_OF_LOSSES = {"rank losses": 40, "calls run again for lost values": 8, "lost for good": 10}
 
 
+SPILLING_SEEDS = range(60)
+FLOORS_OF_SPILLS = {
+    "values written to disk": 80, "values read from disk": 60, "views": 80, "disk failures": 5, "rank losses": 20,
+    "rooms that cannot be had": 100,
+}  # fmt: skip
+
+
 SEEDS_OF_WHAT_IS_RARE = (148, 241, 321)
 """In these an object is found again; that is so in one seed of about a hundred."""
 MOVES_FLOORS = {
@@ -64,6 +71,24 @@ def losing_result(seed: int) -> Result:
 @pytest.mark.parametrize("seed", LOSING_SEEDS)
 def test_a_small_world_that_loses_ranks_goes_well(seed: int) -> None:
     assert losing_result(seed).counters["runs"] > 0
+
+
+@cache
+def spilling_result(seed: int) -> Result:
+    return simulate(spilling_options(seed))
+
+
+@pytest.mark.parametrize("seed", SPILLING_SEEDS)
+def test_a_small_world_whose_arenas_are_full_goes_well(seed: int) -> None:
+    assert spilling_result(seed).counters["runs"] > 0
+
+
+@pytest.mark.timeout(300)
+def test_the_seeds_spill_enough() -> None:
+    counters: Counter[str] = Counter()
+    for seed in SPILLING_SEEDS:
+        counters.update(spilling_result(seed).counters)
+    assert {name: counters[name] for name, floor in FLOORS_OF_SPILLS.items() if counters[name] < floor} == {}
 
 
 @pytest.mark.timeout(300)
