@@ -15,7 +15,7 @@ from mpi_runtime.scheduler.limits import ACTOR_CALLS_MAX, INTERRUPT_GRACE_US, LO
 from mpi_runtime.scheduler.recording import RecordedScheduler, Recording, replay
 from tests.helpers import ROOT
 from tests.simulation import world
-from tests.simulation.options import large_options, losing_options, random_options
+from tests.simulation.options import large_options, losing_options, random_options, spilling_options
 from tests.simulation.run import Result, simulate
 
 SEEDS = range(120)
