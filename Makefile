@@ -18,7 +18,7 @@ RUN := $(VENV)/bin/python
 INSTALL := -m pip install --disable-pip-version-check -qq --config-settings editable_mode=compat --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants install clean
+.PHONY: help demo test device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -30,6 +30,7 @@ help:
 	@echo "make docs    the documentation as a site, into build/docs"
 	@echo "make wheel   build it into dist/ and try it in a fresh environment"
 	@echo "make mutants whether the tests notice random mistakes; ARGS='--seed 7 --count 200 --only scheduler/queues.py'"
+	@echo "make matrix  the tests with each Python of this machine, and with the oldest and newest versions of libraries"
 	@echo "make as-ray  libraries that are made for Ray, on this runtime"
 	@echo "make ray-docs  the statements of Ray's documentation, on Ray itself and here"
 	@echo "make bench   this project and others, side by side; writes docs/performance.md"
@@ -102,6 +103,11 @@ ray-docs: $(BENCH_VENV)/.installed
 # Not in CI: it takes half an hour for a hundred, and what it finds is work for people.
 mutants: $(VENV)/.installed-dev
 	$(RUN) -m tests.mutants.run $(ARGS)
+
+# Not in CI: each combination of a Python and versions takes as long as `make test`.
+matrix: $(VENV)/.installed-dev
+	$(RUN) -m pip install --disable-pip-version-check -qq uv
+	$(RUN) -m tests.matrix $(ARGS)
 
 install: $(VENV)/.installed-dev $(MPICH_VENV)/.installed
 

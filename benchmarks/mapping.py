@@ -3,11 +3,13 @@
     python -m benchmarks.mapping                 # plainly, with two CPUs
     python -m benchmarks.mapping --calls 100000
 
-The ways take turns, round by round, in one job, so that a busy machine slows them all; figures are medians. The process
-pool of the standard library, with chunks of the size that `map` uses for cheap calls, is beside them.
+The ways take turns, round by round, in one job, so that a busy machine slows them all; figures are medians. Beside them
+are the process pool of the standard library, with chunks of the size that `map` uses for cheap calls, the pool of
+`multiprocessing` with its own chunks, and ours of the same name.
 """
 
 import argparse
+import multiprocessing
 import statistics
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
@@ -16,6 +18,7 @@ from time import perf_counter
 import mpi_runtime
 from benchmarks.launching import machine
 from mpi_runtime.calls.chunks import CALLS_MAX
+from mpi_runtime.util.multiprocessing import Pool
 
 CPUS = 2
 ROUNDS = 5
@@ -39,7 +42,12 @@ def main() -> None:
     calls = parser.parse_args().calls
     few = max(1, calls // ONE_BY_ONE_SHARE)
     print(f"{machine()}\nmedians of {ROUNDS} rounds of {calls:,} calls ({few:,} one by one), {CPUS} CPUs\n")
-    with ProcessPoolExecutor(CPUS) as pool, mpi_runtime.init(num_cpus=CPUS):
+    with (
+        ProcessPoolExecutor(CPUS) as pool,
+        multiprocessing.get_context("fork").Pool(CPUS) as plain_pool,  # before there are threads
+        mpi_runtime.init(num_cpus=CPUS),
+        Pool(CPUS) as our_pool,
+    ):
         task = mpi_runtime.remote(empty)
         ways: dict[str, Callable[[], int]] = {
             "one by one": lambda: len(mpi_runtime.get([task.remote(n) for n in range(few)])),
@@ -47,6 +55,8 @@ def main() -> None:
             "map of a range, iterated": lambda: drained(task.map(range(calls))),
             "map of a generator, iterated": lambda: drained(task.map(n for n in range(calls))),
             "map of a range, .as_completed()": lambda: drained(task.map(range(calls)).as_completed()),
+            "multiprocessing.Pool.map": lambda: len(plain_pool.map(empty, range(calls))),
+            "our util.multiprocessing.Pool.map": lambda: len(our_pool.map(empty, range(calls))),
             f"process pool, chunks of {CALLS_MAX}": lambda: drained(pool.map(empty, range(calls), chunksize=CALLS_MAX)),
         }
         rates: dict[str, list[float]] = {name: [] for name in ways}

@@ -89,6 +89,15 @@ WORKS: dict[str, tuple[str, Callable[[float], str]]] = {
     "put_large": ("put of 100 MB", bandwidth),
     "get_large": ("get of 100 MB, same host", duration),
     "memcpy": ("copy of 100 MB, warm", bandwidth),
+    "fan_in": ("100 results into one call", duration),
+    "chain": ("calls that each need the one before", rate),
+    "tree": ("64 values added in pairs, 63 calls", duration),
+    "wait_loop": ("wait() for one of 1 000 results after the other", rate),
+    "nested": ("a call that makes 10 calls", duration),
+    "mb_argument": ("1 MB to a call, by value", rate),
+    "mb_result": ("1 MB from a call", rate),
+    "parameter_server": ("parameter server, 1 MB, two workers", rate),
+    "actors": ("new actors that use numpy, with one call each", rate),
     "start": ("init() to first result", duration),
 }
 
@@ -105,6 +114,8 @@ RATIOS = [
     ("put_small", "ray", "put_small", 20.0),
     ("get_small", "ray", "get_small", 10.0),
     ("put_large", "bare_pipeline", "memcpy", 0.8),
+    ("mb_result", "ray", "mb_result", 8.0),
+    ("parameter_server", "ray", "parameter_server", 8.0),
 ]
 """Our work, the peer, its work, and how many times as fast we mean to be."""
 

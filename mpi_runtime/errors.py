@@ -34,8 +34,6 @@
 All but `TaskError` and its subclasses are made from one message, so that the scheduler can send class name and text.
 """
 
-import builtins
-import contextlib
 import functools
 import pickle
 import re
@@ -43,6 +41,7 @@ import traceback
 from typing import Any, TypeVar
 
 from mpi_runtime import tracebacks
+from mpi_runtime.exception_copies import args_of, copy_content, instance_of, is_group, made_again, slots_of
 
 _Error = TypeVar("_Error", bound=BaseException)
 
@@ -148,7 +147,13 @@ class TaskError(MpiRuntimeError):
         cause = self.cause
         if type(cause).__reduce__ is BaseException.__reduce__ and type(cause).__reduce_ex__ is object.__reduce_ex__:
             # pickle would call the class with `args`, which fails for each __init__ with parameters of its own.
-            return _load_task_error, (type(cause), _args_of(cause), vars(cause), self.traceback_str, _slots(cause))
+            return _load_task_error, (
+                type(cause),
+                args_of(cause),
+                vars(cause),
+                self.traceback_str,
+                slots_of(cause),
+            )
         return task_error, (cause, self.traceback_str)
 
 
@@ -281,12 +286,6 @@ _NEVER_DUAL = (
 )
 """Classes that `get` does not raise as themselves."""
 
-_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())
-"""Python 3.11 and newer have it."""
-
-_HEAP_TYPE = 1 << 9
-"""Flag of classes that were made at run time, not statically in C (Py_TPFLAGS_HEAPTYPE)."""
-
 
 def describe(function_name: str, pid: int, rank: int, host: str, exc: BaseException, title: str = "") -> str:
     """Return the text of a remote error: where it happened, and the traceback without this package's own frames.
@@ -340,7 +339,7 @@ def task_error(cause: BaseException, traceback_str: str) -> TaskError:
     kind: type[TaskError] = _dual_class(type(cause), plain)  # type: ignore[arg-type]  # typeshed: not hashable
     if kind is not plain:
         try:
-            error = _bare_instance(kind, cause)
+            error = instance_of(kind, cause)
             _fill(error, cause, traceback_str)
         except Exception:
             # The class cannot be instantiated this way. Its text still has to arrive.
@@ -419,7 +418,7 @@ def _dual_class(kind: type[BaseException], plain: type[TaskError]) -> type[TaskE
         return plain
     name = f"{plain.__name__}({kind.__qualname__})"
     contents: dict[str, Any] = {"__module__": __name__, "__doc__": kind.__doc__}
-    if issubclass(kind, _GROUP):  # what `except*` makes of a part of it is the user's class
+    if is_group(kind):  # what `except*` makes of a part of it is the user's class
         contents["derive"] = lambda self, members: self.cause.derive(members)
     try:
         return type(name, (plain, kind), contents)
@@ -427,78 +426,17 @@ def _dual_class(kind: type[BaseException], plain: type[TaskError]) -> type[TaskE
         return plain
 
 
-def _builtin_base(kind: type[BaseException]) -> Any:
-    """Return the base written in C that decides the memory layout of instances."""
-    base: Any = kind
-    while base.__flags__ & _HEAP_TYPE:
-        base = base.__base__
-    return base
-
-
-def _bare_instance(kind: type[TaskError], cause: Any) -> TaskError:
-    """Return an instance without calling `__new__` or `__init__` of user code."""
-    members = (cause.message, cause.exceptions) if isinstance(cause, _GROUP) else ()  # a group has its from the start
-    error: TaskError = _builtin_base(kind).__new__(kind, *members)
-    return error
-
-
 def _fill(error: TaskError, cause: BaseException, traceback_str: str) -> None:
-    """Copy `args`, attributes, slots and fields of C classes from the original to the error."""
-    _set_args(error, _args_of(cause))
-    for kind in type(cause).__mro__:
-        if kind in (BaseException, object):
-            continue
-        for name, member in vars(kind).items():
-            if type(member).__name__ in ("member_descriptor", "getset_descriptor") and not name.startswith("__"):
-                try:
-                    member.__set__(error, member.__get__(cause, kind))
-                except (AttributeError, TypeError, ValueError):
-                    continue  # an empty slot, a field that is derived, or a class that `error` is not
+    """Give the error the content of the original exception."""
+    copy_content(cause, error)
     state = vars(error)
-    state.update(vars(cause))
     state.pop("__notes__", None)  # the text has them
     state["cause"] = cause
     state["traceback_str"] = traceback_str
-
-
-_args = vars(BaseException)["args"]
-"""The field itself: a class may have a property of that name, or refuse assignments like a frozen data class."""
-
-
-def _set_args(error: BaseException, args: tuple[Any, ...]) -> None:
-    _args.__set__(error, args)
-
-
-def _args_of(error: BaseException) -> tuple[Any, ...]:
-    found: tuple[Any, ...] = _args.__get__(error)
-    return found
 
 
 def _load_task_error(
     kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any], traceback_str: str, slots: dict[str, Any]
 ) -> TaskError:
     """Unpickle an error. Its cause is made without calling its class."""
-    base = _builtin_base(kind)
-    cause: BaseException = base.__new__(kind, *args)
-    base.__init__(cause, *args)
-    _set_args(cause, args)
-    vars(cause).update(state)
-    for name, value in slots.items():
-        BaseException.__setattr__(cause, name, value)  # as for `args`
-    return task_error(cause, traceback_str)
-
-
-def _slots(cause: BaseException) -> dict[str, Any]:
-    """The values in `__slots__` of classes written in Python, by name."""
-    members = [
-        (name, member)
-        for kind in type(cause).__mro__
-        if kind.__flags__ & _HEAP_TYPE
-        for name, member in vars(kind).items()
-        if type(member).__name__ == "member_descriptor"
-    ]
-    found = {}
-    for name, member in members:
-        with contextlib.suppress(AttributeError):  # an empty one
-            found[name] = member.__get__(cause)
-    return found
+    return task_error(made_again(kind, args, state, slots), traceback_str)

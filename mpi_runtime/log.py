@@ -1,13 +1,14 @@
-"""What this package has to say while a job runs: lines for the logger `mpi_runtime`, in the program's own process.
+"""Log lines about a job, for the logger `mpi_runtime` in the program's own process.
 
-The program that calls `init()` decides by what it has done to `logging` before:
+Where they go depends on how the program has set up `logging` before `init()`:
 
-1. It has a handler on that logger, or on the root: each line is a record there, with `rank`, `host` and `event` as
-   attributes. Lines of the head come through a socket of their own, read by a thread: they need not wait until the
-   program waits for something.
-2. It has none: whoever has a line writes it to standard error. The head does so itself, so there is no thread.
+1. There is a handler on that logger or on the root logger: each line becomes a record, with `rank`, `host` and `event`
+   as attributes. Lines of the head arrive over a socket of their own, and a thread reads them, so that they are shown
+   even while the program computes.
+2. There is no handler: the process that has a line writes it to standard error. The head does so too, and there is no
+   thread.
 
-`logging` itself is loaded only if the program has loaded it: what is not loaded has no handlers.
+This module does not load `logging`. If the program has not loaded it, there can be no handler.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import msgspec
 
 NAME = "mpi_runtime"
 INFO, WARNING, ERROR, CRITICAL = 20, 30, 40, 50
-"""As in `logging`."""
+"""Levels as in `logging`."""
 START, UNUSED, TOTALS, WAITING, END = "start", "unused", "totals", "waiting", "end"
 """What a line is about, besides what the scheduler has to tell (`scheduler/notes.py`)."""
 TEXT_CHARACTERS_MAX = 10_000
@@ -31,7 +32,7 @@ TEXT_CHARACTERS_MAX = 10_000
 
 
 class Line(msgspec.Struct, array_like=True):
-    """One line."""
+    """A log line."""
 
     level: int
     event: str
@@ -39,15 +40,15 @@ class Line(msgspec.Struct, array_like=True):
     rank: int
     host: str
     time_s: float
-    """When it was said, since 1970."""
+    """When it was made, in seconds since 1970."""
 
     def words(self) -> str:
-        """The line as it stands on standard error."""
+        """Return the line as it is written to standard error."""
         return f"{time.strftime('%H:%M:%S', time.localtime(self.time_s))} {NAME}: {self.text}\n"
 
 
 def line(level: int, event: str, text: str, rank: int = 0, host: str = "") -> Line:
-    """A line that is said now."""
+    """Return a log line with the present time. A text that is too long is cut."""
     text = text.replace("\n", " ")
     if len(text) > TEXT_CHARACTERS_MAX:
         text = f"{text[: TEXT_CHARACTERS_MAX - 3]}..."
@@ -55,13 +56,13 @@ def line(level: int, event: str, text: str, rank: int = 0, host: str = "") -> Li
 
 
 def has_handler() -> bool:
-    """Whether the program has said where lines go."""
+    """Whether the program has a handler for our lines."""
     logging = sys.modules.get("logging")
     return logging is not None and logging.getLogger(NAME).hasHandlers()
 
 
 def level(quiet: bool) -> int:
-    """The least level of lines that are wanted: INFO, unless the program has said something else."""
+    """Return the lowest level of lines to show: INFO, unless the program has set another level or is `quiet`."""
     found = INFO
     logging = sys.modules.get("logging")
     if logging is not None:
@@ -72,7 +73,7 @@ def level(quiet: bool) -> int:
 
 
 def say(line: Line, quiet: bool) -> None:
-    """In the program's process: have a line go where the program wants it."""
+    """Show a line where the program wants it. For the program's own process."""
     if line.level < level(quiet):
         return
     line.host = line.host or socket.gethostname()
@@ -99,10 +100,10 @@ def _hand_on(line: Line) -> None:
 
 
 class Listener:
-    """Reads the lines of a job from its head, for a program that has a handler for them."""
+    """Receives the head's log lines, in a program that has a handler for them."""
 
     def __init__(self) -> None:
-        """Be ready: `theirs` is for the head."""
+        """Start to listen. `theirs` is the end of the socket for the head."""
         self._socket, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._thread = threading.Thread(target=self._listen, name="mpi_runtime log", daemon=True)
         self._thread.start()
@@ -113,21 +114,21 @@ class Listener:
                 _hand_on(msgspec.msgpack.decode(data, type=Line))
 
     def close(self, limit_s: float) -> None:
-        """Wait, for as long as the limit, until the head has said all, and listen no more."""
+        """Wait at most this many seconds until the head has closed its end, and stop listening."""
         self.theirs.close()
         self._thread.join(limit_s)
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # which wakes the thread
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
         self._thread.join(limit_s)
         self._socket.close()
 
     def forget(self) -> None:
-        """In a forked child, which has no thread: what the parent listens to is none of its business."""
+        """Close the sockets in a forked child. The parent listens, and the child has no thread for it."""
         self._socket.close()
         self.theirs.close()
 
 
 def write(line: Line, descriptor: int) -> None:
-    """In the head: have a line written by the program, by way of its `Listener`."""
-    with contextlib.suppress(OSError):  # it is gone
+    """Send a line to the program's `Listener`. For the head."""
+    with contextlib.suppress(OSError):  # the program is gone
         os.write(descriptor, msgspec.msgpack.encode(line))

@@ -31,11 +31,11 @@ __all__ = [
 
 
 class OwnerDiedError(ObjectLostError):
-    """The process that made the value is gone: here values outlive those who make them."""
+    """The process that made the value is gone. Here values outlive the processes that make them."""
 
 
 class ObjectReconstructionFailedError(ObjectLostError):
-    """A lost value could not be made again: `ObjectLostError` says so here."""
+    """A lost value could not be made again. Here this is a plain `ObjectLostError`."""
 
 
 class ReferenceCountingAssertionError(ObjectLostError, AssertionError):
@@ -43,7 +43,7 @@ class ReferenceCountingAssertionError(ObjectLostError, AssertionError):
 
 
 class ObjectFetchTimedOutError(ObjectLostError):
-    """A value could not be brought in time."""
+    """A value was not transferred in time."""
 
 
 class ObjectFreedError(ObjectLostError):
@@ -51,31 +51,31 @@ class ObjectFreedError(ObjectLostError):
 
 
 class NodeDiedError(MpiRuntimeError):
-    """A node is gone: here the job ends with it."""
+    """A node is gone. Here the job ends with it."""
 
 
 class LocalRayletDiedError(MpiRuntimeError):
-    """A process of Ray is gone that there is none of here."""
+    """Ray's raylet process is gone. It does not exist here."""
 
 
 class OutOfDiskError(MpiRuntimeError):
-    """A disk is full: nothing is written to disks here."""
+    """A disk is full. Here nothing is written to disks."""
 
 
 class CrossLanguageError(MpiRuntimeError):
-    """Raised in another language."""
+    """An error from another language. Here all calls are Python."""
 
 
 class AsyncioActorExit(MpiRuntimeError):
-    """How actors with coroutines end in Ray."""
+    """Ends an actor with coroutines in Ray."""
 
 
 class UnserializableException(MpiRuntimeError):
-    """An error that cannot be read: here its text comes."""
+    """An error cannot be unpickled. Here its text is raised instead."""
 
 
 class UserCodeException(MpiRuntimeError):
-    """An error of user code, which is a `TaskError` here."""
+    """An error of user code. Here this is a `TaskError`."""
 
 
 class PlasmaObjectNotAvailable(MpiRuntimeError):
@@ -83,7 +83,7 @@ class PlasmaObjectNotAvailable(MpiRuntimeError):
 
 
 class ObjectRefStreamEndOfStreamError(MpiRuntimeError):
-    """The end of a stream, which is StopIteration here."""
+    """A stream has ended. Here this is `StopIteration`."""
 
 
 class StreamingGeneratorReplayInconsistentError(InternalError):
@@ -91,19 +91,19 @@ class StreamingGeneratorReplayInconsistentError(InternalError):
 
 
 class OufOfBandObjectRefSerializationException(MpiRuntimeError):
-    """A reference was pickled outside of the runtime, which is allowed here."""
+    """A reference was pickled outside of the runtime. Here this is allowed."""
 
 
 class AuthenticationError(MpiRuntimeError):
-    """A token was wrong: nothing can be connected to here."""
+    """A token was wrong. Here nothing accepts connections."""
 
 
 class RpcError(MpiRuntimeError):
-    """A message did not arrive: `HeadDiedError` says so here."""
+    """A message did not arrive. Here this is `HeadDiedError`."""
 
 
 class RayChannelError(InternalError):
-    """Of compiled graphs, which there are none of here."""
+    """An error of compiled graphs, which do not exist here."""
 
 
 class RayChannelTimeoutError(RayChannelError, TimeoutError):
@@ -115,11 +115,11 @@ class RayCgraphCapacityExceeded(InternalError):
 
 
 class RayDirectTransportError(InternalError):
-    """Of tensors that stay on GPUs."""
+    """An error of tensors that stay on GPUs."""
 
 
 class ActorAlreadyExistsError(ValueError, MpiRuntimeError):
-    """A name is taken: a plain ValueError here."""
+    """A name is taken. Here this is a plain `ValueError`."""
 
 
 class ActorHandleNotFoundError(ValueError, MpiRuntimeError):

@@ -22,14 +22,14 @@ class Table(list[T]):
 
 
 def html_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table in HTML."""
+    """Return a table as HTML."""
     head = "".join(f"<th>{in_html(name)}</th>" for name in names)
     body = "".join(f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def in_html(text: str) -> str:
-    """A text that HTML shows as it is."""
+    """Return the text, escaped for HTML."""
     from html import escape  # not at the top: few programs run in a notebook
 
     return escape(text)

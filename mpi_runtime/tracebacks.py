@@ -1,7 +1,7 @@
-"""Tracebacks as users want them: their own frames, and none of this package's.
+"""Tracebacks with the frames of user code, and without frames of this package.
 
-Frames are told apart by the files of their code. What this package raises on purpose, or passes on, shows nothing of
-it. Any other exception that comes out of its code is a bug of its own, and keeps the frames that show where.
+The file of its code says whether a frame is ours. Errors that this package raises on purpose, or passes on, show no
+frames of ours. Any other exception from our code is a bug of ours, and keeps the frames that show where it is.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _FROZEN = ("<frozen runpy>", "<frozen importlib._bootstrap>", "<frozen importlib
 
 
 def is_user(filename: str) -> bool:
-    """Whether the code of this file is neither ours nor what Python starts programs and modules with."""
+    """Whether this is a file of user code: neither ours nor one of those with which Python starts programs."""
     return not filename.startswith(_PACKAGE) and filename != _RUNPY and filename not in _FROZEN
 
 
 def lines(error: BaseException, is_told: Callable[[BaseException], bool]) -> list[str]:
-    """The traceback of an error and of all that led to it, as `traceback.format_exception` has it, in user frames.
+    """Return the lines of a traceback as `traceback.format_exception` does, with user frames only, also for causes.
 
     Args:
-        error: what was raised.
-        is_told: whether an error was raised on purpose by this package, so that where it was raised says nothing.
+        error: the error.
+        is_told: whether this package raised an error on purpose, so that the place of the raise tells users nothing.
     """
     described = traceback.TracebackException(type(error), error, error.__traceback__)
     _clean(described, error, is_told)
@@ -49,20 +49,20 @@ def _clean(
 
 
 def _shown(stack: traceback.StackSummary, is_told: bool) -> list[traceback.FrameSummary]:
-    """The frames of users; of those of ours the last, without a gap, unless the error `is_told`."""
+    """Return the frames of users and, unless the error `is_told`, our frames at the end of the stack."""
     end = len(stack)
     while not is_told and end and stack[end - 1].filename.startswith(_PACKAGE):
         end -= 1
     kept = [frame for frame in stack[:end] if is_user(frame.filename)]
     if not kept and not is_told:
-        return []  # user code had not begun: what failed is said by the error
+        return []  # user code had not started: the error itself says what failed
     return kept + list(stack[end:])
 
 
 def without_start(error: BaseException) -> TracebackType | None:
-    """The traceback of an error that ends a program, without the frames that have started the program.
+    """Return the traceback of an error that ends a program, without the frames that started the program.
 
-    Where there are no others, all are kept; but of what cannot be compiled Python shows none either.
+    If there are no other frames, all are kept. For a syntax error none are, as in Python itself.
     """
     frames = error.__traceback__
     while frames is not None and not is_user(frames.tb_frame.f_code.co_filename):
@@ -71,7 +71,7 @@ def without_start(error: BaseException) -> TracebackType | None:
 
 
 def hide_start() -> None:
-    """Have an exception that ends the program shown as if Python itself had started it."""
+    """Show an exception that ends the program as if Python itself had started the program."""
 
     def show(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
         if error.__traceback__ is frames:

@@ -136,7 +136,6 @@ def end(state: State, actor: Actor, cause: str, force: bool) -> None:
     executor = actor.executor
     fail_pending(state, actor)
     if executor is not None:
-        executor.expected_death = cause
         advance(state.stories, executor, STOP, cause)
         state.to_rank(executor.rank.number, StopExecutor(executor.id, force))
         return
@@ -218,11 +217,10 @@ def executor_died(
 def died_for_good(state: State, actor: Actor, executor: Executor, in_hand: list[Task], cause: str) -> None:
     """The actor's process was its last: all calls get the reason."""
     again = f", after it had been started again {actor.restarts} time(s)" if actor.restarts else ""
-    if not (actor.cause or executor.expected_death):
+    if not actor.cause:
         actor.cause = f"died{again}: {cause}"
         text = f"{actor} {notes.first_line(cause)}{again}. It is not started again."
         notes.tell_often(state, notes.WARNING, CRASH, actor.creation.function.spec.name, text, executor.rank)
-    actor.cause = actor.cause or executor.expected_death
     creation = actor.creation
     for task in in_hand:
         if task.overdue:

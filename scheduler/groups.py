@@ -205,7 +205,6 @@ def stop(state: State, bundle: Bundle, executor: Executor) -> None:
     if executor.queue is not None:
         executor.queue.forget(executor)
         executor.queue = None
-    executor.expected_death = CAUSE
     advance(state.stories, executor, STOP, CAUSE)
     state.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
     for task in tasks:

@@ -93,8 +93,6 @@ class Executor(Struct, eq=False, gc=False):
     waits_for: list[bytes] = []
     """While blocked: some of the objects that it waits for."""
     idle_since_us: int = 0
-    expected_death: str = ""
-    """Why it was told to stop."""
     is_out_of_memory: bool = False
     """It was killed to have its memory."""
     killed_for: str = ""

@@ -106,6 +106,5 @@ def look_after_node(state: State, node: Node, now: int) -> None:
 def stop_idle(state: State, executor: Executor) -> None:
     """End an executor that holds nothing."""
     executor.rank.node.remove_idle(executor)
-    executor.expected_death = "it had been idle"
-    advance(state.stories, executor, STOP, executor.expected_death)
+    advance(state.stories, executor, STOP, "it had been idle")
     state.to_rank(executor.rank.number, StopExecutor(executor.id, force=False))

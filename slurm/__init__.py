@@ -10,7 +10,8 @@ if __name__ != "mpi_runtime.slurm":
 from mpi_runtime.slurm.allocation import Allocation
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.environment import allocation
-from mpi_runtime.slurm.jobs import Status, follow, status, statuses, submit
+from mpi_runtime.slurm.following import follow
+from mpi_runtime.slurm.jobs import Status, status, statuses, submit
 from mpi_runtime.slurm.script import Request
 from mpi_runtime.slurm.walltime import before_walltime, end_time, requeue
 

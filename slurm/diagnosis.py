@@ -130,7 +130,7 @@ def unused(
             )
         )
     found += _unused_gpus(env, by_host)
-    return "; ".join(f"{one.what} (mend it: {one.cure})" for one in found)
+    return "; ".join(f"{one.what} (fix: {one.cure})" for one in found)
 
 
 def _unused_gpus(env: Mapping[str, str], by_host: Mapping[str, Usable]) -> Iterator[Finding]:

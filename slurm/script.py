@@ -72,12 +72,12 @@ _TIME = re.compile(r"\d+|\d+:\d+|\d+:\d+:\d+|\d+-\d+(:\d+){0,2}|UNLIMITED|INFINI
 """Minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]]."""
 
 _BEGIN = """\
-# How the program stands: "running" and where, then its exit code, or "requeue". Nothing else proves that it has come
-# to its end: when a node fails a launcher may end with 0, and then Slurm calls the job COMPLETED.
+# State of the program: "running" and where, then its exit code, or "requeue". Only an exit code here proves that it ran
+# to its end: when a node fails, the launcher may end with 0, and Slurm then calls the job COMPLETED.
 left="$PWD/{name}-{job}.exit"
 rm -f "$left"
 told=
-trap 'told=1' USR1 URG  # the end is near: the program is told by USR1 as soon as it can take it
+trap 'told=1' USR1 URG  # the end is near: the program gets USR1 as soon as it can handle it
 trap 'exit 143' TERM
 check() {{
     local code=$?
@@ -87,8 +87,8 @@ check() {{
 }}
 """
 _GPUS = """\
-# Of a whole node this shell is shown all GPUs, and the launcher's steps on the other nodes all (Slurm 24.11) or as
-# many as were asked for (22.05). The nodes are this job's alone: the same numbers are right on each.
+# The job has whole nodes. This shell sees all GPUs of its node. The launcher's steps on other nodes see all of them
+# (Slurm 24.11) or as many as were requested (22.05). No other job runs there: the same numbers are right on each node.
 if [ -n "$CUDA_VISIBLE_DEVICES" ]; then
     export CUDA_VISIBLE_DEVICES=$(cut -d, -f-{number} <<<"$CUDA_VISIBLE_DEVICES") SLURM_GPUS_ON_NODE={number}
     export OMPI_MCA_mca_base_env_list="$OMPI_MCA_mca_base_env_list;CUDA_VISIBLE_DEVICES;SLURM_GPUS_ON_NODE"
@@ -98,7 +98,7 @@ _RUN = """\
 launcher=$!
 ended=
 trap 'ended=1; kill -TERM $launcher' TERM
-hand_on() {{  # to the program itself where it is on this node: a launcher would hand it on to all ranks
+hand_on() {{  # USR1 goes to the program itself if it is on this node: a launcher would send it to all ranks
     local state process host
     read -r state process host <"$left"
     [ "$state" = running ] || return
@@ -116,7 +116,7 @@ wait $launcher
 code=$?
 state=
 [ -s "$left" ] && read -r state _ <"$left"
-requeue() {{  # Slurm then ends this shell, and writes the line that tells of it
+requeue() {{  # Slurm then ends this shell, and writes a line about it
     trap - TERM
     (trap '' TERM; exec scontrol requeue "$SLURM_JOB_ID") && sleep 60
 }}
@@ -127,7 +127,7 @@ esac
 """
 _AGAIN = """\
 if scontrol show job "$SLURM_JOB_ID" 2>/dev/null | grep -q "PreemptTime=[0-9]"; then
-    requeue  # a preemption ends the launcher before the job, which would then have failed
+    requeue  # a preemption ends the launcher before the job: without this the job would fail
 fi
 """
 _LOST = """\
@@ -139,7 +139,7 @@ if [ -z "$ended" ] && ! said=$(timeout {limit} $probe true 2>&1); then
 fi
 """
 _NO_END = """\
-echo "mpi-runtime: the program has not come to its end (the launcher has ended with $code)" >&2
+echo "mpi-runtime: the program did not run to its end (the launcher has ended with $code)" >&2
 exit $((code ? code : 1))
 """
 PROBE_LIMIT_S = 60

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.systems import ray_shapes
 from benchmarks.systems.work import LARGE_BYTES, Work, clock, empty, repeated
 
 
@@ -78,4 +79,5 @@ def works(ray: Any) -> dict[str, Work]:
         "get_small": get_small,
         "put_large": put_large,
         "get_large": get_large,
+        **ray_shapes.works(ray),
     }

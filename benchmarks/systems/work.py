@@ -25,10 +25,19 @@ COUNTS = {
     "put_large": 5,
     "get_large": 5,
     "memcpy": 5,
+    "fan_in": 50,
+    "chain": 1_000,
+    "tree": 50,
+    "wait_loop": 1_000,
+    "nested": 200,
+    "mb_argument": 200,
+    "mb_result": 200,
+    "parameter_server": 200,
+    "actors": 20,
 }
 """How often each work is done, in the order in which they are done."""
 
-LONGEST_S = {"tasks": 5.0}
+LONGEST_S = {"tasks": 5.0, "actors": 5.0}
 """How long a work may take; 2 seconds where nothing is said."""
 
 clock = time.perf_counter

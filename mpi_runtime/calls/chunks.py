@@ -28,10 +28,13 @@ from mpi_runtime.client import current
 from mpi_runtime.client.refs import ObjectRef, note
 from mpi_runtime.objects import serialize
 
-CALLS_MAX = 1024
+CALLS_MAX = 4096
 """The largest number of calls in one chunk. Beyond it the cost of a message is small compared to the calls."""
 SLICE_S = 0.03
 """Seconds that a chunk runs: long compared to the cost of a task, short for a caller who waits."""
+LATE_CALLS_SHARE = 32
+UNSEEN_CALLS_MAX = 7
+"""Of a chunk so many calls, and of a small one only this part, may be made between two looks at the time."""
 RESULT_BYTES_MAX = 1 << 20
 """The most bytes that a chunk returns. They are one object, which must fit into the arena and is transferred as a
 whole."""
@@ -83,6 +86,12 @@ class Pickled:
         return pickle.loads(self.data, buffers=self.buffers)
 
 
+def are_open(outcomes: list[Any]) -> bool:
+    """Whether all of these are values as they are."""
+    kinds = set(map(type, outcomes))
+    return Pickled not in kinds and Failed not in kinds
+
+
 def open_outcome(outcome: Any) -> Any:
     """The value of a call, or its error raised."""
     if type(outcome) is Pickled:
@@ -115,13 +124,16 @@ class Runner:
         options = specs.portable(function._options)
         return _load, (type(function), function._code.pickled(), options, self.calls)
 
-    def __call__(self, elements: list[Any], star: bool, slice_s: float | None) -> tuple[list[Any], list[Piece]]:
+    def __call__(
+        self, elements: list[Any], star: bool, slice_s: float | None, has_refs: bool
+    ) -> tuple[list[Any], list[Piece]]:
         """Make the calls.
 
         Args:
             elements: one for each call.
             star: whether an element is a tuple of arguments, or the only argument.
             slice_s: seconds after which the remaining calls are submitted in pieces; None: make all.
+            has_refs: whether there are references among the arguments.
 
         Returns:
             The outcomes of the first calls, and pieces for the others; their starts count from the first of these.
@@ -132,16 +144,18 @@ class Runner:
         if call.attempt:
             return [], self._one_by_one(elements, star)
         function = self.function._function
-        if ObjectRef in map(type, itertools.chain.from_iterable(elements) if star else elements):
+        if has_refs:
             function = _with_values(function)
         outcomes: list[Any] = []
-        append, clock, size = outcomes.append, time.perf_counter, 0
+        append, clock, size, plain = outcomes.append, time.perf_counter, 0, _PLAIN
         started = clock()
         end, size_max = (math.inf, math.inf) if slice_s is None else (started + slice_s, RESULT_BYTES_MAX)
-        for element in elements:
+        # To ask for the time takes as long as an empty call.
+        looks = itertools.cycle([True] + [False] * min(len(elements) // LATE_CALLS_SHARE, UNSEEN_CALLS_MAX))
+        for element, look in zip(elements, looks):  # noqa: B905  (one is endless)
             try:
                 outcome = function(*element) if star else function(element)
-                if type(outcome) not in _PLAIN:
+                if type(outcome) not in plain:
                     outcome, bytes = _carried(outcome)
                     size += bytes
             except SystemExit:
@@ -152,7 +166,7 @@ class Runner:
                 outcome, bytes = self._again(function, element if star else (element,), error)
                 size += bytes
             append(outcome)
-            if clock() > end or size > size_max or line.closed:
+            if line.closed or size > size_max or (look and clock() > end):
                 break
         rest = elements[len(outcomes) :]
         if not rest or slice_s is None or line.closed:
@@ -226,7 +240,8 @@ def submit(
     """Submit calls in chunks of at most `most`. Calls that wait for an argument become tasks of their own."""
     values = running.client().references.values
     arguments = itertools.chain.from_iterable(elements) if star else elements
-    if ObjectRef not in map(type, arguments):
+    has_refs = ObjectRef in map(type, arguments)
+    if not has_refs:
         groups: Iterable[tuple[bool, Iterable[Any]]] = [(False, elements)]
     else:
         groups = itertools.groupby(elements, lambda element: _waits(values, element if star else (element,)))
@@ -239,7 +254,7 @@ def submit(
             if len(chunk) == 1:
                 yield Piece(start, 1, function.remote(*(chunk[0] if star else chunk)), is_call=True)
             else:
-                packed = pack((chunk, star, slice_s), {}, function._name)
+                packed = pack((chunk, star, slice_s, has_refs), {}, function._name)
                 ref = of_chunks(function, _rounded(len(chunk), most) if slice_s is None else 0)._submit(packed)
                 yield Piece(start, len(chunk), ref, is_call=False, is_large=packed.keep is not None)
             start += len(chunk)

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from mpi_runtime import errors
 from mpi_runtime.calls import running
-from mpi_runtime.calls.chunks import CALLS_MAX, SLICE_S, Failed, Piece, open_outcome, submit
+from mpi_runtime.calls.chunks import CALLS_MAX, SLICE_S, Failed, Piece, are_open, open_outcome, submit
 from mpi_runtime.calls.submitter import Submitter
 
 T_co = TypeVar("T_co", covariant=True)
@@ -115,7 +115,10 @@ class Results(Sequence[T_co]):
         found: list[Any] = []
         try:
             for outcomes in self._in_order(timeout, _deadline(timeout)):
-                found += map(_open_or_error if return_exceptions else open_outcome, outcomes)
+                if are_open(outcomes):
+                    found += outcomes
+                else:
+                    found += map(_open_or_error if return_exceptions else open_outcome, outcomes)
         except errors.MpiRuntimeError as error:
             raise errors.bare(error)
         return found

@@ -41,8 +41,8 @@ def doctor(words: Sequence[str]) -> int:
     """Examine the launch. Return 0 if nothing is wrong, else 1."""
     argparse.ArgumentParser(
         prog="mpi-runtime doctor",
-        description="Started in the place of a program, by the same line: says what each rank sees, what is wrong "
-        "with the launch, and what mends it.",
+        description="Start it in place of a program, with the same launch command. It shows what each rank sees, what "
+        "is wrong with the launch, and how to fix it.",
     ).parse_args(words)
     launch = detect(config.environment())
     launchers.take_own_gpus(launch.kind)
@@ -180,7 +180,7 @@ def _report(
     found = diagnose(launch.kind, ranks, own, *_granted(own))
     found += filter(None, (slow_network(ranks[0].host, host, latency_s) for host, (latency_s, _) in times.items()))
     for finding in found:
-        print(f"{'note' if finding.is_note else 'wrong'}: {finding.what}\n  mend it: {finding.cure}")
+        print(f"{'note' if finding.is_note else 'wrong'}: {finding.what}\n  fix: {finding.cure}")
     is_wrong = not all(finding.is_note for finding in found)
     if not is_wrong:
         print("nothing wrong was found")

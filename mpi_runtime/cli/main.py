@@ -11,14 +11,14 @@ from mpi_runtime.errors import LaunchError
 
 VERBS = {
     # verb: (where its function is, what it does)
-    "run": ("mpi_runtime.cli.run:run", "start a program on N ranks with the MPI that is installed"),
+    "run": ("mpi_runtime.cli.run:run", "start a program on N ranks with the installed MPI"),
     "gpus": ("mpi_runtime.cli.gpus:gpus", "show the GPUs that tasks on this host would use"),
-    "doctor": ("mpi_runtime.cli.doctor:doctor", "say what each rank sees, and what is wrong with the launch"),
+    "doctor": ("mpi_runtime.cli.doctor:doctor", "show what each rank sees, and what is wrong with the launch"),
     "replay": ("mpi_runtime.cli.replay:run", "repeat the decisions of a job that was recorded"),
     "submit": ("mpi_runtime.cli.slurm:submit", "submit a program to Slurm"),
-    "status": ("mpi_runtime.cli.slurm:status", "say how a job of Slurm stands"),
-    "template": ("mpi_runtime.cli.slurm:template", "print a batch script for Slurm to begin with"),
-    "version": ("mpi_runtime.cli.main:version", "say which versions and which MPI there are"),
+    "status": ("mpi_runtime.cli.slurm:status", "show the status of a Slurm job"),
+    "template": ("mpi_runtime.cli.slurm:template", "print a batch script for Slurm to start from"),
+    "version": ("mpi_runtime.cli.main:version", "show versions and the MPI launcher"),
 }
 
 _HELP = """usage: mpi-runtime VERB [options]        (or: python -m mpi_runtime VERB [options])
@@ -28,7 +28,7 @@ _HELP = """usage: mpi-runtime VERB [options]        (or: python -m mpi_runtime V
 verbs:
 {verbs}
 
-mpi-runtime VERB --help says more."""
+mpi-runtime VERB --help shows the options of a verb."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -56,7 +56,7 @@ def help_text() -> str:
 
 
 def version(words: Sequence[str]) -> int:
-    """Print the versions that a report of a problem should name."""
+    """Print the versions that a problem report should name."""
     from importlib import metadata  # not at the top: it loads 44 modules, and each worker imports this file
 
     from mpi_runtime.cli.run import find_launcher

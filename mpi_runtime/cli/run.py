@@ -277,9 +277,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "-n", "-np", "--ranks", type=int, default=1, metavar="N",
-        help="how many ranks; 1, the default, needs no MPI and uses this host alone",
+        help="number of ranks; 1, the default, needs no MPI and uses only this host",
     )  # fmt: skip
-    parser.add_argument("--mpi", choices=("openmpi", "mpich"), help="take the launcher of this MPI")
+    parser.add_argument("--mpi", choices=("openmpi", "mpich"), help="use the launcher of this MPI")
     parser.add_argument("--hosts", metavar="A[:RANKS],B...", help="start the ranks on these hosts (by ssh)")
     parser.add_argument(
         "--fault-tolerant", action="store_true",
@@ -289,7 +289,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--as-ray",
         action="store_true",
-        help="in the program, and in all that it imports, `import ray` gives this runtime",
+        help="in the program, and in all modules that it imports, `import ray` gives this runtime",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the command and do not run it")
     return parser

@@ -9,7 +9,7 @@ from typing import Any
 
 from mpi_runtime.cli.run import split
 from mpi_runtime.errors import LaunchError
-from mpi_runtime.slurm import jobs, script
+from mpi_runtime.slurm import following, jobs, script
 from mpi_runtime.slurm.commands import SlurmError
 
 _INTERRUPTED = 130
@@ -17,29 +17,29 @@ _OWN = ("profile", "dry_run", "wait", "env", "doctor")
 """Options that are not fields of `Request`."""
 _NUMBER: dict[str, Any] = {"type": int, "metavar": "N"}
 _WITH_VALUE: dict[tuple[str, ...], dict[str, Any]] = {
-    ("-N", "--nodes"): {"help": "how many nodes (1)", **_NUMBER},
-    ("--ranks-per-node",): {"help": "ranks on each node (1)", **_NUMBER},
-    ("--cpus-per-node",): {"help": "CPUs on each node, which others may then share", **_NUMBER},
+    ("-N", "--nodes"): {"help": "number of nodes (default: 1)", **_NUMBER},
+    ("--ranks-per-node",): {"help": "ranks on each node (default: 1)", **_NUMBER},
+    ("--cpus-per-node",): {"help": "CPUs on each node; other jobs may then use the rest", **_NUMBER},
     ("--gpus-per-node",): {"metavar": "[TYPE:]N", "help": "GPUs on each node"},
     ("--memory", "--mem"): {"metavar": "64G", "help": "memory of each node"},
-    ("-t", "--time"): {"metavar": "1:00:00", "help": "how long the job may take"},
-    ("-J", "--name", "--job-name"): {"help": "of the job (that of the program)"},
+    ("-t", "--time"): {"metavar": "1:00:00", "help": "time limit of the job"},
+    ("-J", "--name", "--job-name"): {"help": "name of the job (default: the name of the program)"},
     ("-p", "--partition"): {},
     ("-A", "--account"): {},
     ("-q", "--qos"): {},
-    ("-a", "--array"): {"metavar": "0-9", "help": "a job for each number, which stands for {task} in arguments"},
+    ("-a", "--array"): {"metavar": "0-9", "help": "a job for each number; {task} in arguments is replaced by it"},
     ("--warn-s",): {"help": "send SIGUSR1 N seconds before the end (slurm.before_walltime)", **_NUMBER},
     ("--launcher",): {"help": "'mpirun' (the default) or 'srun --mpi=...'"},
-    ("--module",): {"dest": "modules", "action": "append", "metavar": "NAME", "help": "load it; may be repeated"},
+    ("--module",): {"dest": "modules", "action": "append", "metavar": "NAME", "help": "to load; may be repeated"},
     ("--setup",): {
         "action": "append",
         "metavar": "LINE",
-        "help": "shell to run before; may be repeated; if it fails, so does the job",
+        "help": "shell command to run before the program; may be repeated; if it fails, the job fails",
     },
-    ("--env",): {"action": "append", "metavar": "NAME=VALUE", "help": "a variable to set; may be repeated"},
-    ("--sbatch",): {"action": "append", "metavar": "OPTION", "help": "for sbatch as it is: --sbatch=-Ca100"},
-    ("--python",): {"help": "the interpreter on the nodes (this one)"},
-    ("--profile",): {"help": "of the file of profiles (default)"},
+    ("--env",): {"action": "append", "metavar": "NAME=VALUE", "help": "variable to set; may be repeated"},
+    ("--sbatch",): {"action": "append", "metavar": "OPTION", "help": "passed to sbatch unchanged: --sbatch=-Ca100"},
+    ("--python",): {"help": "the interpreter on the nodes (default: this one)"},
+    ("--profile",): {"help": "name in the file of profiles (default: 'default')"},
 }
 
 
@@ -75,7 +75,7 @@ def submit(words: Sequence[str]) -> int:
 
 def status(words: Sequence[str]) -> int:
     """Print the status of jobs."""
-    parser = argparse.ArgumentParser(prog="mpi-runtime status", description="How jobs of Slurm stand.")
+    parser = argparse.ArgumentParser(prog="mpi-runtime status", description="Show the status of Slurm jobs.")
     parser.add_argument("jobs", nargs="+", metavar="JOB")
     try:
         for job in parser.parse_args(words).jobs:
@@ -92,9 +92,9 @@ def template(words: Sequence[str]) -> int:
     texts = {one.name.removesuffix(".sbatch"): one.read_text() for one in folder.iterdir()}
     parser = argparse.ArgumentParser(
         prog="mpi-runtime template",
-        description="Print a batch script for Slurm to begin with: mpi-runtime template rank_per_node > job.sbatch",
+        description="Print a batch script for Slurm to start from: mpi-runtime template rank_per_node > job.sbatch",
     )
-    parser.add_argument("name", nargs="?", choices=sorted(texts), help="which one; without it, the list")
+    parser.add_argument("name", nargs="?", choices=sorted(texts), help="which script; without it: the list of scripts")
     name = parser.parse_args(words).name
     if name is not None:
         print(texts[name], end="")
@@ -106,10 +106,10 @@ def template(words: Sequence[str]) -> int:
 
 def _follow(job: str) -> int:
     try:
-        return jobs.follow(job)
+        return following.follow(job)
     except KeyboardInterrupt:
         print(f"\nmpi-runtime: job {job} goes on", file=sys.stderr)
-        print(f"  how it stands: mpi-runtime status {job}; to end it: scancel {job}", file=sys.stderr)
+        print(f"  status: mpi-runtime status {job}; to end it: scancel {job}", file=sys.stderr)
         return _INTERRUPTED
 
 
@@ -118,14 +118,16 @@ def _submit_parser() -> argparse.ArgumentParser:
         prog="mpi-runtime submit",
         usage="mpi-runtime submit [options] (app.py | -m module | --doctor) [arguments]",
         description="Submit a program to Slurm, on whole nodes unless --cpus-per-node is given.",
-        epilog="What is the same for all your jobs belongs into a profile: ~/.config/mpi-runtime/slurm.toml, see "
-        "docs/slurm.md. The output goes to NAME-JOB.out in this directory.",
+        epilog="Options for all your jobs belong in a profile: ~/.config/mpi-runtime/slurm.toml, see docs/slurm.md. "
+        "The output goes to NAME-JOB.out in this directory.",
         allow_abbrev=False,
     )
     for flags, more in _WITH_VALUE.items():
         parser.add_argument(*flags, **more)
-    parser.add_argument("--requeue", action="store_true", help="begin again after the failure of a node")
+    parser.add_argument("--requeue", action="store_true", help="start again after the failure of a node")
     parser.add_argument("--dry-run", action="store_true", help="print the script and do not submit it")
     parser.add_argument("--doctor", action="store_true", help="run `mpi-runtime doctor` as the program, on all ranks")
-    parser.add_argument("--wait", action="store_true", help="show the output, and end with the program's exit code")
+    parser.add_argument(
+        "--wait", action="store_true", help="show the output, and exit with the exit code of the program"
+    )
     return parser

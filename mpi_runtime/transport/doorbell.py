@@ -24,8 +24,8 @@ met; after that another user has nothing to send to.
 
 1. Every rank binds a socket; all ranks learn all names by MPI.
 2. Every rank sends the lowest rank of the host its eventfd, and one end of a pair of sockets without names.
-3. Through these pairs the lowest rank sends every rank all eventfds and the memory file of the flags, and later
-   whatever else is shared.
+3. Through these the lowest sends all eventfds, and the memory file of the flags, to every rank; and what else is to be
+   shared later.
 
 Rejected: the datagram sockets themselves as doorbells (a ring costs 12 µs more, both ends together, and a round trip
 has four rings; and other users could ring); named pipes, semaphores and POSIX shared memory (a process killed with -9
@@ -71,7 +71,7 @@ class Doorbell:
         self._rank = -1
         self._lowest = -1
         self._lines: dict[int, socket.socket] = {}
-        """Sockets by rank: to the lowest rank of the host; in the lowest rank, to all others."""
+        """To the lowest rank of the host; there, to all others."""
         self._bells: dict[int, int] = {}
         self._flags: mmap.mmap | None = None
         self._asleep = False
@@ -243,7 +243,7 @@ def _address(name: bytes) -> bytes:
 
 
 def _unpack(ancillary: Sequence[tuple[int, int, bytes]]) -> tuple[int, list[int]]:
-    """Return the user who sent a message (-1: the kernel does not say), and the descriptors in it."""
+    """The user who sent a message (-1: the kernel does not say), and the descriptors in it."""
     user, descriptors = -1, []
     for _, kind, data in ancillary:
         if kind == socket.SCM_CREDENTIALS:

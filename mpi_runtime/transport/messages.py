@@ -81,7 +81,7 @@ class Welcome(Struct):
     size: int = 1
     """Number of ranks."""
     is_about_gpus: bool = False
-    """Whether the problem is that requested GPUs do not exist."""
+    """Whether the problem is that GPUs which were asked for are not there."""
 
 
 # Worker to head.

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,15 @@ class OwnError(Exception):
 
 def fail(code: int) -> None:
     raise OwnError("mine", code=code)
+
+
+def raised(function: Callable[..., object], *args: Any) -> BaseException:
+    """Return the error that a call raises."""
+    try:
+        function(*args)
+    except BaseException as error:
+        return error
+    raise AssertionError("it did not fail")
 
 
 def is_open(path: str | Path) -> bool:

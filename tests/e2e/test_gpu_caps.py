@@ -17,6 +17,7 @@ BEGIN = """
 import os, sys, time
 import numpy as np
 import mpi_runtime as ray
+from tests.e2e.shared import raised
 
 MIB = 1 << 20
 ray.init(num_cpus=4)
@@ -35,13 +36,6 @@ class Sharer:
         return os.getpid()
     def jax(self):
         return os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION"), os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE")
-
-def raised(function, *args):
-    try:
-        function(*args)
-    except BaseException as error:
-        return error
-    raise AssertionError("it did not fail")
 """
 
 

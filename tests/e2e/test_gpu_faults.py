@@ -23,6 +23,7 @@ import mpi_runtime as ray
 from cupy.cuda.memory import OutOfMemoryError
 from cupy_backends.cuda.api.runtime import CUDARuntimeError
 import torch
+from tests.e2e.shared import raised
 
 DIRECTORY = os.environ["DIRECTORY"]
 
@@ -35,13 +36,6 @@ def times(name):
 def calls(name):
     path = os.path.join(DIRECTORY, name)
     return len(open(path).read().split()) if os.path.exists(path) else 0
-
-def raised(function, *args):
-    try:
-        function(*args)
-    except BaseException as error:
-        return error
-    raise AssertionError("it did not fail")
 """
 
 
@@ -356,14 +350,8 @@ ON_FAKES = """
 import json, os, sys, time
 import numpy as np
 import mpi_runtime as ray
+from tests.e2e.shared import raised
 from tests.fake_cuda import memory
-
-def raised(function, *args):
-    try:
-        function(*args)
-    except BaseException as error:
-        return error
-    raise AssertionError("it did not fail")
 
 ray.init(num_cpus=4)
 

@@ -44,8 +44,17 @@ def group() -> Iterator[Path]:
     made.rmdir()
 
 
-def join(group: Path) -> str:
-    return f"open({str(group / 'cgroup.procs')!r}, 'w').write('0')\n"
+def output_in(group: Path, threshold: float, megabytes: int) -> str:
+    """Run a job in a control group, in which a task takes too much memory and a small one succeeds. Its output."""
+    source = f"""
+        open({str(group / "cgroup.procs")!r}, "w").write("0")
+        ray.init(num_cpus=2, object_store_memory=10 << 20, memory_usage_threshold={threshold})
+        print(fails(ray.remote(max_retries=0)(fill).remote({megabytes}, 60)))
+        print("after", ray.get(ray.remote(fill).remote(1, 0.0)))
+        """
+    done = run_program(HEAD + source.replace("\n        ", "\n")).expect(0)
+    assert "after 1" in done.stdout
+    return done.stdout
 
 
 def test_a_task_that_is_too_large_is_ended_and_says_why() -> None:
@@ -75,29 +84,15 @@ def test_tasks_that_fit_one_at_a_time_all_end() -> None:
 
 
 def test_a_control_group_that_is_nearly_full(group: Path) -> None:
-    source = f"""
-        {join(group)}
-        ray.init(num_cpus=2, object_store_memory=10 << 20, memory_usage_threshold=0.6)
-        print(fails(ray.remote(max_retries=0)(fill).remote(200, 60)))
-        print("after", ray.get(ray.remote(fill).remote(1, 0.0)))
-        """
-    done = run_program(HEAD + source.replace("\n        ", "\n")).expect(0)
-    assert f"of 300.0 MiB of memory are used (control group {group}, " in done.stdout
-    assert "after 1" in done.stdout
+    printed = output_in(group, threshold=0.6, megabytes=200)
+    assert f"of 300.0 MiB of memory are used (control group {group}, " in printed
 
 
 def test_a_kill_of_the_kernel_in_a_control_group(group: Path) -> None:
-    """It kills the executor, not its rank, and the call is told of that."""
-    source = f"""
-        {join(group)}
-        ray.init(num_cpus=2, object_store_memory=10 << 20, memory_usage_threshold=0)
-        print(fails(ray.remote(max_retries=0)(fill).remote(500, 60)))
-        print("after", ray.get(ray.remote(fill).remote(1, 0.0)))
-        """
-    done = run_program(HEAD + source.replace("\n        ", "\n")).expect(0)
-    assert "was killed by signal 9 (SIGKILL: Killed), by the kernel, since the memory was used up" in done.stdout
-    assert f"the limit is 300 MiB (control group {group})" in done.stdout
-    assert "after 1" in done.stdout
+    """It kills the executor, not its rank, and the error says so."""
+    printed = output_in(group, threshold=0, megabytes=500)
+    assert "was killed by signal 9 (SIGKILL: Killed), by the kernel, since the memory was used up" in printed
+    assert f"the limit is 300 MiB (control group {group})" in printed
 
 
 def test_a_kill_by_somebody_else_is_a_crash() -> None:

@@ -39,6 +39,14 @@ class Tally:
     def __init__(self, path: str) -> None:
         self.path = path
 
+        def add() -> int:  # a closure, so that tasks get it by value: in Ray they cannot import the tests
+            with open(path, "a") as file:
+                file.write("x")
+                return file.tell()
+
+        self.add = add
+        """Count one more, and return how many there are. Tasks can call it too, but not through this object."""
+
     @property
     def count(self) -> int:
         """How often there was something added."""

@@ -16,7 +16,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("__main__", "cli"),
     ("as_ray",),  # and nobody below knows of Ray's name
     ("util",),
-    ("api", "context", "tracing", "actor", "runtime_env", "runtime_context"),
+    ("api", "values", "context", "tracing", "actor", "runtime_env", "runtime_context"),
     ("calls",),
     ("session", "head_handle"),
     ("rank",),
@@ -28,7 +28,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("config", "log", "cloudpickle"),
     ("exceptions",),
     ("ray_errors",),
-    ("errors", "tracebacks", "tables"),
+    ("errors", "exception_copies", "tracebacks", "tables"),
     ("scheduler", "gpu", "slurm"),
 )
 AS_USERS_DO = ("__main__", "cli", "util")

@@ -90,6 +90,8 @@ class Agent:
         self.host = host
         self.agents = agents
         self.alive = True
+        self.said = 0
+        """How many messages it has sent."""
         self.arena = Arena(world, rank)
         self.executors: dict[int, LocalExecutor] = {}
         self.file: dict[int, bytes] = {}
@@ -101,7 +103,7 @@ class Agent:
         """Extents of executors that have died, until the scheduler has said what becomes of them."""
         options = world.options
         delay_us = options.socket_us if rank == 0 else options.network_us
-        self._to_head = Line(world, delay_us, lambda frame: head.receive_from_rank(rank, frame))  # type: ignore[arg-type]
+        self.to_head = Line(world, delay_us, lambda frame: head.receive_from_rank(rank, frame))  # type: ignore[arg-type]
         head.lines[rank] = Line(world, delay_us, self._receive)
 
     def fault_of(self, devices: list[str]) -> tuple[str, str] | None:
@@ -122,7 +124,8 @@ class Agent:
     def report(self, *messages: object) -> None:
         """Tell the head."""
         if self.alive:
-            self._to_head.send(codec.encode(messages))
+            self.said += 1
+            self.to_head.send(codec.encode(messages))
 
     def _receive(self, frame: object) -> None:
         if not self.alive:

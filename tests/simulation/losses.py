@@ -7,6 +7,7 @@ call of that counts as run, the first at the cost of a retry, the others at none
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
 
 DIE_US = 200
 """By then the executors of a dead rank have been killed by their forkserver."""
-LOOK_US, NO_GROUP_US = 500, 500_000
-NOTICE_US = (DIE_US, 50_000)
+LOOK_US, NO_LATER_US = 500, 500_000
+LAG_US = (0, 500, 20_000, 20_000)
+"""How much later comes what a rank says in its last time, so that it may come when its loss is known. MPI may deliver
+that still, but never twice."""
+NOTICE_US = ((DIE_US, DIE_US), (DIE_US, 50_000))
 """When the head hears of it."""
 
 
@@ -38,21 +42,36 @@ def plan(world: World, head: Head, agents: dict[int, Agent]) -> None:
     spare = [rank for ranks in hosts.values() for rank in ranks[1:] if rank and rank not in doomed]
     chosen = rng.sample(spare, min(len(spare), options.rank_losses)) + doomed
     at_us = rng.choice((0, 100, 3000, 30_000, 200_000, 1_000_000))
-    if doomed and rng.random() < 0.4:
-        for rank in doomed:
-            chosen.remove(rank)
-            _at_a_group(world, partial(kill, world, head, agents[rank]), rng.choice((0, 100, 3000)))
+    with_a_group = bool(doomed) and rng.random() < 0.4
     for rank in chosen:
-        at_us += rng.choice((0, 0, 50, 5000, 40_000, 300_000))
-        world.at(at_us, partial(kill, world, head, agents[rank]))
+        agent = agents[rank]
+        end = partial(_end, world, head, agent, rng.choice(LAG_US), rng.choice((0, 100, 3000)))
+        if with_a_group and rank in doomed:
+            _when(world, lambda: bool(world.checker.places.alive), end)
+        elif rng.random() < 0.5:
+            _when(world, partial(_has_said, agent, rng.choice((1, 3, 10, 30))), end)
+        else:
+            at_us += rng.choice((0, 0, 50, 5000, 40_000, 300_000))
+            world.at(at_us, end)
 
 
-def _at_a_group(world: World, action: Callable[[], None], delay_us: int) -> None:
-    """Do this a while after there is a placement group; if none comes, at some time."""
-    if world.checker.places.alive or world.now > NO_GROUP_US:
-        world.at(delay_us, action)
+def _has_said(agent: Agent, count: int) -> bool:
+    """Whether a rank is at work: it has sent so many messages."""
+    return agent.said >= count
+
+
+def _when(world: World, holds: Callable[[], bool], action: Callable[[], None]) -> None:
+    """Do this when a condition holds; if it never does, at some time."""
+    if holds() or world.now > NO_LATER_US:
+        action()
     else:
-        world.at(LOOK_US, lambda: _at_a_group(world, action, delay_us))
+        world.at(LOOK_US, lambda: _when(world, holds, action))
+
+
+def _end(world: World, head: Head, agent: Agent, lag_us: int, delay_us: int) -> None:
+    """A rank is killed after a while, in which what it says takes longer."""
+    agent.to_head.lag_us = lag_us
+    world.at(delay_us, partial(kill, world, head, agent))
 
 
 def kill(world: World, head: Head, agent: Agent) -> None:
@@ -61,7 +80,7 @@ def kill(world: World, head: Head, agent: Agent) -> None:
     agent.alive = False
     for local in agent.executors.values():
         world.at(world.rng.randint(0, DIE_US), local.executor.die_with_rank)
-    world.at(world.between(NOTICE_US), lambda: head.rank_lost(agent.rank))
+    world.at(world.between(world.rng.choice(NOTICE_US)), lambda: head.rank_lost(agent.rank))
 
 
 class Losses:
@@ -77,6 +96,8 @@ class Losses:
         """The actor of each process that died with its rank."""
         self.values: dict[bytes, None] = {}
         """Objects that have lost every copy."""
+        self.presumed: Counter[bytes] = Counter()
+        """How many runs of each call are counted though it had not begun: nobody knew that."""
         self.touched: set[bytes] = set()
         """Calls that were run again for other reasons than that their process died at once. Only for membership."""
         self._again: set[bytes] = set()
@@ -122,7 +143,8 @@ class Losses:
             for position, (id, attempt) in enumerate(in_hand.items()):
                 if (id, attempt) not in self._ran.get(number, ()):
                     self._begins(id)
-                    checker.runs[id] += 1  # nobody knows that it has not
+                    checker.runs[id] += 1
+                    self.presumed[id] += 1
                     checker.world.counters["runs"] += 1
                 function = checker.function_of(id)
                 pays = position == 0 or not function.max_retries or checker.takes_several(id)

@@ -152,7 +152,7 @@ def losing_options(seed: int) -> Options:
         hosts = (*hosts, rng.choice(hosts))
     return replace(
         options, hosts=hosts, rank_losses=rng.choice((0, 1, 1, 2)), host_losses=host_losses,
-        breakable=ALL, gpu_faults=0.0, broken=0.0, busy=0.0, dead_nodes=0.0, junk=0.0, stillborn=0.0, tight=0.0,
+        breakable=ALL, gpu_faults=0.0, broken=0.0, busy=0.0, dead_nodes=0.0, junk=0.0,
     )  # fmt: skip
 
 

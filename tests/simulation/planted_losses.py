@@ -62,6 +62,10 @@ def the_lost_rank_is_given_calls(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(losses, "leave_node", planted)
 
 
+def bundles_stay_on_the_lost_node(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(groups, "lose_node", lambda state, node: None)
+
+
 def the_lost_node_is_found_for_calls(patch: pytest.MonkeyPatch) -> None:
     def planted(state: State, node: Node, cause: str) -> None:
         groups.lose_node(state, node)
@@ -98,6 +102,7 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     calls_do_not_wait_again,
     calls_that_are_run_again_do_not_look_at_their_arguments,
     the_lost_rank_is_given_calls,
+    bundles_stay_on_the_lost_node,
     the_lost_node_is_found_for_calls,
     what_nobody_can_run_any_more_waits,
     lineage_outlives_its_values,

@@ -104,11 +104,13 @@ class Line:
         self._delay_us = delay_us
         self._receive = receive
         self._last_us = 0
+        self.lag_us = 0
+        """What each message takes besides."""
 
     def send(self, message: object) -> None:
         """Deliver this after what was sent before."""
         world = self._world
-        delay_us = world.between(self._delay_us)
+        delay_us = world.between(self._delay_us) + self.lag_us
         if world.options.stall_us and world.chance(0.01):
             delay_us += world.rng.randint(0, world.options.stall_us)
         self._last_us = max(self._last_us, world.now + delay_us)

@@ -102,7 +102,7 @@ def gpus_that_nobody_tells_apart_are_told(said: dict[tuple[str, str], str]) -> N
     text = said["openmpi", "not bound"]
     for host in ("n1", "n3"):
         assert f"wrong: on {host} no GPU is used: Slurm has given the job 2 of the 4 GPUs to be seen" in text, text
-    assert text.count("mend it: srun --mpi=pmix --gpus-per-node=2 ..., without --gpu-bind=none\n") == 2
+    assert text.count("fix: srun --mpi=pmix --gpus-per-node=2 ..., without --gpu-bind=none\n") == 2
     assert text.endswith("exit 1\n")
 
 
@@ -111,7 +111,7 @@ def a_part_of_the_cpus_is_told(said: dict[tuple[str, str], str]) -> None:
     assert re.search(
         r"wrong: on n1 the rank that runs calls is bound to 1 of 2 CPUs, and so are all calls there\n", text
     )
-    assert "mend it: mpirun --bind-to none ..." in text
+    assert "fix: mpirun --bind-to none ..." in text
 
 
 def test_what_it_says_of_right_and_wrong_launches(slurm: Cluster) -> None:

@@ -110,7 +110,7 @@ def test_submit_follows_the_output_and_ends_with_the_exit_code_of_the_program(sl
     assert "ValueError: as asked" in ended["exception"].stdout
     assert "the program has ended with 1" in ended["exception"].stderr
     ended["no end"].expect(1)
-    assert "the program has not come to its end" in ended["no end"].stdout
+    assert "the program did not run to its end" in ended["no end"].stdout
     assert slurm.wait(ended["no end"].stdout.splitlines()[0]).expect("FAILED", "1:0")
     ended["call"].expect(5)
     assert "submitted by_call" in ended["call"].stdout

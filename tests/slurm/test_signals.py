@@ -239,7 +239,7 @@ def test_slurm_itself_ends_jobs_whose_time_is_over_and_those_that_others_preempt
     said = over.finish().expect(1).stderr  # and no process of it is left on any node
     assert slurm.wait(job).state == "TIMEOUT"
     assert f"job {job} app: TIMEOUT (TimeLimit), on n" in said
-    assert "exit code 1; the program has not come to its end" in said
+    assert "exit code 1; the program did not run to its end" in said
     assert "TIMEOUT (TimeLimit)" in slurm.run("mpi-runtime", "status", job).stdout
 
     the_preempted_live_again(slurm, preempted)

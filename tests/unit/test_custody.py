@@ -41,6 +41,15 @@ def executor() -> Executor:
     return Executor()
 
 
+@pytest.fixture
+def robbed(executor: Executor) -> Executor:
+    """An executor that runs A. B was taken back, and it has not dropped B yet."""
+    executor.custody.pass_on([A, B], calls(A, B))
+    executor.take()
+    assert executor.custody.take_back(1) == [B]
+    return executor
+
+
 def test_frames_are_passed_on_in_order(executor: Executor) -> None:
     executor.custody.pass_on([A, B], calls(A, B))
     executor.custody.pass_on([], b"2")
@@ -69,19 +78,16 @@ def test_the_last_are_taken_back_and_no_more_than_were_asked_for(executor: Execu
     assert list(custody.ids) == [A]
 
 
-def test_calls_are_held_back_until_what_was_taken_back_is_dropped(executor: Executor) -> None:
-    custody = executor.custody
-    custody.pass_on([A, B], calls(A, B))
-    executor.take()
-    custody.take_back(1)
+def test_calls_are_held_back_until_what_was_taken_back_is_dropped(robbed: Executor) -> None:
+    custody = robbed.custody
     custody.pass_on([C], calls(C))
     custody.pass_on([], b"answers need not wait")
     custody.pass_on([D], calls(D))
-    assert (executor.frames, executor.tokens) == ([calls(A, B), b"answers need not wait"], 0)
+    assert (robbed.frames, robbed.tokens) == ([calls(A, B), b"answers need not wait"], 0)
     custody.drained(2)
-    assert (executor.frames[2:], executor.tokens, list(custody.ids)) == ([calls(C), calls(D)], 2, [A, C, D])
+    assert (robbed.frames[2:], robbed.tokens, list(custody.ids)) == ([calls(C), calls(D)], 2, [A, C, D])
     custody.pass_on([E], calls(E))
-    assert executor.frames[4:] == [calls(E)]
+    assert robbed.frames[4:] == [calls(E)]
 
 
 def test_what_is_dropped_before_more_has_come_is_not_all(executor: Executor) -> None:
@@ -97,49 +103,40 @@ def test_what_is_dropped_before_more_has_come_is_not_all(executor: Executor) -> 
     assert executor.frames == [calls(A, B), calls(C), calls(D)]
 
 
-def test_calls_are_taken_back_from_frames_that_are_held_back(executor: Executor) -> None:
-    custody = executor.custody
-    custody.pass_on([A, B], calls(A, B))
-    executor.take()
-    custody.take_back(1)
+def test_calls_are_taken_back_from_frames_that_are_held_back(robbed: Executor) -> None:
+    custody = robbed.custody
     custody.pass_on([C], calls(C))
     custody.pass_on([D, E], calls(D, E))
     custody.pass_on([F], calls(F))
     assert custody.take_back(2) == [E, F]
-    assert executor.frames == [calls(A, B)]
+    assert robbed.frames == [calls(A, B)]
     custody.drained(2)
     # Of the third not all may start: it has to be dropped in part before what comes next.
-    assert (executor.frames, executor.tokens, list(custody.ids)) == ([calls(A, B), calls(C), calls(D, E)], 2, [A, C, D])
+    assert (robbed.frames, robbed.tokens, list(custody.ids)) == ([calls(A, B), calls(C), calls(D, E)], 2, [A, C, D])
     custody.drained(5)
     custody.pass_on([F], calls(F))
-    assert (executor.frames[3:], executor.tokens) == ([calls(F)], 3)
+    assert (robbed.frames[3:], robbed.tokens) == ([calls(F)], 3)
     with pytest.raises(BadFrameError):
         custody.drained(6)
 
 
-def test_what_comes_with_calls_that_are_held_back_is_sent_at_once(executor: Executor) -> None:
-    custody = executor.custody
-    custody.pass_on([A, B], calls(A, B))
-    executor.take()
-    custody.take_back(1)
+def test_what_comes_with_calls_that_are_held_back_is_sent_at_once(robbed: Executor) -> None:
+    custody = robbed.custody
     answer, argument, call = Ready(E, b"awaited"), Ready(F, b"argument"), Call(C, 1, b"", [F])
     custody.pass_on([C], codec.encode([answer, argument, call]))
     # Nobody here knows whether A waits for the second too.
-    assert (executor.frames[1:], executor.tokens) == ([codec.encode([answer, argument])], 0)
+    assert (robbed.frames[1:], robbed.tokens) == ([codec.encode([answer, argument])], 0)
     custody.drained(2)
-    assert (executor.frames[2:], executor.tokens) == ([codec.encode([ForCalls(), argument, call])], 1)
+    assert (robbed.frames[2:], robbed.tokens) == ([codec.encode([ForCalls(), argument, call])], 1)
 
 
-def test_a_frame_with_nothing_to_start_is_not_sent(executor: Executor) -> None:
-    custody = executor.custody
-    custody.pass_on([A, B], calls(A, B))
-    executor.take()
-    custody.take_back(1)
+def test_a_frame_with_nothing_to_start_is_not_sent(robbed: Executor) -> None:
+    custody = robbed.custody
     custody.pass_on([C], calls(C))
     assert custody.take_back(9) == [C]
     custody.pass_on([D], calls(D))
     custody.drained(2)
-    assert (executor.frames[1:], executor.tokens) == ([calls(D)], 1)
+    assert (robbed.frames[1:], robbed.tokens) == ([calls(D)], 1)
 
 
 @pytest.mark.parametrize("received", [0, 1, 2, 3])

@@ -121,7 +121,7 @@ def test_what_init_says_of_nodes_that_are_not_used() -> None:
     assert said("openmpi", 2, {"n1": (4, 0), "n2.site": (4, 0)}) == ""
     assert said("none", 1, {"n1": (4, 0)}) == (
         "the program was started as a single process: no rank runs on n2, though the job has them "
-        "(mend it: mpi-runtime run -n 2 app.py)"
+        "(fix: mpi-runtime run -n 2 app.py)"
     )
     assert "mpirun --map-by ppr:1:node" in said("openmpi", 2, {"n1": (4, 0)})
     step = {"SLURM_STEP_ID": "3", "SLURM_STEP_NODELIST": "n1"}
@@ -138,7 +138,7 @@ def test_what_init_says_of_cpus_and_gpus_that_are_not_used() -> None:
     assert said("openmpi", 2, {"n1": (2, 0), "n2": (2, 0)}, host_cpus=2) == "", "hosts have no more"
     each = {"SLURM_GPUS_ON_NODE": "2", "SLURM_GPUS_PER_NODE": "a100:2"}
     assert said("openmpi", 2, {"n1": (4, 2), "n2": (4, 2)}, each) == ""
-    assert "on n2 calls can use 1 of the job's 2 GPUs (mend" in said("openmpi", 2, {"n1": (4, 2), "n2": (4, 1)}, each)
+    assert "on n2 calls can use 1 of the job's 2 GPUs (fix" in said("openmpi", 2, {"n1": (4, 2), "n2": (4, 1)}, each)
     assert "on n1 (and 1 more) calls can use 0 of" in said("openmpi", 2, {"n1": (4, 0), "n2": (4, 0)}, each)
     assert said("openmpi", 2, {"n1": (4, None), "n2": (4, None)}, each) == "", "nobody has looked"
     any_node = {"SLURM_GPUS_ON_NODE": "2"}

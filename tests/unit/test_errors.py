@@ -348,10 +348,10 @@ def test_uncaught_in_a_driver_prints_the_remote_traceback() -> None:
     assert run.stderr.rstrip().endswith("KeyError: 'absent'")
 
 
-def test_ground_floor_imports_nothing_of_ours() -> None:
-    program = "import sys, mpi_runtime.errors as e; print([m for m in sys.modules if m.startswith('mpi_runtime.')])"
+def test_errors_import_only_modules_of_their_floor() -> None:
+    program = "import sys, mpi_runtime.errors; print(sorted(m for m in sys.modules if m.startswith('mpi_runtime.')))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert run.stdout.strip() == "['mpi_runtime.tracebacks', 'mpi_runtime.errors']"
+    assert run.stdout.strip() == "['mpi_runtime.errors', 'mpi_runtime.exception_copies', 'mpi_runtime.tracebacks']"
 
 
 def test_exceptions_has_what_errors_has() -> None:

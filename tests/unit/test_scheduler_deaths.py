@@ -123,13 +123,19 @@ def test_the_references_of_a_dead_process_are_released() -> None:
         assert cluster.is_clean()
 
 
+def one_has_returned_a_large_value(cluster: Cluster) -> tuple[bytes, bytes, int]:
+    """Two calls of one executor: the first has returned a value at 64 in the arena, the second runs."""
+    first, second = cluster.submit_many(2)
+    executor = cluster.placed(first)
+    cluster.returned(executor, first, Value(b"", Stored(0, 64, LARGE)))
+    cluster.told(first)
+    cluster.placed(second)
+    return first, second, executor
+
+
 def test_memory_of_a_dead_process_is_freed_unless_an_object_lies_there() -> None:
     with Cluster().node() as cluster:
-        first, second = cluster.submit_many(2)
-        executor = cluster.placed(first)
-        cluster.returned(executor, first, Value(b"", Stored(0, 64, LARGE)))
-        cluster.told(first)
-        cluster.placed(second)
+        first, second, executor = one_has_returned_a_large_value(cluster)
         cluster.died(executor, second, extents=[64, 128])
         assert cluster.one(Free) == Free([128], executor)
         cluster.told(second)
@@ -139,11 +145,7 @@ def test_memory_of_a_dead_process_is_freed_unless_an_object_lies_there() -> None
 
 def test_memory_freed_just_before_a_death_is_not_freed_twice() -> None:
     with Cluster().node() as cluster:
-        first, second = cluster.submit_many(2)
-        executor = cluster.placed(first)
-        cluster.returned(executor, first, Value(b"", Stored(0, 64, LARGE)))
-        cluster.told(first)
-        cluster.placed(second)
+        first, second, executor = one_has_returned_a_large_value(cluster)
         cluster.released(first)
         assert cluster.one(Free) == Free([64])
         cluster.died(executor, second, extents=[64])  # said before that arrived

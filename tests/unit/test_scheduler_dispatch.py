@@ -3,7 +3,7 @@
 import pytest
 
 from mpi_runtime.scheduler.effects import Fetch, Ready, StartExecutor, StopExecutor, TakeBack
-from mpi_runtime.scheduler.events import IN, Call, CancelRequested, Label, Spec, Where
+from mpi_runtime.scheduler.events import IN, Call, CancelRequested, Label, Spec, Value, Where
 from mpi_runtime.scheduler.limits import IDLE_US_MAX, RESERVATION_US_MAX, STUCK_US
 from mpi_runtime.scheduler.rank_events import Fetched, RankJoined
 from tests.builders import DRIVER, LARGE, UNIT, Cluster
@@ -34,6 +34,34 @@ def test_calls_of_one_shape_are_sent_ahead_once_their_duration_is_known() -> Non
         sent = cluster.take(Call, 9, to=executor)  # 4 ms of work
         assert [call.id for call in sent] == ids[1:10]
         cluster.told(ids[0])
+
+
+def test_a_duration_is_a_moving_mean_of_the_calls_that_have_ended() -> None:
+    with Cluster().node() as cluster:
+        first, second, third = cluster.submit_many(3)
+        executor = cluster.placed(first)
+        cluster.returned(executor, first, Value(b"value"), us=400)
+        cluster.returned(executor, second, Value(b"value"), us=8400)
+        cluster.done(executor, third, us=2400)
+        (function,) = cluster.state.functions.values()
+        assert function.duration_us == (7 * 1400 + 2400) // 8
+        cluster.forget()
+
+
+@pytest.mark.parametrize("us", [100, 4000], ids=["not worth another executor", "not worth a fork"])
+def test_a_call_that_is_left_to_a_busy_executor_is_not_left_to_it_for_long(us: int) -> None:
+    """The one executor of its queue might take it soon, but has to yield to a larger call."""
+    with Cluster().node(cpus=2).node(cpus=2) as cluster:
+        cluster.placed(cluster.submit(name="elsewhere", where=Where(node=f"{0:032x}")))
+        measured = cluster.submit()
+        cluster.done(cluster.placed(measured), measured, us=us)
+        cluster.told(measured)
+        executor = cluster.placed(cluster.submit())
+        cluster.submit(name="large", cpu=2, priority=1)
+        left = cluster.submit()
+        cluster.nothing()
+        cluster.later(STUCK_US)
+        assert cluster.placed(left) != executor
 
 
 def test_other_environments_need_other_executors() -> None:

@@ -373,3 +373,10 @@ def test_what_is_wrong_is_said_once_for_each_node() -> None:
     told: dict[str, Any] = {"gpu_error": "the driver hangs", "gpu_problems": ["GPU 2 does not answer"]}
     with cluster_of(joined(0, 0, **told), joined(1, 0, **told)) as cluster:
         assert cluster.ask("nodes")[0]["gpu_problems"] == ["GPU 2 does not answer", "the driver hangs"]
+
+
+def test_that_several_instances_of_mig_cannot_be_had_is_told_who_asks_for_several() -> None:
+    with cluster_of(joined(0, 0, gpu(0, instance=(1, 0)), gpu(1, instance=(2, 0)))) as cluster:
+        hint = "A task can have one instance of MIG only"
+        assert hint in cluster.told(cluster.submit(gpu=2)).message
+        assert hint not in cluster.told(cluster.submit(gpu=1, gpu_memory=100 * GIB)).message

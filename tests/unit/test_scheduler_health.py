@@ -157,6 +157,19 @@ def test_what_can_never_run_now_fails_and_the_rest_waits() -> None:
         cluster.forget()
 
 
+def test_what_is_held_back_fails_too_when_it_can_never_run() -> None:
+    cluster = Cluster()
+    cluster.join(joined(0, 0, gpu(0), end_us=cluster.now + 1_000_000))
+    with cluster:
+        late = cluster.submit(cpu=0, gpu=1, name="late", time_limit_us=2_000_000)
+        assert cluster.explain(late)["why"].startswith("It is not started: it may take 2 s")
+        for _ in range(2):
+            id = cluster.submit(cpu=0, gpu=1, max_retries=0, name="breaks")
+            cluster.faulted(cluster.placed(id), id)
+            cluster.told(id)
+        assert cluster.told(late).code == "InfeasibleResourceError"
+
+
 def test_what_comes_back_when_it_can_never_run_again_fails() -> None:
     with cluster_of(joined(0, 0, gpu(0))) as cluster:
         id = cluster.submit(cpu=0, gpu=0.5, max_retries=3)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mpi_runtime.scheduler import invariants
+from mpi_runtime.scheduler import actor_calls, invariants
 from mpi_runtime.scheduler.events import Where
 from mpi_runtime.scheduler.invariant_error import BrokenInvariantError
 from mpi_runtime.scheduler.records import Bundle, Executor, Queue
@@ -209,3 +209,16 @@ def test_a_contradiction_is_seen(contradict: Callable[[State], None]) -> None:
     contradict(state)
     with pytest.raises(BrokenInvariantError, match=CONTRADICTIONS[contradict]):
         invariants.check(state)
+
+
+def test_a_call_that_an_actor_could_have_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster().node()
+    actor = cluster.actor()
+    executor = cluster.placed(actor)
+    cluster.done(executor, actor)
+    monkeypatch.setattr(actor_calls, "ACTOR_CALLS_MAX", 1)
+    cluster.placed(cluster.method(actor))
+    cluster.method(actor)  # waits, as it must
+    monkeypatch.setattr(actor_calls, "ACTOR_CALLS_MAX", 2)
+    with pytest.raises(BrokenInvariantError, match="a call that could be sent is not"):
+        invariants.check(cluster.state)

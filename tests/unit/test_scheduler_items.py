@@ -24,6 +24,15 @@ def gives(cluster: Cluster, executor: int, call: bytes, index: int, stored: Stor
     return id
 
 
+def stream_run_again(cluster: Cluster) -> tuple[bytes, int]:
+    """A call whose first attempt has yielded one item, which fills its limit, and died; and its new executor."""
+    call, executor = stream(cluster, backpressure=1, max_retries=1)
+    gives(cluster, executor, call, 0)
+    cluster.forget()
+    cluster.died(executor, running=call)
+    return call, cluster.placed(call)
+
+
 def test_an_item_is_told_before_the_call_has_ended() -> None:
     with Cluster().node() as cluster:
         call, executor = stream(cluster)
@@ -121,11 +130,7 @@ def test_who_takes_items_is_heard_by_who_yields_them() -> None:
 
 def test_what_an_attempt_yields_again_counts_as_taken() -> None:
     with Cluster().node() as cluster:
-        call, executor = stream(cluster, backpressure=1, max_retries=1)
-        gives(cluster, executor, call, 0)
-        cluster.forget()
-        cluster.died(executor, running=call)
-        executor = cluster.placed(call)
+        call, executor = stream_run_again(cluster)
         gives(cluster, executor, call, 0)
         assert cluster.one(Demand, to=executor) == Demand(call, 1)
 
@@ -173,11 +178,7 @@ def test_who_takes_no_more_before_the_call_starts_is_heard_when_it_yields() -> N
 
 def test_what_an_attempt_yields_again_takes_nothing_back_of_what_is_wanted() -> None:
     with Cluster().node() as cluster:
-        call, executor = stream(cluster, backpressure=1, max_retries=1)
-        gives(cluster, executor, call, 0)
-        cluster.forget()
-        cluster.died(executor, running=call)
-        executor = cluster.placed(call)
+        call, executor = stream_run_again(cluster)
         cluster.client_says(DRIVER, Consumed(call, ALL))
         assert cluster.one(Demand, to=executor) == Demand(call, ALL)
         gives(cluster, executor, call, 0)

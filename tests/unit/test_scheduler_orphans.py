@@ -74,6 +74,23 @@ def test_what_a_call_left_behind_that_has_ended_goes_on() -> None:
         assert cluster.placed(left) != executor
 
 
+def test_calls_of_itself_that_end_with_an_actor_are_not_cancelled_as_well() -> None:
+    with Cluster().node() as cluster:
+        actor = cluster.actor()
+        executor = cluster.placed(actor)
+        cluster.done(executor, actor)
+        running = cluster.method(actor)
+        assert cluster.placed(running) == executor
+        waits = cluster.submit(name="never")
+        behind = child_of(cluster, running, 1, waits, actor=actor, kind=METHOD, cpu=0)
+        cluster.forget()
+        cluster.died(executor, running)
+        assert cluster.told(running).code == "ActorDiedError"
+        assert behind not in cluster.state.objects
+        assert cluster.ask("statistics")["abandoned"] == 0
+        cluster.forget()
+
+
 def test_grandchildren_are_cancelled_too() -> None:
     with Cluster().node(cpus=4) as cluster:
         parent, executor = running_parent(cluster, max_retries=0)

@@ -17,7 +17,7 @@ import pytest
 
 from mpi_runtime.cli import slurm as cli
 from mpi_runtime.errors import LaunchError
-from mpi_runtime.slurm import jobs, profiles, script
+from mpi_runtime.slurm import following, jobs, profiles, script
 from mpi_runtime.slurm.commands import SlurmError, call, explain
 from mpi_runtime.slurm.script import Request
 
@@ -311,7 +311,7 @@ def test_status(commands: Path, tmp_path: Path) -> None:
     line = "job 5 my_app: RUNNING, on n[1-2], 00:00:07 of 01:00:00, until 2026-11-21T23:00:00\n  output: "
     assert str(now).startswith(line)
     play(commands, "scontrol", known(tmp_path, "FAILED", "0:9", "NonZeroExitCode"))
-    assert "FAILED (NonZeroExitCode), on n[1-2], exit code 137; the program has not come to its end" in str(
+    assert "FAILED (NonZeroExitCode), on n[1-2], exit code 137; the program did not run to its end" in str(
         jobs.status(5)
     )
     (tmp_path / "my_app-5.exit").write_text("3\n")
@@ -352,13 +352,13 @@ def test_following_ends_with_the_code_of_the_program(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """That Slurm has COMPLETED proves nothing: a program that has left no code has not succeeded."""
-    monkeypatch.setattr(jobs, "LATE_S", 0.0)
+    monkeypatch.setattr(following, "LATE_S", 0.0)
     (tmp_path / "my_app-5.out").write_text("line\n")
     if own_code is not None:
         (tmp_path / "my_app-5.exit").write_text(own_code)
     play(commands, "scontrol", known(tmp_path, state, slurm_code))
     out, log = StringIO(), StringIO()
-    assert jobs.follow("5", out, log) == result
+    assert following.follow("5", out, log) == result
     assert out.getvalue() == "line\n"
     assert state in log.getvalue()
 
@@ -383,7 +383,7 @@ def waiting(commands: Path, place: Path) -> None:
 def test_a_controller_that_is_started_anew_is_waited_for(
     commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "POLL_S", (0.0, 0.0))
+    monkeypatch.setattr(following, "POLL_S", (0.0, 0.0))
     (tmp_path / "my_app-5.exit").write_text("0")
     down = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
     play(
@@ -391,11 +391,11 @@ def test_a_controller_that_is_started_anew_is_waited_for(
         "scontrol",
         f"[ -e {tmp_path}/asked ] || {{ touch {tmp_path}/asked; {down}; }}; {known(tmp_path, 'COMPLETED')}",
     )
-    assert jobs.follow("5", StringIO(), StringIO()) == 0
-    monkeypatch.setattr(jobs, "PATIENCE_S", 0.0)
+    assert following.follow("5", StringIO(), StringIO()) == 0
+    monkeypatch.setattr(following, "PATIENCE_S", 0.0)
     play(commands, "scontrol", down)
     with pytest.raises(SlurmError, match="sinfo says when it is back"):
-        jobs.follow("5", StringIO(), StringIO())
+        following.follow("5", StringIO(), StringIO())
 
 
 WAITS = "mpi-runtime: job 5 my_app: PENDING (Priority), on n[1-2]"
@@ -405,10 +405,10 @@ ENDS = "mpi-runtime: job 5 my_app: COMPLETED, on n[1-2], exit code 0; the progra
 
 
 def test_who_waits_is_told_of_changes(commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "POLL_S", (0.0, 0.0))
+    monkeypatch.setattr(following, "POLL_S", (0.0, 0.0))
     waiting(commands, tmp_path)
     out, log = StringIO(), StringIO()
-    assert jobs.follow("5", out, log) == 0
+    assert following.follow("5", out, log) == 0
     assert log.getvalue().splitlines() == [WAITS, STARTS, RUNS.format(1), ENDS]
     assert out.getvalue() == "line\nhalf a line\nrest"
 
@@ -416,12 +416,12 @@ def test_who_waits_is_told_of_changes(commands: Path, tmp_path: Path, monkeypatc
 def test_on_a_terminal_one_line_is_replaced_and_the_output_stays_whole(
     commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "POLL_S", (0.0, 0.0))
+    monkeypatch.setattr(following, "POLL_S", (0.0, 0.0))
     waiting(commands, tmp_path)
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
     with open(ours, "rb", buffering=0) as screen, open(theirs, "w") as terminal:
-        assert jobs.follow("5", terminal, terminal) == 0
+        assert following.follow("5", terminal, terminal) == 0
         text = b""
         while not text.endswith(ENDS.encode() + b"\r\n"):
             text += screen.read(1 << 16)
@@ -442,6 +442,6 @@ def test_a_file_system_that_shows_things_late_is_waited_for(
         pauses.append(seconds)
         (tmp_path / "my_app-5.exit").write_text("0\n")
 
-    monkeypatch.setattr(jobs, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
-    assert jobs.follow("5", StringIO(), StringIO()) == 0
+    monkeypatch.setattr(following, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
+    assert following.follow("5", StringIO(), StringIO()) == 0
     assert len(pauses) == 1

@@ -12,13 +12,11 @@ from tests.ray_docs.helpers import eventually, raised, tally
 def a_task_is_run_again_after_a_crash():
     """A task whose process dies is run again, three times by default."""
     with tally() as runs:
-        path = runs.path
+        add = runs.add
 
         @ray.remote
         def f():
-            with open(path, "a") as file:
-                file.write("x")
-            if os.path.getsize(path) < 3:
+            if add() < 3:
                 os._exit(1)
             return "done"
 
@@ -28,12 +26,11 @@ def a_task_is_run_again_after_a_crash():
 def max_retries_zero():
     """`max_retries=0`: it is run once."""
     with tally() as runs:
-        path = runs.path
+        add = runs.add
 
         @ray.remote(max_retries=0)
         def f():
-            with open(path, "a") as file:
-                file.write("x")
+            add()
             os._exit(1)
 
         print(raised(lambda: ray.get(f.remote()), "WorkerCrashedError"), runs.count)
@@ -52,12 +49,11 @@ def a_signal_is_a_crash():
 def an_error_is_not_run_again():
     """An exception of the function is a result: it is not run again by itself."""
     with tally() as runs:
-        path = runs.path
+        add = runs.add
 
         @ray.remote(max_retries=5)
         def f():
-            with open(path, "a") as file:
-                file.write("x")
+            add()
             raise ValueError("no")
 
         print(raised(lambda: ray.get(f.remote()), "ValueError"), runs.count)
@@ -66,12 +62,11 @@ def an_error_is_not_run_again():
 def retry_exceptions_true():
     """`retry_exceptions=True`: any exception is a reason."""
     with tally() as runs:
-        path = runs.path
+        add = runs.add
 
         @ray.remote(max_retries=2, retry_exceptions=True)
         def f():
-            with open(path, "a") as file:
-                file.write("x")
+            add()
             raise ValueError("no")
 
         print(raised(lambda: ray.get(f.remote()), "ValueError"), runs.count)
@@ -80,13 +75,11 @@ def retry_exceptions_true():
 def retry_exceptions_of_a_list():
     """`retry_exceptions=[...]`: only these."""
     with tally() as runs:
-        path = runs.path
+        add = runs.add
 
         @ray.remote(max_retries=3, retry_exceptions=[ConnectionError])
         def f(kind):
-            with open(path, "a") as file:
-                file.write("x")
-            if os.path.getsize(path) < 3:
+            if add() < 3:
                 raise kind("no")
             return "done"
 
@@ -170,14 +163,12 @@ def a_call_in_flight_is_lost_without_task_retries():
 def a_call_in_flight_is_run_again_with_task_retries():
     """`max_task_retries`: at least once."""
     with tally() as runs:
-        path = runs.path
+        add = runs.add
 
         @ray.remote(max_restarts=-1, max_task_retries=2)
         class A:
             def f(self):
-                with open(path, "a") as file:
-                    file.write("x")
-                if os.path.getsize(path) < 2:
+                if add() < 2:
                     os._exit(1)
                 return "done"
 
@@ -187,15 +178,13 @@ def a_call_in_flight_is_run_again_with_task_retries():
 def exceptions_of_methods_and_task_retries():
     """`max_task_retries` with `retry_exceptions` of a method."""
     with tally() as runs:
-        path = runs.path
+        add = runs.add
 
         @ray.remote
         class A:
             @ray.method(max_task_retries=2, retry_exceptions=[ValueError])
             def f(self):
-                with open(path, "a") as file:
-                    file.write("x")
-                if os.path.getsize(path) < 2:
+                if add() < 2:
                     raise ValueError("again")
                 return "done"
 
@@ -256,7 +245,7 @@ def values_of_a_dead_worker_live_on():
 def errors_pass_through_tasks():
     """A task whose argument is an error raises that error, and does not run."""
     with tally() as runs:
-        path = runs.path
+        add = runs.add
 
         @ray.remote
         def bad():
@@ -264,8 +253,7 @@ def errors_pass_through_tasks():
 
         @ray.remote
         def use(value):
-            with open(path, "a") as file:
-                file.write("x")
+            add()
 
         print(raised(lambda: ray.get(use.remote(use.remote(bad.remote()))), "KeyError"), runs.count)
 

@@ -1,0 +1,134 @@
+"""Following a Slurm job to its end: its output, its progress, and the exit code of its program."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from mpi_runtime.slurm.commands import SlurmError
+from mpi_runtime.slurm.jobs import Status, status, statuses, table, task_number, task_numbers
+from mpi_runtime.slurm.progress import Progress
+
+POLL_S = (0.2, 2.0)
+"""Seconds: the first and the longest pause between two questions. The controller serves all users."""
+PATIENCE_S = 600.0
+"""Seconds that the controller may be out of reach while a job is followed."""
+_PASSING = ("unable to contact slurm controller", "socket timed out", "zero bytes were transmitted")
+LATE_S = 10.0
+"""Seconds until a shared file system shows on this host what the job's host wrote last."""
+
+
+def follow(job: str | int, out: IO[str] | None = None, log: IO[str] | None = None) -> int:
+    """Copy the output of a job to `out`, and write its progress to `log`, until the job has ended.
+
+    On a terminal the progress is one line, which is replaced; elsewhere a line for each state. For an array `out` gets
+    a table of all tasks at the end. If the controller is out of reach, this waits up to ten minutes.
+
+    Args:
+        job: the id of the job.
+        out: standard output by default.
+        log: standard error by default.
+
+    Returns:
+        The exit code of the program. Never 0 if the program did not run to its end: then the code of the batch script,
+        or 1. For an array the code of the first task whose code is not 0.
+    """
+    progress = Progress(out or sys.stdout, log or sys.stderr)
+    found = _patiently(job)
+    is_array = "_" in found[0].job and "_" not in str(job)
+    return (_follow_array if is_array else _follow_one)(job, progress, found)
+
+
+def _follow_one(job: str | int, progress: Progress, found: list[Status]) -> int:
+    known: tuple[object, ...] = ()
+    pauses = _pauses()
+    with contextlib.ExitStack() as stack:
+        file: IO[str] | None = None
+        while True:
+            (now,) = found
+            if file is None and now.output and Path(now.output).exists():
+                file = stack.enter_context(open(now.output, errors="replace"))
+            if file is not None and (written := file.read()):
+                progress.write(written)
+            news = now.state, now.reason, now.nodes, bool(now.start)
+            progress.show(f"mpi-runtime: {str(now).splitlines()[0]}", is_news=news != known, is_last=now.has_ended)
+            if now.has_ended:
+                break
+            if news != known:
+                known, pauses = news, _pauses()
+            time.sleep(next(pauses))
+            found = _patiently(job)
+    return _code(_with_late_codes([now])[0])
+
+
+def _follow_array(job: str | int, progress: Progress, found: list[Status]) -> int:
+    tasks: dict[str, Status] = {}
+    known = ""
+    pauses = _pauses()
+    seen: set[int] = set()
+    while True:
+        # Slurm may forget a task that has ended before the last task ends.
+        tasks = {name: one for name, one in tasks.items() if one.has_ended}
+        tasks |= {one.job: one for one in found}
+        seen.update(*(task_numbers(one) for one in found))
+        for number in seen.difference(*(task_numbers(one) for one in tasks.values())):
+            tasks[f"{job}_{number}"] = _never_begun(f"{job}_{number}", found[0].name)
+        counts: dict[str, int] = {}
+        for one in tasks.values():
+            counts[one.state] = counts.get(one.state, 0) + len(task_numbers(one))
+        news = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+        has_ended = all(one.has_ended for one in tasks.values())
+        name = next(iter(tasks.values())).name
+        progress.show(f"mpi-runtime: array {job} {name}: {news}", is_news=news != known, is_last=has_ended)
+        if has_ended:
+            break
+        if news != known:
+            known, pauses = news, _pauses()
+        time.sleep(next(pauses))
+        found = _patiently(job)
+    ended = _with_late_codes(sorted(tasks.values(), key=task_number))
+    progress.write(table(ended))
+    return next((code for code in map(_code, ended) if code), 0)
+
+
+def _never_begun(job: str, name: str) -> Status:
+    """Return the status of a task that was cancelled while it waited. Slurm no longer knows such a task."""
+    return Status(job, "CANCELLED", "", None, "", name, "", "", "", "", None, None)
+
+
+def _code(status: Status) -> int:
+    return status.exit_code or 1 if status.program_exit_code is None else status.program_exit_code
+
+
+def _with_late_codes(ended: list[Status]) -> list[Status]:
+    """Ask again for jobs without a program's exit code, because a shared file system may show it late."""
+    seen_s = time.monotonic()
+    while time.monotonic() < seen_s + LATE_S:
+        late = [number for number, one in enumerate(ended) if one.program_exit_code is None and one.exit_code == 0]
+        if not late:
+            break
+        time.sleep(POLL_S[0])
+        for number in late:
+            ended[number] = status(ended[number].job)
+    return ended
+
+
+def _patiently(job: str | int) -> list[Status]:
+    """Return the status of a job. Waits if the controller is out of reach, as during its restart."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return statuses(job)
+        except SlurmError as error:
+            if time.monotonic() > give_up_s or not any(words in str(error).lower() for words in _PASSING):
+                raise
+        time.sleep(POLL_S[1])
+
+
+def _pauses() -> Iterator[float]:
+    pause, longest = POLL_S
+    while True:
+        yield pause
+        pause = min(pause * 1.5, longest)
