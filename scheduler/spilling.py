@@ -98,7 +98,6 @@ def make_room(state: State, node: Node, room: Room) -> bool:
                 asked.setdefault(client, []).append(found.id)
             if not unasked and min((found.told or {})[client] for client in knowing) <= late:
                 continue  # somebody does not answer: others may
-            is_coming = True
         missing -= place.size
     for client, ids in asked.items():
         ask(state, client, ids)
