@@ -53,6 +53,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Labels of every node, by name. The variable `MPI_RUNTIME_LABELS` states labels of one host."""
     object_store_memory: int | None = None
     """Bytes of shared memory for values on each host; None: 30 % of the memory."""
+    object_spilling_directory: str | None = None
+    """A directory on a disk of each host, for values that its shared memory has no room for. None: `SLURM_TMPDIR`,
+    `TMPDIR` or `/tmp`, the first of them that is not in memory itself. Empty: values are not written to disk."""
     inline_bytes_max: int = 65536
     """Values up to this many bytes are sent in messages. Larger values go to shared memory."""
     log_to_driver: bool = True
@@ -217,6 +220,8 @@ def _check(config: Config) -> None:
     for name in ("log_to_driver", "quiet", "ignore_unhandled_errors", "journal_required"):
         if not isinstance(getattr(config, name), bool):
             raise TypeError(f"{name} must be True or False, not {getattr(config, name)!r}")
+    if not isinstance(config.object_spilling_directory, str | None):
+        raise TypeError(f"object_spilling_directory must be a path, not {config.object_spilling_directory!r}")
     if not isinstance(config.namespace, str):
         raise TypeError(f"namespace must be a string, not {config.namespace!r}")
     if not isinstance(config.journal, str):
@@ -281,3 +286,11 @@ def scratch_directory(env: Mapping[str, str] | None = None) -> str:
     """
     env = os.environ if env is None else env
     return os.path.abspath(env.get(SCRATCH_DIR) or env.get("TMPDIR") or "/tmp")
+
+
+def spill_directories(config: Config, env: Mapping[str, str] | None = None) -> list[str]:
+    """Return the directories of this host where values may be written that have no room in memory, the best first."""
+    if config.object_spilling_directory is not None:
+        return [os.path.abspath(config.object_spilling_directory)] if config.object_spilling_directory else []
+    env = os.environ if env is None else env
+    return [os.path.abspath(one) for one in (env.get("SLURM_TMPDIR"), env.get("TMPDIR"), "/tmp") if one]

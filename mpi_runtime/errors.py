@@ -216,7 +216,10 @@ class ObjectLostError(MpiRuntimeError):
 
 
 class ObjectStoreFullError(MpiRuntimeError):
-    """The object store has no room for the value: the value is too large, or other values use the room."""
+    """The object store has no room for the value: it is too large, or other values use the room and cannot leave it.
+
+    Values that somebody looks at, and arguments of running calls, stay in memory; others go to disk, if there is room.
+    """
 
 
 class HeadDiedError(MpiRuntimeError):

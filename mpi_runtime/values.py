@@ -27,22 +27,32 @@ _ID_OF, _CLIENT_OF = operator.attrgetter("_id"), operator.attrgetter("_client")
 
 
 @overload
-def get(refs: ObjectRef[T], *, timeout: float | None = None, device: None = None) -> T: ...
-@overload
-def get(refs: Sequence[ObjectRef[T]], *, timeout: float | None = None, device: None = None) -> list[T]: ...
-@overload
-def get(refs: ObjectRef[Any], *, timeout: float | None = None, device: Literal["cpu", "gpu"] | None) -> Any: ...
+def get(refs: ObjectRef[T], *, timeout: float | None = None, device: None = None, copy: bool = False) -> T: ...
 @overload
 def get(
-    refs: Sequence[ObjectRef[Any]], *, timeout: float | None = None, device: Literal["cpu", "gpu"] | None
+    refs: Sequence[ObjectRef[T]], *, timeout: float | None = None, device: None = None, copy: bool = False
+) -> list[T]: ...
+@overload
+def get(
+    refs: ObjectRef[Any], *, timeout: float | None = None, device: Literal["cpu", "gpu"] | None, copy: bool = False
+) -> Any: ...
+@overload
+def get(
+    refs: Sequence[ObjectRef[Any]],
+    *,
+    timeout: float | None = None,
+    device: Literal["cpu", "gpu"] | None,
+    copy: bool = False,
 ) -> list[Any]: ...
 
 
-def get(refs: Any, *, timeout: float | None = None, device: Literal["cpu", "gpu"] | None = None) -> Any:
+def get(
+    refs: Any, *, timeout: float | None = None, device: Literal["cpu", "gpu"] | None = None, copy: bool = False
+) -> Any:
     """Wait for values and return them: one value for a reference, a list of values for a list of references.
 
-    Large arrays are read-only views of shared memory: copy one to change it. Of several references the first error that
-    is known is raised at once.
+    Arrays are read-only: large ones are views of shared memory, where other processes read the same bytes. Of several
+    references the first error that is known is raised at once.
 
     Args:
         refs: an `ObjectRef` or a list of them.
@@ -50,6 +60,7 @@ def get(refs: Any, *, timeout: float | None = None, device: Literal["cpu", "gpu"
         device: where to place arrays of cupy and torch that were on a GPU. "gpu": on this process's current GPU, as
             arrays of their library. "cpu": in host memory, as read-only numpy arrays; this needs neither a GPU nor the
             library. None: "gpu" in tasks and actors, and in a driver that already uses a GPU; else "cpu".
+        copy: whether arrays are copies that may be written into.
 
     Returns:
         The value, or the list of values.
@@ -66,7 +77,8 @@ def get(refs: Any, *, timeout: float | None = None, device: Literal["cpu", "gpu"
     if device not in _READERS:
         raise ValueError(f'get(device={device!r}): it must be None, "cpu" or "gpu"')
     try:
-        return _get(refs, timeout, _READERS[device])
+        read = _READERS[device]
+        return _get(refs, timeout, serialize.copying(read) if copy else read)
     except MpiRuntimeError as error:
         raise bare(error)
 

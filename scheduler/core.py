@@ -29,6 +29,7 @@ from mpi_runtime.scheduler import (
     objects,
     overdue,
     refusals,
+    spilling,
     tasks,
 )
 from mpi_runtime.scheduler.dispatch import serve, settle
@@ -43,6 +44,7 @@ from mpi_runtime.scheduler.events import (
     Done,
     ErrorRead,
     Faulted,
+    Forgotten,
     GroupRemovalRequested,
     GroupRequested,
     Held,
@@ -78,6 +80,8 @@ from mpi_runtime.scheduler.rank_events import (
     RankJoined,
     RankLost,
     Recalled,
+    RoomWanted,
+    Spilled,
     TakenBack,
 )
 from mpi_runtime.scheduler.records import Bundle, Executor, Function, Node, Queue, Task
@@ -112,6 +116,7 @@ class Scheduler:
             Put: self._put,
             SubscriptionRequested: self._subscription_requested,
             Held: self._held,
+            Forgotten: self._forgotten,
             Blocked: self._blocked,
             Unblocked: self._unblocked,
             KillRequested: self._kill_requested,
@@ -192,7 +197,7 @@ class Scheduler:
             RefusedError: it cannot be, and nothing has come of it.
         """
         state = self.state
-        if isinstance(event, Fetched | MemoryReported | RankLost) and event.rank in state.lost:
+        if isinstance(event, Fetched | MemoryReported | RankLost | RoomWanted | Spilled) and event.rank in state.lost:
             return  # it was on its way when the rank was given up
         refusals.check_rank(state, event)
         state.stories.now = now
@@ -218,6 +223,10 @@ class Scheduler:
             begin(state, event)
         elif isinstance(event, MemoryReported):
             memory_pressure.reported(state, event)
+        elif isinstance(event, RoomWanted):
+            spilling.wanted(state, event, now)
+        elif isinstance(event, Spilled):
+            spilling.spilled(state, event)
         elif isinstance(event, FrameRefused):
             refused = state.executors.get(event.executor)
             if refused is not None:
@@ -331,6 +340,9 @@ class Scheduler:
 
     def _held(self, client: Client, event: Held, now: int) -> None:
         objects.on_held(self.state, client, event.ids)
+
+    def _forgotten(self, client: Client, event: Forgotten, now: int) -> None:
+        spilling.forgotten(self.state, client, event)
 
     def _blocked(self, client: Client, event: Blocked, now: int) -> None:
         if client.executor is not None:

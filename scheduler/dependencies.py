@@ -71,9 +71,13 @@ def elsewhere(state: State, task: Task, number: int) -> list[bytes]:
 def send_values(state: State, executor: Executor, task: Task) -> None:
     """Send an executor the arguments of its next call."""
     number = executor.rank.node.number
+    executor_held = state.clients[executor.id].held
     for id in task.call.arguments:
-        message = objects.value_message(state.objects[id], number)
+        found = state.objects[id]
+        message = objects.value_message(found, number)
         assert message is not None
+        if found.copies is not None and id in executor_held:
+            objects.note_told(found, executor.id)
         state.to_client(executor.id, message)
 
 
@@ -81,8 +85,13 @@ def staged(state: State, task: Task) -> bool:
     """Note that an argument has arrived. Sends the call if that was the last one; returns whether it was sent."""
     executor = task.executor
     assert executor is not None
-    task.missing = len(elsewhere(state, task, executor.rank.node.number))
-    if task.missing:
+    number = executor.rank.node.number
+    missing = elsewhere(state, task, number)
+    task.missing = len(missing)
+    if missing:
+        for id in missing:  # it had arrived, and there was no room for it while others came
+            if (id, number) not in state.fetching:
+                objects.start_fetch(state, state.objects[id], number, (task, executor))
         return False
     send_values(state, executor, task)
     executor.in_hand[task.id] = executor.in_hand.pop(task.id)  # the order in hand is the order of sending

@@ -244,6 +244,8 @@ def dedicate(executor: Executor) -> None:
 def room_for(executor: Executor, function: Function) -> int:
     """How many more calls of the function may be sent to the executor."""
     in_hand = len(executor.in_hand)
+    if executor.rank.node.is_full:  # what waits in its hand keeps its arguments in memory
+        return 0 if in_hand else 1
     if not in_hand:
         if function.duration_us < 0:
             return 1

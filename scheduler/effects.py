@@ -51,6 +51,13 @@ class ReadyElsewhere(Struct, array_like=True, tag=64, gc=False):
     id: bytes
 
 
+class Forget(Struct, array_like=True, tag=68, gc=False):
+    """To a client: use the places of these objects no more, unless there are views of them. `Forgotten` answers it."""
+
+    request: int
+    ids: list[bytes]
+
+
 Entry = Ready | ReadyStored | ReadyError | ReadyFailed | ReadyElsewhere
 """The message by which a client knows a value."""
 
@@ -94,7 +101,7 @@ class Note(Struct, array_like=True, gc=False):
     """The rank that the note is about, and its host; empty: the whole job."""
 
 
-ClientEffect = Entry | Answer | Item | Demand
+ClientEffect = Entry | Answer | Item | Demand | Forget
 
 
 class StartExecutor(Struct, array_like=True, tag=80, gc=False):
@@ -158,7 +165,39 @@ class Fetch(Struct, array_like=True, tag=84, gc=False):
     size: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
 
 
-RankEffect = StartExecutor | StopExecutor | TakeBack | Cancel | Free | Fetch
+class Spill(Struct, array_like=True, tag=86, gc=False):
+    """To a rank: write an object from its part of the arena into its scratch file. `Spilled` answers it."""
+
+    id: Id
+    offset: Number
+    size: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+
+
+class Restore(Struct, array_like=True, tag=87, gc=False):
+    """To a rank: read an object from its scratch file into its part of the arena. `Fetched` answers it."""
+
+    id: Id
+    offset: Number
+    """In the file."""
+    size: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+
+
+class Erase(Struct, array_like=True, tag=88, gc=False):
+    """To a rank: these parts of its scratch file are not used any more."""
+
+    offsets: list[Number]
+
+
+class RoomAnswer(Struct, array_like=True, tag=89, gc=False):
+    """To a rank: the answer to `RoomWanted`."""
+
+    is_coming: bool
+    """Whether waiting is worth it."""
+    reason: str = ""
+    """If not, why, in words."""
+
+
+RankEffect = StartExecutor | StopExecutor | TakeBack | Cancel | Free | Fetch | Spill | Restore | Erase | RoomAnswer
 
 
 class Recall(Struct, array_like=True, tag=86, gc=False):

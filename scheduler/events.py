@@ -178,6 +178,18 @@ class Stored(Struct, array_like=True, gc=False):
     size: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
 
 
+class OnDisk(Struct, array_like=True, gc=False):
+    """The place of a large value in the scratch file of a rank."""
+
+    rank: Number
+    offset: Number
+    size: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+
+
+Place = Stored | OnDisk
+"""Where a copy of a large value is."""
+
+
 class Value(Struct, array_like=True, gc=False):
     """A value of any size, inline or in an arena, with the references inside it."""
 
@@ -239,6 +251,15 @@ class Released(Struct, array_like=True, tag=7, gc=False):
 class Held(Struct, array_like=True, tag=8, gc=False):
     """The client's process now has references that it did not make itself."""
 
+    ids: list[Id]
+
+
+class Forgotten(Struct, array_like=True, tag=28, gc=False):
+    """The answer to a `Forget`: of which of these objects the client will not use the place any more."""
+
+    request: Number
+    asked: list[Id]
+    """All that it was asked about."""
     ids: list[Id]
 
 
@@ -405,6 +426,7 @@ ClientEvent = (
     | SubscriptionRequested
     | Released
     | Held
+    | Forgotten
     | Blocked
     | Unblocked
     | KillRequested

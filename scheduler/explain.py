@@ -7,7 +7,17 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.scheduler import actor_calls, backoff, constraints, deadline, gpu_pool, history, lifecycle, listing
+from mpi_runtime.scheduler import (
+    actor_calls,
+    backoff,
+    constraints,
+    deadline,
+    gpu_pool,
+    history,
+    lifecycle,
+    listing,
+    store_summary,
+)
 from mpi_runtime.scheduler.effects import Answer
 from mpi_runtime.scheduler.events import Query, Where
 from mpi_runtime.scheduler.limits import EXPLAINED_MAX, UNIT
@@ -276,4 +286,5 @@ QUERIES: dict[str, Callable[[State, bytes], Any]] = {
     "objects": listing.objects,
     "workers": listing.workers,
     "history": history.history,
+    "store": store_summary.store,
 }

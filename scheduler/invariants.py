@@ -19,6 +19,7 @@ from mpi_runtime.scheduler.invariants_objects import (
     check_lineages,
     check_object,
     check_references,
+    check_spilling,
     check_task,
     tasks_under_way,
 )
@@ -76,6 +77,7 @@ def check(state: State) -> None:
     check_groups(state)
     check_actors(state, live)
     check_fetches(state)
+    check_spilling(state)
     check_lineages(state)
     check_ranks(state)
 

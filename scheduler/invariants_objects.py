@@ -46,7 +46,7 @@ def check_object(state: State, found: Object) -> None:
     holds(not found.subscribers and not found.waiters, f"{name} has a value, and somebody waits for it")
     has_copies = found.copies is not None
     holds(has_copies == (found.state in (STORED, GONE)), f"{name} is stored nowhere, or somewhere for nothing")
-    holds(not has_copies or found.copies, f"{name} has lost every copy, and nobody has noticed")
+    holds(not has_copies or found.places(), f"{name} has lost every copy, and nobody has noticed")
     if found.state == RUNTIME_ERROR:
         holds(found.code, f"{name} failed without a code")
     elif found.state in (INLINE, ERROR):
@@ -75,14 +75,22 @@ def check_task(state: State, task: Task) -> None:
     if task.state == STAGING:
         assert task.executor is not None
         number = task.executor.rank.node.number
-        for id in task.call.arguments:
-            copies = state.objects[id].copies
-            if copies is not None and number not in copies:
-                fetching = state.fetching.get((id, number))
-                waiting = [] if fetching is None else fetching.waiting
-                known = any(not isinstance(one, int) and one[0] is task for one in waiting)
-                ends = task.executor.state == STOPPING  # an argument of its actor is lost: it gets another executor
-                holds(known or ends, f"{name} waits for a copy that nobody fetches")
+        missing = [id for id in task.call.arguments if _is_elsewhere(state.objects[id], number)]
+        fetched = [id for id in missing if _is_fetched(state, id, task, number)]
+        # What had come and was dropped for want of room is fetched again when the last of the others has come.
+        is_right = bool(fetched) if number in state.spilling.rooms else fetched == missing
+        ends = task.executor.state == STOPPING  # an argument of its actor is lost: it gets another executor
+        holds(is_right or ends, f"{name} waits for a copy that nobody fetches")
+
+
+def _is_elsewhere(found: Object, number: int) -> bool:
+    return found.copies is not None and number not in found.copies
+
+
+def _is_fetched(state: State, id: bytes, task: Task, number: int) -> bool:
+    """Whether an object is on its way to a node for a call."""
+    fetching = state.fetching.get((id, number))
+    return fetching is not None and any(isinstance(one, tuple) and one[0] is task for one in fetching.waiting)
 
 
 def check_references(state: State, live: dict[bytes, Task]) -> None:
@@ -101,6 +109,8 @@ def check_references(state: State, live: dict[bytes, Task]) -> None:
             counts[task.call.actor] += 1
     for id, _ in state.fetching:
         counts[id] += 1
+    for room in state.spilling.rooms.values():
+        counts.update(room.writing.keys())
     for executor in state.executors.values():
         counts.update(executor.kept)
     for kept in state.lineages.by_call.values():
@@ -132,16 +142,29 @@ def check_fetches(state: State) -> None:
     """What is fetched exists, is stored, and is not there yet."""
     for (id, number), fetching in state.fetching.items():
         found = state.objects.get(id)
-        holds(found is not None and found.copies, f"object {id.hex()} is fetched and stored nowhere")
+        holds(found is not None and found.places(), f"object {id.hex()} is fetched and stored nowhere")
         assert found is not None
         assert found.copies is not None
         holds(number not in found.copies, f"object {id.hex()} is fetched to node {number}, where it is")
         holds(fetching.waiting, f"object {id.hex()} is fetched for nobody")
-        places = [(place.rank, place.offset) for place in found.copies.values()]
-        is_there = (fetching.source.rank, fetching.source.offset) in places
-        holds(is_there, f"object {id.hex()} is fetched from where it is not")
+        holds(fetching.source in found.places(), f"object {id.hex()} is fetched from where it is not")
         holds(state.ranks[fetching.rank].node.number == number, f"object {id.hex()} is fetched by another node's rank")
         holds(not fetching.reason or fetching in state.alarms, f"object {id.hex()} cannot be had, and nobody is told")
+
+
+def check_spilling(state: State) -> None:
+    """What is on disk is known to be there, and what is being written lies where it is read from."""
+    places = {(found.disk.rank, found.disk.offset): found.id for found in state.objects.values() if found.disk}
+    holds(places == state.spilling.on_disk, "files and objects differ")
+    holds(all(rank in state.ranks for rank, _ in places), "an object is in the file of a rank that is gone")
+    holds(not state.spilling.erasures, "parts of files are to be freed after a decision")
+    for number, room in state.spilling.rooms.items():
+        for id, place in room.writing.items():
+            found = state.objects[id]
+            holds(found.disk is None, f"object {id.hex()} is written to disk, where it is")
+            holds((found.copies or {}).get(number) == place, f"object {id.hex()} is dropped while it is written")
+        if number in state.nodes:
+            holds(state.nodes[number].is_full == bool(room.wanted), f"node {number} lacks room, or does not")
 
 
 def check_lineages(state: State) -> None:

@@ -105,3 +105,8 @@ assert 0 < STEAL_WORTH_US <= LOCAL_QUEUE_US <= FORK_WORTH_US, "a fork must be wo
 assert LOCAL_QUEUE_CALLS_MAX < 2**16 - 2, "the count in a channel's header has 16 bits"
 REFUSALS_TELL_US = 1_000_000
 """How often the user is told of executors that have sent what they may not."""
+
+ROOM_SHARE = 16
+"""Where an arena is full this part of it is freed besides what is wanted, so that not every value waits."""
+ROOM_PATIENCE_US = 60_000_000
+"""How long those who wait for room in an arena wait where nothing can leave it, and calls run that may change that."""

@@ -120,7 +120,7 @@ def objects(state: State, id: bytes) -> list[dict[str, Any]]:
         {
             "object_id": found.id.hex(),
             "state": lifecycle.OBJECT_STATE_NAMES[found.state],
-            "object_size": next((place.size for place in (found.copies or {}).values()), len(found.data)),
+            "object_size": next((place.size for place in found.places()), len(found.data)),
             "node_ids": [state.nodes[number].id for number in found.copies or ()],
             "reference_count": found.references,
         }

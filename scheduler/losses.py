@@ -18,7 +18,7 @@ In steps, each closing a race:
 from __future__ import annotations
 
 from mpi_runtime.gpu.ledger import Inventory
-from mpi_runtime.scheduler import constraints, deaths, dispatch, groups, health, notes, objects, rebuilding
+from mpi_runtime.scheduler import constraints, deaths, dispatch, groups, health, notes, objects, rebuilding, spilling
 from mpi_runtime.scheduler.actor_calls import leave_queue, out_of_order
 from mpi_runtime.scheduler.dependencies import await_lost, elsewhere, wait_again
 from mpi_runtime.scheduler.effects import RANK_LOST, StopExecutor
@@ -28,7 +28,7 @@ from mpi_runtime.scheduler.rank_events import ExecutorDied, RankLost
 from mpi_runtime.scheduler.records import Node, Rank, Task
 from mpi_runtime.scheduler.reservations import end_reservation
 from mpi_runtime.scheduler.resources import Pool
-from mpi_runtime.scheduler.state import Object, State
+from mpi_runtime.scheduler.state import Fetching, Object, State, Waiter
 
 
 def rank_lost(state: State, event: RankLost, now: int) -> None:
@@ -45,6 +45,7 @@ def rank_lost(state: State, event: RankLost, now: int) -> None:
         deaths.executor_died(state, death, now)
     leave_node(state, rank, cause)
     without = lose_copies(state, event.rank)
+    spilling.lose_rank(state, event.rank)
     move_fetches(state, event.rank)
     for found in without:
         holds, found.holds = found.holds or [], None
@@ -60,6 +61,7 @@ def rank_lost(state: State, event: RankLost, now: int) -> None:
     for task in under_way(state):
         bring_again(state, task)
     state.frees.pop(event.rank, None)
+    state.spilling.erasures.pop(event.rank, None)
     state.freed = True
     text = (
         f"{cause}, and {notes.counted(executors, 'executor')} with it. {notes.counted(len(lost), 'object')} had no "
@@ -120,7 +122,10 @@ def lose_copies(state: State, number: int) -> list[Object]:
             if place.rank == number:
                 del found.copies[node]
                 state.extents.pop((place.rank, place.offset), None)
-        if not found.copies:
+        if found.disk is not None and found.disk.rank == number:
+            del state.spilling.on_disk[number, found.disk.offset]
+            found.disk = None
+        if not found.places():
             without.append(found)
     return without
 
@@ -130,10 +135,13 @@ def move_fetches(state: State, number: int) -> None:
     for key, fetching in list(state.fetching.items()):
         if number not in (fetching.rank, fetching.source.rank):
             continue
+        if state.fetching.get(key) is not fetching:
+            continue
         del state.fetching[key]
         found = state.objects[fetching.id]
-        if found.copies and fetching.node in state.nodes:
-            objects.fetch(state, found, fetching.node, fetching.waiting)
+        waiting: list[Waiter] = [one for one in fetching.waiting if not isinstance(one, Fetching)]
+        if waiting and found.places() and fetching.node in state.nodes:
+            objects.fetch(state, found, fetching.node, waiting)
             continue
         for waiter in fetching.waiting:
             if isinstance(waiter, int) and waiter in state.clients:

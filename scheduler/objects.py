@@ -16,8 +16,9 @@ from mpi_runtime.scheduler.effects import (
     ReadyError,
     ReadyFailed,
     ReadyStored,
+    Restore,
 )
-from mpi_runtime.scheduler.events import Put, Stored, Value
+from mpi_runtime.scheduler.events import OnDisk, Put, Stored, Value
 from mpi_runtime.scheduler.lifecycle import (
     ERROR,
     FIND,
@@ -73,6 +74,8 @@ def release(state: State, id: bytes) -> None:
             for copy in found.copies.values():
                 if state.extents[copy.rank, copy.offset] == found.id:
                     free_extent(state, copy)
+        if found.disk is not None:
+            erase(state, found.disk)
         if found.holds:
             pending.extend(found.holds)
 
@@ -113,6 +116,22 @@ def free_extent(state: State, place: Stored) -> None:
     """Return an extent to the arena."""
     state.extents.pop((place.rank, place.offset), None)
     state.frees.setdefault(place.rank, []).append(place.offset)
+
+
+def erase(state: State, place: OnDisk) -> None:
+    """Return a part of a scratch file."""
+    del state.spilling.on_disk[place.rank, place.offset]
+    state.spilling.erasures.setdefault(place.rank, []).append(place.offset)
+    rank = state.ranks.get(place.rank)
+    if rank is not None:
+        state.spilling.rooms[rank.node.number].problem = ""
+
+
+def note_told(found: Object, client: int) -> None:
+    """A client has been told where an object is in the arena of its node, or knows it by itself."""
+    if found.told is None:
+        found.told = {}
+    found.told[client] = 0
 
 
 def set_value(state: State, found: Object, value: Value) -> None:
@@ -173,6 +192,8 @@ def push(state: State, found: Object, client: Client) -> None:
     if found.state == INLINE:  # the frequent case, without the steps of deliver()
         is_small = len(found.data) <= PUSH_BYTES_MAX
         state.to_client(client.id, Ready(found.id, found.data) if is_small else ReadyElsewhere(found.id))
+    elif found.state == STORED and client.node.number in state.spilling.rooms and not found.is_error:
+        state.to_client(client.id, ReadyElsewhere(found.id))  # its place may be needed before it is read
     else:
         deliver(state, found, client, fetch=False)
 
@@ -185,6 +206,8 @@ def deliver(state: State, found: Object, client: Client, fetch: bool) -> None:
             start_fetch(state, found, client.node.number, client.id)
             return
         message = ReadyElsewhere(found.id)
+    elif found.copies is not None:
+        note_told(found, client.id)
     state.to_client(client.id, message)
 
 
@@ -217,11 +240,21 @@ def start_fetch(state: State, found: Object, number: int, waiter: Waiter) -> Non
 
 def fetch(state: State, found: Object, number: int, waiting: list[Waiter]) -> None:
     """Have a copy brought to a node for those who wait. The fetch holds the object already."""
-    assert found.copies
-    place = next(iter(found.copies.values()))
-    rank = state.nodes[number].ranks[0].number
-    state.fetching[found.id, number] = Fetching(found.id, number, rank, place, waiting)
-    state.to_rank(rank, Fetch(found.id, place.rank, place.offset, place.size))
+    if found.copies:
+        place = next(iter(found.copies.values()))
+        rank = state.nodes[number].ranks[0].number
+        state.fetching[found.id, number] = Fetching(found.id, number, rank, place, waiting)
+        state.to_rank(rank, Fetch(found.id, place.rank, place.offset, place.size))
+        return
+    disk = found.disk
+    assert disk is not None
+    home = state.ranks[disk.rank].node.number
+    rank = disk.rank if home == number else state.nodes[number].ranks[0].number
+    fetching = state.fetching[found.id, number] = Fetching(found.id, number, rank, disk, waiting)
+    if home == number:
+        state.to_rank(rank, Restore(found.id, disk.offset, disk.size))
+    else:
+        start_fetch(state, found, home, fetching)
 
 
 def on_fetched(state: State, event: Fetched, now: int) -> tuple[list[tuple[Task, Executor]], ReadyFailed | None]:
@@ -256,8 +289,7 @@ def end_fetch(
     error = None
     if event.offset >= 0:
         assert found.copies is not None
-        size = next(iter(found.copies.values())).size
-        found.copies[number] = Stored(event.rank, event.offset, size)
+        found.copies[number] = Stored(event.rank, event.offset, fetching.source.size)
         state.extents[event.rank, event.offset] = found.id
         if found.state == GONE:
             advance(state.stories, found, FIND, f"rank {event.rank} has got a copy")
@@ -267,8 +299,11 @@ def end_fetch(
         error = ReadyFailed(found.id, "ObjectLostError", f"{found} cannot be had: {event.reason}.{before}")
     else:
         error = ReadyFailed(found.id, "ObjectStoreFullError", event.reason)
-    for waiter in fetching.waiting:
-        if not isinstance(waiter, int):
+    waiting = list(fetching.waiting)
+    for waiter in waiting:  # which grows
+        if isinstance(waiter, Fetching):
+            waiting += go_on(state, waiter, found, number, has_failed=error is not None)
+        elif not isinstance(waiter, int):
             tasks.append(waiter)
         elif waiter in state.clients:
             if error is None:
@@ -279,6 +314,21 @@ def end_fetch(
     return tasks, error
 
 
+def go_on(state: State, onward: Fetching, found: Object, number: int, has_failed: bool) -> list[Waiter]:
+    """A copy that another node waits for was read from disk, or could not be. Returns who has waited in vain."""
+    key = (onward.id, onward.node)
+    if state.fetching.get(key) is not onward:
+        return []
+    if has_failed:
+        del state.fetching[key]
+        release(state, onward.id)
+        return onward.waiting
+    assert found.copies is not None
+    place = onward.source = found.copies[number]
+    state.to_rank(onward.rank, Fetch(found.id, place.rank, place.offset, place.size))
+    return []
+
+
 def on_put(state: State, client: Client, event: Put) -> None:
     """Handle a put. The client holds the object."""
     assert event.id not in state.objects, f"object {event.id.hex()} is put twice"
@@ -286,6 +336,8 @@ def on_put(state: State, client: Client, event: Put) -> None:
     state.objects[event.id] = found
     client.held[event.id] = None
     state.totals.put_bytes += event.value.stored.size if event.value.stored is not None else len(event.value.data)
+    if event.value.stored is not None:
+        note_told(found, client.id)
     owner, found.owner = found.owner, -1  # the client knows its own value: do not send it back
     set_value(state, found, event.value)
     found.owner = owner
@@ -341,3 +393,6 @@ def on_held(state: State, client: Client, ids: list[bytes]) -> None:
     for id in ids:
         if id not in client.held and hold(state, id):
             client.held[id] = None
+            found = state.objects[id]
+            if found.copies is not None and client.executor is not None and client.executor.has_as_argument(id):
+                note_told(found, client.id)  # it may be for a view

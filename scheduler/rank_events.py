@@ -123,6 +123,25 @@ class MemoryReported(Struct, array_like=True, tag=48, gc=False):
     """The largest processes of the host: number, name, and what each has for itself."""
 
 
+class RoomWanted(Struct, array_like=True, tag=53, gc=False):
+    """Clients of a rank, or copies on their way to it, wait for room in the arena. Said again while they do."""
+
+    rank: Number
+    size: Number
+    """Bytes that are missing; 0: nobody waits any more."""
+    clients: list[int] = []
+    """Clients that wait."""
+
+
+class Spilled(Struct, array_like=True, tag=49, gc=False):
+    """An object has been written to the scratch file of a rank; offset -1: it could not be."""
+
+    rank: Number
+    id: Id
+    offset: Limit
+    reason: str = ""
+
+
 class JobBegan(Struct, array_like=True, tag=46, gc=False):
     """All ranks of the job have joined. The head tells this itself: it is no message of a rank."""
 
@@ -141,7 +160,18 @@ class Recalled(Struct, array_like=True, tag=49, gc=False):
     values: list[Kept] = []
 
 
-RankEvent = RankJoined | TakenBack | ExecutorDied | Fetched | ExecutorStarted | FrameRefused | MemoryReported | RankLost
+RankEvent = (
+    RankJoined
+    | TakenBack
+    | ExecutorDied
+    | Fetched
+    | ExecutorStarted
+    | FrameRefused
+    | MemoryReported
+    | RoomWanted
+    | Spilled
+    | RankLost
+)
 
 HeadEvent = JobBegan | Recalled
 """What the head tells itself."""

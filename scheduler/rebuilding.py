@@ -81,7 +81,7 @@ def plan(state: State, wanted: Lineage, planned: dict[bytes, Lineage]) -> str:
 def is_missing(state: State, id: bytes) -> bool:
     """Whether an object has no value, and nothing makes it."""
     found = state.objects.get(id)
-    return found is None or found.state == RUNTIME_ERROR or (found.state in (STORED, GONE) and not found.copies)
+    return found is None or found.state == RUNTIME_ERROR or (found.state in (STORED, GONE) and not found.places())
 
 
 def why_not(lineage: Lineage, depth: int) -> str:
@@ -124,7 +124,7 @@ def run_again(state: State, lineage: Lineage, cause: str) -> None:
         if found is None:
             found = state.objects[id] = Object(id, -1, 0, state=REBUILDING, lineage=lineage)
             lineage.uses += 1
-        elif found.copies is None or found.copies:
+        elif found.copies is None or found.places():
             continue  # it has its value
         else:
             advance(state.stories, found, REBUILD, cause)

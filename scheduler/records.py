@@ -142,6 +142,10 @@ class Executor(Struct, eq=False, gc=False):
                 self.watched.pop(id, None)
         return task
 
+    def has_as_argument(self, id: bytes) -> bool:
+        """Whether it has been sent an object as an argument of what it runs or will run."""
+        return id in self.kept or any(id in task.call.arguments for task in self.in_hand.values())
+
     def watch(self, task: Task) -> Watch:
         """What is out of the ordinary with a call in its hand: to be filled in."""
         return self.watched.setdefault(task.id, Watch())
@@ -206,6 +210,8 @@ class Node(Source, kw_only=True, eq=False, gc=False):
     clock_ahead_us: int = NOTHING
     """An upper bound of how far the head's clock is ahead of this host's: see `history.py`."""
     arena: int = 0
+    is_full: bool = False
+    """Whether somebody waits for room in it."""
     gpu_problems: list[str] = field(default_factory=list)
     """Faults of its GPUs, in words."""
     gpu_error: str = ""

@@ -34,7 +34,15 @@ from mpi_runtime.scheduler.events import (
 )
 from mpi_runtime.scheduler.lifecycle import STAGING, STOPPING
 from mpi_runtime.scheduler.limits import REFUSALS_TELL_US
-from mpi_runtime.scheduler.rank_events import ExecutorDied, Fetched, MemoryReported, RankJoined, RankLost
+from mpi_runtime.scheduler.rank_events import (
+    ExecutorDied,
+    Fetched,
+    MemoryReported,
+    RankJoined,
+    RankLost,
+    RoomWanted,
+    Spilled,
+)
 from mpi_runtime.scheduler.records import Executor
 from mpi_runtime.scheduler.state import Client, State
 
@@ -66,7 +74,13 @@ def check_rank(state: State, event: Any) -> None:
         is_late = event.source in state.lost
         require(is_late or (event.id, rank.node.number) in state.fetching, "a copy came that nobody wanted")
         require((event.rank, event.offset) not in state.extents, "a copy lies where another object does")
-    elif isinstance(event, MemoryReported):
+    elif isinstance(event, Spilled):
+        require(event.rank in state.ranks, f"there is no rank {event.rank}")
+        room = state.spilling.rooms.get(state.ranks[event.rank].node.number)
+        place = room.writing.get(event.id) if room is not None else None
+        require(place is not None and place.rank == event.rank, "an object is on disk that was not to be")
+        require((event.rank, event.offset) not in state.spilling.on_disk, "an object is on disk where another one is")
+    elif isinstance(event, MemoryReported | RoomWanted):
         require(event.rank in state.ranks, f"there is no rank {event.rank}")
     elif isinstance(event, RankLost):
         require(event.rank, "rank 0 is said to be gone, and without it there is no job")

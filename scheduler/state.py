@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from mpi_runtime.scheduler.effects import Effects, Free, RankEffect
-from mpi_runtime.scheduler.events import BundleSpec, Stored
+from mpi_runtime.scheduler.effects import Effects, Erase, Free, RankEffect
+from mpi_runtime.scheduler.events import BundleSpec, OnDisk, Place, Stored
 from mpi_runtime.scheduler.index import Index
 from mpi_runtime.scheduler.lifecycle import PENDING, Stories
 from mpi_runtime.scheduler.limits import HISTORY_CALLS_MAX, REFUSALS_TELL_US
@@ -17,8 +17,8 @@ from mpi_runtime.scheduler.resources import Request
 from mpi_runtime.scheduler.sources import NOTHING, Claimant
 from mpi_runtime.scheduler.timers import Alarms
 
-Waiter: TypeAlias = "int | tuple[Task, Executor]"
-"""A client, or a call that is to run on an executor there, that waits for a copy."""
+Waiter: TypeAlias = "int | tuple[Task, Executor] | Fetching"
+"""A client, or a call that is to run on an executor there, or a copy to another node, that waits for a copy."""
 
 
 class Fetching(Struct, eq=False, gc=False):
@@ -28,8 +28,8 @@ class Fetching(Struct, eq=False, gc=False):
     node: int
     rank: int
     """Of that node: which fetches it."""
-    source: Stored
-    """From where."""
+    source: Place
+    """From where. From a file of another node: it waits until that node has read it."""
     waiting: list[Waiter]
     reason: str = ""
     """Why it could not be had from there: nobody is told before it is clear whether that rank is dead."""
@@ -86,7 +86,12 @@ class Object(Struct, eq=False, gc=False):
     code: str = ""
     """RUNTIME_ERROR: the class of the error."""
     copies: dict[int, Stored] | None = None
-    """STORED: the place on each node. The first is the primary copy."""
+    """STORED: the place in the arena of each node. The first is the primary copy."""
+    disk: OnDisk | None = None
+    """STORED: the place in a file, if it was written to one. Then there may be no copy in any arena."""
+    told: dict[int, int] | None = None
+    """STORED: clients that know its place in the arena of their node, and in which `Forget` they were asked to forget
+    it; 0: in none. See `spilling.py`."""
     is_error: bool = False
     """STORED: whether it is a pickled exception."""
     holds: list[bytes] | None = None
@@ -108,6 +113,41 @@ class Object(Struct, eq=False, gc=False):
 
     def __str__(self) -> str:
         return f"object {self.id.hex()}"
+
+    def places(self) -> list[Place]:
+        """Where all its copies are."""
+        places: list[Place] = list((self.copies or {}).values())
+        return places if self.disk is None else [*places, self.disk]
+
+
+class Room(Struct, eq=False, gc=False):
+    """A node whose arena has been full: see `spilling.py`."""
+
+    wanted: dict[int, int] = {}
+    """Bytes for which clients of its ranks wait, by rank."""
+    writing: dict[bytes, Stored] = {}
+    """Objects that are being written to disk. Each holds the object."""
+    problem: str = ""
+    """Why nothing more can be written, in words."""
+    waiting: dict[int, list[int]] = {}
+    """Who waits for them."""
+    asked: int = 0
+    """The number of the last `Forget` that had been sent when it was looked at last."""
+    stuck_us: int = -1
+    """Since when nothing could be done; -1: something is."""
+
+
+class Spilling(Struct, eq=False, gc=False):
+    """What has left arenas that are full, and is to: see `spilling.py`."""
+
+    on_disk: dict[tuple[int, int], bytes] = {}
+    """The object at (rank, offset) of the rank's file."""
+    erasures: dict[int, list[int]] = {}
+    """Parts of files to free, by rank."""
+    rooms: dict[int, Room] = {}
+    """Nodes whose arena has been full, by number."""
+    forgets: int = 0
+    """The number of `Forget` messages so far."""
 
 
 class Name(Struct, eq=False, gc=False):
@@ -246,6 +286,7 @@ class State:
         """The object at (rank, offset). An error of several return values is there once."""
         self.frees: dict[int, list[int]] = {}
         """Extents to free, by rank."""
+        self.spilling = Spilling()
         self.alarms = Alarms()
         """Queues with calls behind busy executors or that may be too late, as methods may; executors whose calls are
         watched; nodes; bundles; calls."""
@@ -303,5 +344,8 @@ class State:
         """All effects since the last call."""
         for rank in list(self.frees):
             self.send_frees(rank)
+        for rank, offsets in self.spilling.erasures.items():
+            self.to_rank(rank, Erase(offsets))
+        self.spilling.erasures.clear()
         effects, self.effects = self.effects, Effects()
         return effects

@@ -13,9 +13,9 @@ from mpi_runtime.client.entries import is_error
 from mpi_runtime.client.feed import Feed
 from mpi_runtime.client.received_items import ReceivedItems
 from mpi_runtime.client.references import References
-from mpi_runtime.scheduler.effects import Answer, Demand, Entry, Item, Ready
+from mpi_runtime.scheduler.effects import Answer, Demand, Entry, Forget, Item, Ready
 from mpi_runtime.scheduler.events import Call, Spec
-from mpi_runtime.transport.messages import Allocated, Exit
+from mpi_runtime.transport.messages import Allocated, Exit, ForCalls
 
 
 class Watch:
@@ -37,8 +37,10 @@ class Arrivals:
         items: ReceivedItems,
         feed: Feed,
         answered: Callable[[Allocated | Answer], None],
+        forget: Callable[[Forget], None],
     ) -> None:
-        """Sort messages into these. `answered` is called with answers."""
+        """Sort messages into these. `answered` is called with answers, `forget` with requests to forget places."""
+        self._forget = forget
         self._references = references
         self._items = items
         self._feed = feed
@@ -55,6 +57,7 @@ class Arrivals:
     def take(self, messages: list[Any]) -> None:
         """Take in one frame. The values of a call's arguments come before it in the same frame."""
         arguments: dict[bytes, Entry] = {}
+        is_for_calls = False
         values, counts, expected = self._references.values, self._references.counts, self.expected
         for message in messages:
             kind = type(message)
@@ -78,7 +81,11 @@ class Arrivals:
                 self._items.came(message)
             elif kind is Demand:
                 self._feed.demanded(message)
-            elif message.id in counts:
+            elif kind is Forget:
+                self._forget(message)
+            elif kind is ForCalls:  # an object may be elsewhere by now, unless it is an argument
+                is_for_calls = True
+            elif message.id in counts and not is_for_calls:
                 values[message.id] = message
                 self._came(message)
             else:

@@ -57,7 +57,7 @@ class Client:
         self.items = ReceivedItems(self.outbox)
         self.blocking = Blocking(self.outbox)
         replies = Replies(self.outbox)
-        arrivals = Arrivals(self.references, self.items, self.feed, replies.came)
+        arrivals = Arrivals(self.references, self.items, self.feed, replies.came, self.outbox.forget)
         self.line = Line(end, self.outbox, arrivals, self.scopes, self.blocking)
         self.questions = Questions(self.line, replies, min(regions))
         self.store = Store(self.outbox, self.questions, arena, regions, inline_bytes_max)

@@ -18,7 +18,7 @@ from mpi_runtime.client.interrupts import Interrupts
 from mpi_runtime.client.outgoing import Outgoing, ends_in
 from mpi_runtime.client.references import References
 from mpi_runtime.errors import HeadDiedError
-from mpi_runtime.scheduler.effects import Ready
+from mpi_runtime.scheduler.effects import Entry, Forget, Ready, ReadyStored
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Buffer
 from mpi_runtime.transport.channel import COUNT_MAX, LOCAL, packed
@@ -71,6 +71,31 @@ class Outbox(Outgoing):
         with self.interrupts, self.lock:
             super().adopt(id)
         if not self.ticking and self.messages:
+            self.tick()
+
+    def view(self, id: bytes) -> None:
+        """A view of an object is made."""
+        with self.interrupts, self.lock:  # nobody forgets its place meanwhile
+            super().view(id)
+
+    def drop_view(self, id: bytes) -> None:
+        """A view is gone. Runs when it is collected: takes no lock, raises nothing."""
+        self.references.dropped_views.append(id)
+        self.drop(id)
+
+    def look_at(self, id: bytes) -> Entry | None:
+        """The value of an object, if there is one; one in the arena is viewed from now on."""
+        entry = self._values.get(id)
+        if type(entry) is not ReadyStored:
+            return entry
+        with self.interrupts, self.lock:
+            return super().look_at(id)
+
+    def forget(self, request: Forget) -> None:
+        """Use places no more, and say so soon."""
+        with self.interrupts, self.lock:
+            super().forget(request)
+        if not self.ticking:
             self.tick()
 
     def keep(self, id: bytes) -> None:

@@ -9,7 +9,8 @@ No lock, no socket: `outbox.py` adds them. The simulator runs this too.
 from __future__ import annotations
 
 from mpi_runtime.client.references import References
-from mpi_runtime.scheduler.events import Done, Held, Released, Returned
+from mpi_runtime.scheduler.effects import Entry, Forget, ReadyStored
+from mpi_runtime.scheduler.events import Done, Forgotten, Held, Released, Returned
 
 
 class Outgoing:
@@ -35,6 +36,28 @@ class Outgoing:
         """Note that a reference came to this process inside a value, or that a view of an object was made."""
         if self.references.add(id):
             self.messages.append(Held([id]))
+
+    def view(self, id: bytes) -> None:
+        """Note that a view of an object is made. It counts as a reference, and keeps the object where it is."""
+        views = self.references.views
+        views[id] = views.get(id, 0) + 1
+        self.adopt(id)
+
+    def drop_view(self, id: bytes) -> None:
+        """Note that a view is gone."""
+        self.references.dropped_views.append(id)
+        self.drop(id)
+
+    def look_at(self, id: bytes) -> Entry | None:
+        """The value of an object, if there is one. One in the arena is viewed from now on."""
+        entry = self.references.values.get(id)
+        if type(entry) is ReadyStored:
+            self.view(id)
+        return entry
+
+    def forget(self, request: Forget) -> None:
+        """Do not use the places of objects any more that are not viewed, and say so."""
+        self.add(Forgotten(request.request, request.ids, self.references.forget(request.ids)))
 
     def frame(self) -> list[object]:
         """All messages that are due. A frame is sent before the frames of later calls."""

@@ -80,7 +80,7 @@ class RefFutures:
 
     def _settle(self, future: Future[Any], id: bytes) -> None:
         try:
-            value = self._store.load(self._values[id])
+            value = self._for.get([id], None)[0]
         except BaseException as error:
             future.set_exception(error.with_traceback(None))  # its frames would keep the future, and that the error
         else:

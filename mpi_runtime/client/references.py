@@ -19,6 +19,10 @@ class References:
         """The number of references and views, by object, without those in `dropped`."""
         self.dropped: list[bytes] = []
         """References and views that are gone and not yet subtracted. Appended to by `__del__`, which takes no lock."""
+        self.views: dict[bytes, int] = {}
+        """The number of views among them."""
+        self.dropped_views: list[bytes] = []
+        """As `dropped`, of which they are a part."""
         self.values: dict[bytes, Entry] = {}
         """Values that have come, or were made here."""
         self.borrowed: dict[bytes, bool] = {}
@@ -27,6 +31,8 @@ class References:
 
     def settle(self) -> list[bytes]:
         """Subtract what was dropped. Returns the objects without a reference here. One caller at a time."""
+        if self.dropped_views:
+            self._settle_views()
         dropped, counts = self.dropped, self.counts
         gone: list[bytes] = []
         batch = dropped[:]
@@ -51,6 +57,23 @@ class References:
         if not count:
             self.borrowed[id] = False
         return not count
+
+    def _settle_views(self) -> None:
+        batch = self.dropped_views[:]
+        del self.dropped_views[: len(batch)]
+        for id in batch:
+            self.views[id] -= 1
+            if not self.views[id]:
+                del self.views[id]
+
+    def forget(self, ids: Sequence[bytes]) -> list[bytes]:
+        """Use the places of these objects no more. Returns all but those of which there are views."""
+        self._settle_views()
+        unseen = [id for id in ids if id not in self.views]
+        for id in unseen:
+            if type(self.values.get(id)) is ReadyStored:
+                self.values[id] = ReadyElsewhere(id)
+        return unseen
 
     def made(self, id: bytes, value: Value) -> Put:
         """Register an object for a value that was written, with one reference. Returns its message."""

@@ -114,7 +114,17 @@ class Store:
             if value.stored is not None:
                 self._outbox.send_local(Abandon(value.stored.offset))
 
+    def look_at(self, id: bytes) -> Entry | None:
+        """What is known of an object's value; if it is in the arena, to be read at once by `load_seen`."""
+        return self._outbox.look_at(id)
+
     def load(self, entry: Entry, read: Callable[..., Any] = pickle.loads) -> Any:
+        """The value that a message brought with a call, which keeps it there. See `load_seen`."""
+        if isinstance(entry, ReadyStored):
+            self._outbox.view(entry.id)
+        return self.load_seen(entry, read)
+
+    def load_seen(self, entry: Entry, read: Callable[..., Any] = pickle.loads) -> Any:
         """The value that a message brought. `read`: see `serialize.loads`.
 
         Raises:
@@ -135,7 +145,6 @@ class Store:
         raise errors.from_code(entry.code, entry.message)
 
     def _view(self, entry: ReadyStored) -> memoryview:
-        """The bytes of a stored object. The view counts as a reference."""
-        id, drop = entry.id, self._outbox.drop
-        self._outbox.adopt(id)
+        """The bytes of a stored object. The view has been counted."""
+        id, drop = entry.id, self._outbox.drop_view
         return self._arena.read(self._regions[entry.rank], entry.offset, entry.size, lambda: drop(id))

@@ -7,6 +7,7 @@ are subscribed to when a thread waits for them.
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
@@ -53,6 +54,19 @@ class Waiting:
             GetTimeoutError: not all were there in time.
             MpiRuntimeError: one of them is an error, even if others are still missing.
         """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._wait_for_all(ids, timeout_s)
+        return [self._load(id, deadline, read) for id in ids]
+
+    def _load(self, id: bytes, deadline: float | None, read: Callable[..., Any]) -> Any:
+        while True:
+            entry = self._store.look_at(id)
+            if entry is not None and type(entry) is not ReadyElsewhere:
+                return self._store.load_seen(entry, read)
+            # It was moved to disk after it had come: nobody had looked at it yet.
+            self._wait_for_all([id], None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    def _wait_for_all(self, ids: Sequence[bytes], timeout_s: float | None) -> None:
         values = self._values
         missing = [id for id in ids if (entry := values.get(id)) is None or type(entry) is ReadyElsewhere]
         if missing:
@@ -63,7 +77,6 @@ class Waiting:
                 self._wait_for_values(missing, watch, timeout_s)
             finally:
                 watches.remove(watch)
-        return [self._store.load(values[id], read) for id in ids]
 
     def _wait_for_values(self, missing: list[bytes], watch: Watch, timeout_s: float | None) -> None:
         at = 0

@@ -6,8 +6,9 @@ local rank:
 
     capacity | regions | used[regions] | spare[regions] | wanted[regions] | ... | region 0 | region 1 | ...
 
-Every region is as long as the capacity of the whole host and sparse: memory exists only where something was written.
-So each agent allocates in its own region without asking anybody, while the capacity is counted for the host: the words
+Every region is four times as long as the capacity of the whole host, and sparse: memory exists only where something
+was written. So what the capacity has room for finds a place in one piece, though small objects lie scattered, and each
+agent allocates in its own region without asking anybody, while the capacity is counted for the host: the words
 `used[r]` (allocated bytes) and `spare[r]` (free bytes that still occupy memory) are written by rank r's agent only.
 
 Memory that was written before is *warm*; memory that was not, or was given back to the system, is *cold*. The first
@@ -22,7 +23,7 @@ import os
 import resource
 import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, fcntl
 from typing import NamedTuple
@@ -37,6 +38,9 @@ COPY_STEP = 2 << 20
 TOUCH_GRAIN = 64 << 10
 MADV_POPULATE_READ = 22
 DEFAULT_SHARE_PERCENT = 30
+SPREAD = 4
+"""How many times as long as the capacity a region is. Of k extents in it, the largest hole between them is at least
+(SPREAD - 1) / (k + 1) of the capacity."""
 
 
 # The memory file.
@@ -46,7 +50,7 @@ class Layout(NamedTuple):
     """Where things are in the memory file."""
 
     capacity: int
-    """Bytes that the objects of the host may have together, and the length of each region."""
+    """Bytes that the objects of the host may have together."""
     regions: int
     """How many ranks the host has."""
 
@@ -58,13 +62,18 @@ class Layout(NamedTuple):
     @property
     def size(self) -> int:
         """Length of the file in bytes."""
-        return self.header + self.regions * self.capacity
+        return self.header + self.regions * self.length
+
+    @property
+    def length(self) -> int:
+        """Length of each region in bytes."""
+        return self.capacity * SPREAD
 
     def start(self, region: int) -> int:
         """Where a region starts in the file."""
         if not 0 <= region < self.regions:
             raise ValueError(f"the arena has regions 0 to {self.regions - 1}, not {region}")
-        return self.header + region * self.capacity
+        return self.header + region * self.length
 
     @classmethod
     def of(cls, descriptor: int) -> "Layout":
@@ -123,7 +132,7 @@ class _Window:
     def __init__(self, descriptor: int, layout: Layout, region: int, access: int) -> None:
         self._descriptor = descriptor
         self._start = layout.start(region)
-        self._size = layout.capacity
+        self._size = layout.length
         self._access = access
         self._whole: mmap.mmap | None = None
         if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
@@ -159,7 +168,7 @@ class AgentArena:
         """
         self.layout = Layout.of(descriptor)
         self.region = region
-        self.allocator = Allocator(self.layout.capacity)
+        self.allocator = Allocator(self.layout.length)
         self._window = _Window(descriptor, self.layout, region, mmap.ACCESS_WRITE)
         words = memoryview(_map(descriptor, 0, self.layout.header, mmap.ACCESS_WRITE)).cast("Q")
         regions = self.layout.regions
@@ -179,6 +188,11 @@ class AgentArena:
         if offset is not None and self._excess() > 0:
             self.busy = self._grew = True
         return offset
+
+    def lacking(self, sizes: Sequence[int]) -> int:
+        """How many bytes have to be freed before extents of these sizes can be allocated; more, if in many pieces."""
+        needed = [Allocator.rounded(size) for size in sizes]
+        return max(sum(needed) - self.layout.capacity + sum(self._used), max(needed, default=0)) if needed else 0
 
     def refusal(self, size: int) -> str:
         """Why an allocation of `size` bytes was refused, in words for the user."""

@@ -218,6 +218,15 @@ def _dumps_with_devices(value: object, what: str) -> Serialized:
     return found if buffers is None else _PartlyOnDevice(found.data, buffers, found.refs)
 
 
+def copying(read: Callable[..., Any]) -> Callable[..., Any]:
+    """A function like `read`, for `loads`, whose arrays are writable copies."""
+
+    def copied(data: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
+        return read(data, buffers=[bytearray(buffer) for buffer in buffers])
+
+    return copied
+
+
 def loads(data: Buffer, read: Callable[..., Any] = pickle.loads) -> Any:
     """The value; its arrays are read-only views of `data` and keep that alive.
 

@@ -48,7 +48,7 @@ class Transfers:
         """Whether something is under way, or has failed and not been told."""
         return bool(self._receives or self._large_sends or self._small_sends or self._failed)
 
-    def fetch(self, id: bytes, rank: int, offset: int, size: int) -> None:
+    def fetch(self, id: bytes, rank: int, offset: int, size: int, target: int | None = None) -> None:
         """Begin to bring an object here; `poll` will tell how that ended.
 
         Args:
@@ -56,11 +56,14 @@ class Transfers:
             rank: in whose part of another host's arena it lies.
             offset: where it starts there, in bytes.
             size: its length in bytes.
+            target: an extent for it; None: allocate one, if there is room now.
         """
-        if len(self._receives) == TAGS:
+        if target is None:
+            target = self._arena.allocate(size)
+        if target is not None and len(self._receives) == TAGS:
+            self._arena.free(target)
             self._fail(id, rank, f"rank {self._transport.rank} has {TAGS} transfers under way already")
             return
-        target = self._arena.allocate(size)
         if target is None:
             self._fail(id, rank, self._arena.refusal(size))
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.transport import codec
@@ -12,43 +13,95 @@ from mpi_runtime.transport.codec import BadFrameError
 from mpi_runtime.transport.messages import Allocate, Allocated
 
 ALLOCATE_WAIT_S = 5.0
-"""How long a request may wait for others to be freed: references that are gone may not have been told yet."""
+"""How long a request may wait where no room is being made: references that are gone may not have been told yet."""
 ALLOCATE_RETRY_S = 0.01
 """How soon to look again: another rank of the host may have freed, and tells nobody."""
+TELL_S = 0.05
+"""How soon the head is told again that room is wanted."""
+NOBODY = -1
+"""Who asks for what is no client's: copies."""
+
+
+class _Request(NamedTuple):
+    client: int
+    size: int
+    use: Callable[[int, str], None]
+    """Called once: with the offset; or with -1 and the reason."""
 
 
 class Extents:
     """What clients of this rank have of the arena."""
 
     def __init__(
-        self, arena: AgentArena, rank: int, now_s: Callable[[], float], send: Callable[[Channel, bytes], None]
+        self,
+        arena: AgentArena,
+        rank: int,
+        now_s: Callable[[], float],
+        send: Callable[[Channel, bytes], None],
+        want: Callable[[int, list[int]], None] = lambda size, clients: None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """Allocate from this arena as this rank, and answer clients with `send`."""
+        """Allocate from this arena as this rank, and answer clients with `send`.
+
+        `want` has the head told how many bytes are missing, and who waits for them: in `serve_waiting` only, for which
+        `wake` asks. While the head performs effects it must not be told anything: it has decided.
+        """
+        self._wake = wake
         self._arena = arena
         self._rank = rank
         self._now_s = now_s
         self._send = send
+        self._want = want
         self._clients: dict[int, int] = {}
         """The client that was given it, for each extent in use, by offset."""
-        self._waiting: deque[tuple[float, int, Channel, Allocate]] = deque()
-        """Requests that wait for room: until when, of which client."""
+        self._waiting: deque[_Request] = deque()
+        """Requests that wait for room."""
+        self._until_s = 0.0
+        """When they are refused, unless room is being made."""
+        self._why = ""
+        """What the head has said last of room that is not being made."""
+        self._told_s = 0.0
+        self._is_wanted = False
+        """Whether the head believes that somebody waits."""
 
     def allocate(self, client: int, channel: Channel, request: Allocate) -> None:
         """Answer a request for memory; later, if there may be room then."""
-        if not self._answer(client, channel, request):
-            self._waiting.append((self._now_s() + ALLOCATE_WAIT_S, client, channel, request))
 
-    def _answer(self, client: int, channel: Channel, request: Allocate, last: bool = False) -> bool:
-        offset = self._arena.allocate(request.size)
+        def use(offset: int, reason: str) -> None:
+            if offset >= 0:
+                self._clients[offset] = client
+            self._send(channel, codec.encode([Allocated(request.request, self._rank, offset, reason)]))
+
+        self.ask(request.size, client, use)
+
+    def ask(self, size: int, client: int, use: Callable[[int, str], None]) -> None:
+        """Call `use` with the offset of a new extent, now or when there is room; or with -1, and why there is none."""
+        offset = self._arena.allocate(size)
         if offset is not None:
-            self._clients[offset] = client
-            answer = Allocated(request.request, self._rank, offset)
-        elif last or request.size > self._arena.layout.capacity:
-            answer = Allocated(request.request, self._rank, -1, self._arena.refusal(request.size))
+            use(offset, "")
+        elif client != NOBODY and size > self._arena.layout.capacity:
+            use(-1, self._arena.refusal(size))
         else:
-            return False
-        self._send(channel, codec.encode([answer]))
-        return True
+            if not self._waiting:
+                self._until_s = self._now_s() + ALLOCATE_WAIT_S
+                self._why = ""
+            self._waiting.append(_Request(client, size, use))
+            self._told_s = 0.0
+            self._wake()
+
+    def answered(self, is_coming: bool, reason: str) -> None:
+        """The head says whether room is being made."""
+        self._why = reason
+        if is_coming:
+            self._until_s = self._now_s() + ALLOCATE_WAIT_S
+
+    def _tell(self) -> None:
+        """Have the head told what is missing."""
+        self._told_s = self._now_s()
+        size = self._arena.lacking([request.size for request in self._waiting])
+        if size or self._is_wanted:
+            self._is_wanted = size > 0
+            self._want(size, sorted({one.client for one in self._waiting} - {NOBODY}))
 
     def free(self, offsets: Iterable[int]) -> None:
         """Give extents back, and serve who waits for room.
@@ -63,7 +116,10 @@ class Extents:
             except ValueError:
                 unknown.append(offset)
             self._clients.pop(offset, None)
-        self.serve_waiting()
+        self._serve()
+        if self._waiting or self._is_wanted:
+            self._told_s = 0.0
+            self._wake()
         if unknown:
             raise BadFrameError(f"it frees memory at {unknown[:10]}, where nothing is allocated")
 
@@ -84,14 +140,25 @@ class Extents:
 
     def drop_requests(self, client: int | None = None) -> None:
         """This client is gone, or all are: nobody waits."""
-        self._waiting = deque(one for one in self._waiting if client is not None and one[1] != client)
+        self._waiting = deque(one for one in self._waiting if client is not None and one.client != client)
 
     def serve_waiting(self) -> float | None:
-        """Answer in order what can be answered now and what has waited too long; how soon to look again, in seconds."""
+        """Answer what can be answered now, and what has waited too long; how soon to look again, in seconds."""
+        now = self._serve()
+        if (self._waiting and now >= self._told_s + TELL_S) or (not self._waiting and self._is_wanted):
+            self._tell()
+        return ALLOCATE_RETRY_S if self._waiting else None
+
+    def _serve(self) -> float:
         now = self._now_s()
-        while self._waiting:
-            until, client, channel, request = self._waiting[0]
-            if not self._answer(client, channel, request, last=now >= until):
-                return ALLOCATE_RETRY_S
-            self._waiting.popleft()
-        return None
+        waiting, self._waiting = self._waiting, deque()
+        for request in waiting:
+            offset = self._arena.allocate(request.size)
+            if offset is not None:
+                self._until_s = max(self._until_s, now + ALLOCATE_WAIT_S)
+                request.use(offset, "")
+            elif now >= self._until_s or request.size > self._arena.layout.capacity:
+                request.use(-1, " ".join(filter(None, (self._arena.refusal(request.size), self._why))))
+            else:
+                self._waiting.append(request)
+        return now

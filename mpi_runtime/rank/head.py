@@ -68,6 +68,8 @@ from mpi_runtime.scheduler.rank_events import (
     RankJoined,
     RankLost,
     Recalled,
+    RoomWanted,
+    Spilled,
     TakenBack,
 )
 from mpi_runtime.transport import codec
@@ -99,6 +101,7 @@ GONE_LIMIT_S = 1.0
 """How long the head may live after its driver was killed: the launcher kills the workers then, and MPI may hang."""
 _FROM_RANKS = (
     RankJoined, TakenBack, ExecutorDied, Fetched, ExecutorStarted, FrameRefused, MemoryReported, FromExecutor, Log,
+    RoomWanted, Spilled,
 )  # fmt: skip
 """What ranks say while there is a job. `RankLost` is not among it: the transport says that of them."""
 DIED = "died"

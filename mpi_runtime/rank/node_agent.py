@@ -24,15 +24,32 @@ from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
 from mpi_runtime.rank import leftovers
 from mpi_runtime.rank.custody import Custody
-from mpi_runtime.rank.extents import Extents
+from mpi_runtime.rank.extents import NOBODY, Extents
 from mpi_runtime.rank.gpu_finder import Gpus
 from mpi_runtime.rank.lines import Lines
 from mpi_runtime.rank.memory_watch import MemoryWatch
 from mpi_runtime.rank.poller import Poller
-from mpi_runtime.scheduler.effects import Cancel, Fetch, Free, RankEffect, StartExecutor, StopExecutor, TakeBack
+from mpi_runtime.rank.spills import Spills
+from mpi_runtime.scheduler.effects import (
+    Cancel,
+    Fetch,
+    Free,
+    RankEffect,
+    RoomAnswer,
+    StartExecutor,
+    StopExecutor,
+    TakeBack,
+)
 from mpi_runtime.scheduler.events import DRIVER
 from mpi_runtime.scheduler.ids import attempt_of
-from mpi_runtime.scheduler.rank_events import ExecutorDied, ExecutorStarted, FrameRefused, TakenBack
+from mpi_runtime.scheduler.rank_events import (
+    ExecutorDied,
+    ExecutorStarted,
+    Fetched,
+    FrameRefused,
+    RoomWanted,
+    TakenBack,
+)
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Transport
 from mpi_runtime.transport.channel import LOCAL, Channel, ChannelClosedError, Frame, pair
@@ -103,6 +120,7 @@ class NodeAgent:
         self._arena: AgentArena
         self._extents: Extents
         self._transfers: Transfers
+        self._spills: Spills
         self._is_set_up = False
         self._executors: dict[int, LocalExecutor] = {}
         self._forkserver: Handle | None = None
@@ -119,12 +137,23 @@ class NodeAgent:
         self._rank = transport.rank
         self._neighbours = [rank for rank, host in enumerate(transport.hosts) if host == transport.hosts[self._rank]]
 
-    def set_up(self, arena: AgentArena, setup: Setup, descriptor: int) -> None:
-        """Use this arena, and tell the forkserver what executors have in common."""
+    def set_up(self, arena: AgentArena, setup: Setup, descriptor: int, spill_directory: str = "") -> None:
+        """Use this arena, and tell the forkserver what executors have in common.
+
+        What the arena has no room for is written to a file in `spill_directory`, if there is one.
+        """
         self._arena = arena
         self._is_set_up = True
-        self._extents = Extents(arena, self._rank, self._now_s, self._send)
+        self._extents = Extents(
+            arena,
+            self._rank,
+            self._now_s,
+            self._send,
+            lambda size, clients: self._report(RoomWanted(self._rank, size, clients)),
+            lambda: self._spills.wake(),
+        )
         self._transfers = Transfers(self._transport, arena)
+        self._spills = Spills(self._rank, spill_directory, arena, self._extents, self._poller, self._report)
         self._setup = (setup, [descriptor])
         self._ask_forkserver(*self._setup)
 
@@ -214,8 +243,12 @@ class NodeAgent:
                 self._extents.free_of(effect.executor, effect.offsets)
             else:
                 self._extents.free(effect.offsets)
-        else:
+        elif isinstance(effect, Fetch):
             self._fetch(effect)
+        elif isinstance(effect, RoomAnswer):
+            self._extents.answered(effect.is_coming, effect.reason)
+        else:
+            self._spills.obey(effect)
 
     def _start(self, effect: StartExecutor) -> None:
         if effect.executor in self._executors:
@@ -314,7 +347,14 @@ class NodeAgent:
         """Bring a copy of an object here."""
         if effect.rank == self._rank or effect.rank >= self._transport.size:
             raise BadFrameError(f"rank {self._rank} is to fetch an object from rank {effect.rank}")
-        self._transfers.fetch(effect.id, effect.rank, effect.offset, effect.size)
+
+        def use(target: int, reason: str) -> None:
+            if target >= 0:
+                self._transfers.fetch(effect.id, effect.rank, effect.offset, effect.size, target)
+            else:
+                self._report(Fetched(self._rank, effect.id, -1, reason, source=effect.rank))
+
+        self._extents.ask(effect.size, NOBODY, use)
 
     def pause_logs(self, paused: bool) -> None:
         """Stop reading what executors write, so that they wait, or go on."""
@@ -465,6 +505,7 @@ class NodeAgent:
             while self._transfers.busy:  # all has arrived; MPI has to be asked before it says so
                 self._transfers.poll()
             self._is_set_up = False
+            self._spills.close()
             self._arena.close()
 
     def _forget(self, executor: LocalExecutor) -> None:

@@ -50,14 +50,12 @@ def apart(frame: Buffer) -> tuple[bytes, bytes]:
 
     A value goes into both frames if it is an argument: a running call may wait for it too.
     """
-    now, later = [], []
-    messages = to_client.decode(frame)
-    arguments = {id for message in messages if type(message) is Call for id in message.arguments}
-    for message in messages:
-        if type(message) is not Call:
-            now.append(message)
-        if type(message) is Call or (isinstance(message, Entry) and message.id in arguments):
-            later.append(message)
+    messages_in = to_client.decode(frame)
+    now = [message for message in messages_in if type(message) is not Call]
+    calls = [message for message in messages_in if type(message) is Call]
+    ids = {id for call in calls for id in call.arguments}
+    values = [message for message in messages_in if isinstance(message, Entry) and message.id in ids]
+    later = [messages.ForCalls(), *values, *calls] if values else calls
     return encode(now) if now else b"", encode(later)
 
 

@@ -67,6 +67,10 @@ class Exit(Struct, array_like=True, tag=31, gc=False):
     """To an executor: end when all calls before this message are done."""
 
 
+class ForCalls(Struct, array_like=True, tag=32, gc=False):
+    """To an executor, before values: they are arguments of calls in this frame, and were told as values before."""
+
+
 class Welcome(Struct):
     """From the head to the driver, once, before all frames: the job has started. Comes with the arena's descriptor."""
 
@@ -166,7 +170,7 @@ class Pull(Struct, array_like=True, tag=95, gc=False):
 
 
 ToAgent = Allocate | Drained | Shutdown | Abandon
-ToClient = ClientEffect | Call | Spec | Allocated | Exit
+ToClient = ClientEffect | Call | Spec | Allocated | Exit | ForCalls
 WorkerToHead = RankEvent | FromExecutor | Log | Idle
 ToWorker = RankEffect | ToExecutor | Stop | EndJob | Job | Pull | PauseLogs
 BetweenRanks = WorkerToHead | ToWorker

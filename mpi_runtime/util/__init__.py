@@ -1,9 +1,9 @@
 """Tools for user programs, on top of the public names.
 
 This package has `ActorPool`, placement groups, `as_completed`, `map_unordered`, `list_named_actors`,
-`get_node_ip_address`, `register_serializer` and `inspect_serializability`. The modules `queue`, `multiprocessing`,
-`futures`, `collective`, `scheduling_strategies` and `state` are loaded on first use. So are `joblib`, `dask` and
-`tqdm`, which need the libraries of these names.
+`memory_summary`, `get_node_ip_address`, `register_serializer` and `inspect_serializability`. The modules `queue`,
+`multiprocessing`, `futures`, `collective`, `scheduling_strategies` and `state` are loaded on first use. So are
+`joblib`, `dask` and `tqdm`, which need the libraries of these names.
 """
 
 import importlib
@@ -24,6 +24,7 @@ from mpi_runtime.util.placement_group import (
     remove_placement_group,
 )
 from mpi_runtime.util.serialization import deregister_serializer, register_serializer
+from mpi_runtime.util.summaries import memory_summary
 
 __all__ = [
     "ActorPool",
@@ -36,6 +37,7 @@ __all__ = [
     "inspect_serializability",
     "list_named_actors",
     "map_unordered",
+    "memory_summary",
     "placement_group",
     "placement_group_table",
     "register_serializer",

@@ -279,10 +279,11 @@ def test_a_result_larger_than_the_store() -> None:
 
 def test_a_full_store_says_so_and_works_again_when_there_is_room() -> None:
     refs = [put(np.full(10 * MIB, n, np.int8)) for n in range(6)]
-    with pytest.raises(ObjectStoreFullError, match="are in use"):
+    arrays = get(refs)  # while somebody looks at them they stay where they are
+    with pytest.raises(ObjectStoreFullError, match=r"are in use.* may be looked at by processes"):
         put(np.full(10 * MIB, 6, np.int8))
-    assert [get(ref)[0] for ref in refs] == list(range(6))
-    del refs[0]
+    assert [array[0] for array in arrays] == list(range(6))
+    del refs[0], arrays
     gc.collect()
     refs.append(put(np.full(10 * MIB, 9, np.int8)))
     assert get(refs[-1])[-1] == 9
@@ -326,3 +327,27 @@ def test_what_fails_leaves_no_memory() -> None:
 
 def test_cluster_resources_name_the_store() -> None:
     assert mpi_runtime.cluster_resources()["object_store_memory"] == 64 * MIB
+
+
+# Copies
+
+
+def test_a_copy_may_be_written_into() -> None:
+    ref: Any = put({"large": np.zeros(100_000), "small": np.zeros(3), "text": "a"})
+    with pytest.raises(ValueError, match="read-only"):
+        get(ref)["large"][0] = 1
+    value, (other,) = get(ref, copy=True), get([ref], copy=True)
+    value["large"][0] = value["small"][0] = other["large"][1] = 1
+    assert get(ref)["large"].sum() == 0
+    assert (value["large"].sum(), value["small"].sum(), other["large"].sum(), value["text"]) == (1, 1, 1, "a")
+
+
+def test_the_store_is_summed_up() -> None:
+    ref = put(np.zeros(MIB, np.int8))
+    (node,) = mpi_runtime.util.memory_summary()
+    assert node.capacity == 64 * MIB
+    assert (node.on_disk, node.objects_on_disk, node.in_flight, node.being_written, node.wanted) == (0, 0, 0, 0, 0)
+    assert MIB <= node.used < 2 * MIB
+    (mine,) = [one for one in node.largest if one["object_id"] == ref.hex()]
+    assert mine["size"] > MIB
+    assert (mine["in_memory"], mine["on_disk"], mine["held_by"]) == (True, False, ["driver"])

@@ -34,6 +34,7 @@ INSIDE = {
     "check_serialize",
     "collective_group",
     "helpers",
+    "summaries",
     "serialization",
     "background_calls",
     "pool_process",

@@ -7,13 +7,26 @@ from dataclasses import dataclass, field
 
 from mpi_runtime.gpu.device import BUSY, DEVICE, NODE, PROGRAM
 from mpi_runtime.rank.custody import Custody
-from mpi_runtime.scheduler.effects import Cancel, Fetch, Free, StartExecutor, StopExecutor, TakeBack
+from mpi_runtime.scheduler.effects import (
+    Cancel,
+    Erase,
+    Fetch,
+    Free,
+    Restore,
+    RoomAnswer,
+    Spill,
+    StartExecutor,
+    StopExecutor,
+    TakeBack,
+)
 from mpi_runtime.scheduler.rank_events import (
     ExecutorDied,
     ExecutorStarted,
     Fetched,
     FrameRefused,
     MemoryReported,
+    RoomWanted,
+    Spilled,
     TakenBack,
 )
 from mpi_runtime.transport import codec
@@ -25,6 +38,7 @@ from tests.simulation.world import Head, Line, World
 
 TIGHT_BYTES = 1 << 30
 LOOK_US = 20_000
+SLOT_BYTES = 100_000
 
 
 class Arena:
@@ -95,6 +109,9 @@ class Agent:
         """How many messages it has sent."""
         self.arena = Arena(world, rank)
         self.executors: dict[int, LocalExecutor] = {}
+        self.file: dict[int, bytes] = {}
+        """What was written to disk, by offset."""
+        self._wants_room = False
         self.tight_looks = 0
         """How often it will still be found that the host's memory is nearly used up."""
         self.orphans: dict[int, dict[int, None]] = {}
@@ -141,9 +158,10 @@ class Agent:
                 self._cancel(message)
             elif isinstance(message, Free):
                 self._free(message)
-            else:
-                assert isinstance(message, Fetch)
+            elif isinstance(message, Fetch):
                 self._fetch(message)
+            else:
+                self._about_disk(message)
 
     # Executors
 
@@ -276,6 +294,7 @@ class Agent:
     def allocate(self, executor: int) -> int:
         """Room for a value of an executor, or of the driver."""
         offset = self.arena.allocate()
+        self._look_for_room()
         if offset >= 0 and executor in self.executors:
             self.executors[executor].extents[offset] = None
         return offset
@@ -294,9 +313,75 @@ class Agent:
         """Extents that were given to an executor will not become objects."""
         self._free(Free(offsets))
 
+    # More than memory
+
+    def _look_for_room(self) -> None:
+        """Say how much too much there is, again and again."""
+        slots = self.world.options.arena_slots
+        if slots and not self._wants_room and len(self.arena.contents) > slots:
+            self._wants_room = True
+            self._want_room()
+
+    def _want_room(self) -> None:
+        excess = len(self.arena.contents) - self.world.options.arena_slots
+        self._wants_room = excess > 0
+        self.report(RoomWanted(self.rank, max(0, excess) * SLOT_BYTES))
+        if excess > 0 and self.alive:
+            self.world.counters["reports of full arenas"] += 1
+            self.world.at(self.world.between((100, LOOK_US)), self._want_room)
+
+    def _about_disk(self, effect: object) -> None:
+        if isinstance(effect, Erase):
+            for offset in effect.offsets:
+                del self.file[offset]
+        elif isinstance(effect, Spill):
+            self._spill(effect)
+        elif isinstance(effect, Restore):
+            self._restore(effect)
+        else:
+            assert isinstance(effect, RoomAnswer)
+            assert effect.is_coming != bool(effect.reason)
+            self.world.counters["rooms that cannot be had"] += not effect.is_coming
+
+    def _spill(self, effect: Spill) -> None:
+        world, data = self.world, self.arena.contents[effect.offset]
+        assert data, f"{effect} is of what nobody has written"
+
+        def written() -> None:
+            assert not self.alive or self.arena.contents.get(effect.offset) is data, f"{effect} was freed meanwhile"
+            if world.chance(world.options.disk_failures):
+                world.counters["disk failures"] += 1
+                self.report(Spilled(self.rank, effect.id, -1, "the disk is full"))
+                return
+            world.counters["values written to disk"] += 1
+            offset = next(offset for offset in range(len(self.file) + 1) if offset not in self.file)
+            self.file[offset] = data
+            self.report(Spilled(self.rank, effect.id, offset))
+
+        world.at(world.between(world.options.transfer_us), written)
+
+    def _restore(self, effect: Restore) -> None:
+        world, data = self.world, self.file[effect.offset]
+        offset = self.arena.allocate()
+        self._look_for_room()
+        world.counters["values read from disk"] += 1
+
+        def read() -> None:
+            if not self.alive:
+                return
+            assert self.file.get(effect.offset) is data, f"{effect} is of what was erased"
+            if offset < 0:
+                self.report(Fetched(self.rank, effect.id, -1, "the arena is full", source=self.rank))
+                return
+            self.arena.contents[offset] = data
+            self.report(Fetched(self.rank, effect.id, offset, source=self.rank))
+
+        world.at(world.between(world.options.transfer_us), read)
+
     def _fetch(self, effect: Fetch) -> None:
         world = self.world
         offset = self.arena.allocate()
+        self._look_for_room()
         world.counters["fetches"] += 1
         source = self.agents[effect.rank].arena
         assert effect.offset in source.contents, f"{effect} is of an extent that was freed"

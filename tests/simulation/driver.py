@@ -10,7 +10,7 @@ from tests.simulation.scope import Pause, Program, Scope, TaintedError
 from tests.simulation.steps import Get, Open, Step, Take
 from tests.simulation.world import DRIVER, Head, Line, World
 
-QUESTIONS = ("explain", "explain", "nodes", "statistics", "available_resources", "group_table")
+QUESTIONS = ("explain", "explain", "nodes", "statistics", "available_resources", "group_table", "store")
 
 
 class Driver(Process):

@@ -274,6 +274,7 @@ class Executor(Process):
                 return
             for entry in entries:
                 kind, name, _ = self.read(entry)
+                self.look_again(entry)
                 if kind != oracle.VALUE:
                     self.outgoing.add(ErrorRead([entry.id]))
                 if kind == oracle.ERROR or not self.world.checker.is_right(entry.id, kind, name):

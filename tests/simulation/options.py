@@ -79,6 +79,10 @@ class Options:
     batch_us: int = 500
     """How long an executor keeps results back, to send several at once."""
     transfer_us: tuple[int, int] = (100, 3000)
+    arena_slots: int = 0
+    """How many large values a rank's part of the arena has room for; 0: for all. It takes more, and wants room."""
+    disk_failures: float = 0.0
+    """Chance for each of these that it cannot be written to disk."""
 
     end_us: int = 0
     """When the job's time ends, and it is put off; 0: never. Some calls say then that they take long."""
@@ -155,6 +159,13 @@ def losing_options(seed: int) -> Options:
         hosts = (*hosts, rng.choice(hosts))
     losses = rng.choice((0, 1, 1, 2))
     return replace(options, hosts=hosts, rank_losses=losses, host_losses=host_losses, breakable=ALL)
+
+
+def spilling_options(seed: int) -> Options:
+    """The world of the seed with arenas that have little room; in some of them ranks die too."""
+    options, rng = (losing_options if seed % 3 == 0 else random_options)(seed), random.Random(seed * 3307 + 43)
+    slots, failures = rng.choice((1, 1, 2, 4)), rng.choice((0.0, 0.0, 0.2))
+    return replace(options, arena_slots=slots, disk_failures=failures)
 
 
 def calm_options(seed: int) -> Options:

@@ -97,7 +97,7 @@ class Process:
         self.outgoing = Outgoing(self.references)
         self.items = ReceivedItems(self.outgoing)
         self.blocking = Blocking(self.outgoing)
-        self.arrivals = Arrivals(self.references, self.items, self.feed, self.answered)
+        self.arrivals = Arrivals(self.references, self.items, self.feed, self.answered, self.outgoing.forget)
         self.specs_sent: set[int] = set()
         self.alive = True
         self.streams = Streams(self)
@@ -167,6 +167,25 @@ class Process:
             return oracle.FAILED, data, []
         content = _decoder.decode(data)
         return (oracle.ERROR if is_error else oracle.VALUE), content.digest, content.inner
+
+    def look_again(self, message: Entry) -> None:
+        """Look at a value once more after a while, now and then: it must not have changed."""
+        if not self.world.options.arena_slots or not isinstance(message, effects.ReadyStored):
+            return
+        if self.world.rng.random() < 0.7:
+            return
+        data = self.arenas(message.rank)[message.offset]
+        self.outgoing.view(message.id)
+        self.world.counters["views"] += 1
+
+        def look() -> None:
+            if self.alive:
+                now = self.arenas(message.rank).get(message.offset)
+                assert now == data, f"{message} has changed while it was looked at"
+                self.outgoing.drop_view(message.id)
+                self.flush()
+
+        self.world.at(self.world.rng.choice((0, 1000, 20_000, 300_000)), look)
 
     # Steps
 
@@ -302,6 +321,7 @@ class Process:
     def look(self, id: bytes) -> tuple[bytes, list[bytes]]:
         """What an object is, as the oracle names it. Raises TaintedError when a fault has spoilt it."""
         kind, name, inner = self.read(self.values[id])
+        self.look_again(self.values[id])
         if kind != oracle.VALUE:
             self.outgoing.add(ErrorRead([id]))
         if not self.world.checker.is_right(id, kind, name):
@@ -311,13 +331,21 @@ class Process:
     def get(self, ids: list[bytes]) -> Program:
         """Wait for values."""
         ids = list(dict.fromkeys(ids))
-        while True:
-            self.subscribe(self.references.ask_again(ids))
-            self.subscribe(self.references.subscribe(ids, True))
-            missing = [id for id in ids if id not in self.values]
-            if not missing:
-                return
-            yield from self.blocked(missing, self.there(missing, len(missing)))
+        viewed: dict[bytes, None] = {}
+        try:
+            while True:
+                for id in ids:  # what has come once stays until all have
+                    if id not in viewed and isinstance(self.outgoing.look_at(id), effects.ReadyStored):
+                        viewed[id] = None
+                self.subscribe(self.references.ask_again(ids))
+                self.subscribe(self.references.subscribe(ids, True))
+                missing = [id for id in ids if id not in self.values]
+                if not missing:
+                    return
+                yield from self.blocked(missing, self.there(missing, len(missing)))
+        finally:
+            for id in viewed:
+                self.outgoing.drop_view(id)
 
     def wait(self, ids: list[bytes], count: int) -> Program:
         """Wait until so many are there."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mpi_runtime.scheduler.effects import Fetch, Free, StartExecutor, StopExecutor
+from mpi_runtime.scheduler.effects import Erase, Fetch, Free, Restore, StartExecutor, StopExecutor
 from mpi_runtime.scheduler.events import (
     Blocked,
     Call,
@@ -25,7 +25,7 @@ from mpi_runtime.scheduler.events import (
     Yielded,
 )
 from mpi_runtime.scheduler.limits import FORK_WORTH_US, UNREACHED_US
-from mpi_runtime.scheduler.rank_events import ExecutorDied, Fetched, RankJoined, TakenBack
+from mpi_runtime.scheduler.rank_events import ExecutorDied, Fetched, RankJoined, Spilled, TakenBack
 from tests.simulation.options import MIB, UNIT
 from tests.simulation.require import require
 from tests.simulation.steps import ACTOR, METHOD, Function
@@ -115,6 +115,8 @@ class Quality:
         self.copies: dict[bytes, dict[int, int]] = {}
         """For each stored object its size on each host."""
         self.extents: dict[tuple[int, int], bytes] = {}
+        self.on_disk: dict[tuple[int, int], bytes] = {}
+        """Objects in the files of ranks, by rank and place."""
         self.fetching: set[tuple[bytes, int]] = set()
         """Copies that are on their way, each to a rank. Only for membership."""
         self.missed: set[int] = set()
@@ -165,6 +167,8 @@ class Quality:
             self._gone(self.workers[message.executor], message.ids)
             for id in message.ids:
                 self._waits(id)
+        elif isinstance(message, Spilled) and message.offset >= 0:
+            self.on_disk[rank, message.offset] = message.id
         elif isinstance(message, Fetched):
             self.fetching.discard((message.id, rank))
             self.missed.update([self.host_of[rank]] if message.offset < 0 else [])
@@ -183,14 +187,16 @@ class Quality:
         self.fetching = {one for one in self.fetching if one[1] != rank}
         self.joined.pop(rank)
         self.fetched_us.update(dict.fromkeys(self.host_of.values(), self.world.now))  # calls may have gone elsewhere
-        lost = []
+        lost: dict[bytes, None] = {}
         for place, id in list(self.extents.items()):
             if place[0] == rank:
                 del self.extents[place]
                 self.copies[id].pop(host, None)
-                if not self.copies[id]:
-                    lost.append(id)
-        return lost
+                lost[id] = None
+        for place in [place for place in self.on_disk if place[0] == rank]:
+            lost[self.on_disk.pop(place)] = None
+        kept = set(self.on_disk.values())
+        return [id for id in lost if not self.copies.get(id) and id not in kept]
 
     def _ended(self, event: Done | Returned) -> None:
         """A call has made its values; what has raised may be run again, and is left out."""
@@ -268,6 +274,9 @@ class Quality:
             elif isinstance(effect, Free):
                 for offset in effect.offsets:
                     self._freed(rank, offset)
+            elif isinstance(effect, Erase):
+                for offset in effect.offsets:
+                    del self.on_disk[rank, offset]
         sent = [
             (self.workers[client], message)
             for client, messages in effects.clients.items()
@@ -280,7 +289,7 @@ class Quality:
         after = self.rooms() if self.world.options.is_calm else {}
         least = {host: smaller(self.before[host], room) for host, room in after.items() if not self._expecting(host)}
         for rank, effect in orders:
-            if isinstance(effect, Fetch):
+            if isinstance(effect, Fetch | Restore):
                 self.fetching.add((effect.id, rank))
                 self.ordered[effect.id, self.host_of[rank]] = self.world.now, least
         for worker in started:
@@ -376,6 +385,8 @@ class Quality:
         require(idled_us >= IDLE_US, f"{name} is ended after it has idled for {idled_us} us")
         require(len(there) > max(1, cpus), f"{name} is ended, and only {len(there)} idle on {cpus} CPUs")
         booked_us = 0 if self.world.options.is_calm else max(copied_us)  # until then, and for no use
+        if self.world.options.arena_slots:
+            booked_us = now  # calls whose arguments were on their way may have been taken from it
         longer = [
             one.effect.executor
             for one in left

@@ -27,7 +27,14 @@ from tests.simulation.checkers import Checker
 from tests.simulation.driver import Driver
 from tests.simulation.grouped import write
 from tests.simulation.journals import CutError, journal_options
-from tests.simulation.options import Options, calm_options, large_options, losing_options, random_options
+from tests.simulation.options import (
+    Options,
+    calm_options,
+    large_options,
+    losing_options,
+    random_options,
+    spilling_options,
+)
 from tests.simulation.require import WrongError
 from tests.simulation.steps import ACTOR, Function
 from tests.simulation.world import Head, World, joined
@@ -188,6 +195,8 @@ def left_over(head: Head, agents: dict[int, Agent]) -> list[str]:
     problems += [f"placement group {id.hex()}" for id in (*state.groups, *state.waiting_groups)]
     problems += [f"name {key} of a placement group" for key in state.group_names]
     problems += [f"extent {place}" for place in state.extents]
+    problems += [f"part of a file {place}" for place in state.spilling.on_disk]
+    problems += [f"written object {id.hex()}" for room in state.spilling.rooms.values() for id in room.writing]
     problems += [f"fetch {key}" for key in state.fetching]
     problems += [f"lineage of {id.hex()}" for id in state.lineages.by_call]
     problems += [f"{state.lineages.size} bytes of lineage"] * bool(state.lineages.size)
@@ -207,6 +216,7 @@ def left_over(head: Head, agents: dict[int, Agent]) -> list[str]:
         if not agent.alive:
             continue  # nobody frees what lies there
         problems += [f"memory of rank {agent.rank} at {offset}" for offset in agent.arena.contents]
+        problems += [f"file of rank {agent.rank} at {offset}" for offset in agent.file]
         problems += [f"memory of dead executor {number}" for number in agent.orphans]
         problems += [f"calls with executor {one.number}" for one in agent.executors.values() if one.custody.ids]
     return problems[:10]
@@ -224,6 +234,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--calm", action="store_true", help="without faults: then places of calls are judged too")
     parser.add_argument("--losses", action="store_true", help="ranks die too")
     parser.add_argument("--journal", action="store_true", help="each is cut and run again with its journal")
+    parser.add_argument("--spills", action="store_true", help="arenas have little room; in some worlds ranks die too")
     parser.add_argument("--first", action="store_true", help="stop at the first that fails")
     parser.add_argument("-v", "--verbose", action="store_true")
     chosen = parser.parse_args(arguments)
@@ -240,6 +251,7 @@ def main(arguments: list[str] | None = None) -> int:
     start_s = time.perf_counter()
     for seed in seeds:
         make = calm_options if chosen.calm else losing_options if chosen.losses else random_options
+        make = spilling_options if chosen.spills else make
         options = make(seed)
         if chosen.hosts:
             options = large_options(seed, chosen.hosts, chosen.calls)

@@ -16,7 +16,7 @@ from mpi_runtime.scheduler.limits import ACTOR_CALLS_MAX, INTERRUPT_GRACE_US, LO
 from mpi_runtime.scheduler.recording import RecordedScheduler, Recording, replay
 from tests.helpers import ROOT
 from tests.simulation import world
-from tests.simulation.options import large_options, losing_options, random_options
+from tests.simulation.options import large_options, losing_options, random_options, spilling_options
 from tests.simulation.run import FailedError, Result, simulate, simulate_again
 
 SEEDS = range(120)
@@ -37,6 +37,13 @@ LOSING_SEEDS = (*SEEDS, 235, 167892087267, 389143699169)
 """In the last a call that had ended is cancelled and then run again, an executor is booked for a copy in vain, and junk
 comes from a rank that is lost."""
 FLOORS_OF_LOSSES = {"rank losses": 40, "calls run again for lost values": 8, "lost for good": 10}
+
+
+SPILLING_SEEDS = range(60)
+FLOORS_OF_SPILLS = {
+    "values written to disk": 80, "values read from disk": 60, "views": 80, "disk failures": 5, "rank losses": 20,
+    "rooms that cannot be had": 100,
+}  # fmt: skip
 
 
 SEEDS_OF_WHAT_IS_RARE = (148, 241, 321)
@@ -66,6 +73,24 @@ def losing_result(seed: int) -> Result:
 @pytest.mark.parametrize("seed", LOSING_SEEDS)
 def test_a_small_world_that_loses_ranks_goes_well(seed: int) -> None:
     assert losing_result(seed).counters["runs"] > 0
+
+
+@cache
+def spilling_result(seed: int) -> Result:
+    return simulate(spilling_options(seed))
+
+
+@pytest.mark.parametrize("seed", SPILLING_SEEDS)
+def test_a_small_world_whose_arenas_are_full_goes_well(seed: int) -> None:
+    assert spilling_result(seed).counters["runs"] > 0
+
+
+@pytest.mark.timeout(300)
+def test_the_seeds_spill_enough() -> None:
+    counters: Counter[str] = Counter()
+    for seed in SPILLING_SEEDS:
+        counters.update(spilling_result(seed).counters)
+    assert {name: counters[name] for name, floor in FLOORS_OF_SPILLS.items() if counters[name] < floor} == {}
 
 
 @pytest.mark.timeout(300)

@@ -353,7 +353,7 @@ def joined(options: Options) -> list[RankJoined]:
             name = f"host{number}"
             custom = {f"node:{name}": UNIT, **shape.custom} if first_index else {}
             cpu, labels = len(cpus) * UNIT, {"zone": zone(number)}
-            arena = 1 << 30
+            arena = 1 << 20 if options.arena_slots else 1 << 30
             events.append(RankJoined(
                 rank, first, name, cpus, cpu, gpu, memory, custom, arena, labels, devices=devices, links=links
             ))  # fmt: skip

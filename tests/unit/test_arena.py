@@ -32,6 +32,7 @@ from mpi_runtime.objects.arena import (
 
 MIB = 1 << 20
 CAPACITY = 16 * MIB
+LENGTH = CAPACITY * arena.SPREAD
 
 
 @pytest.fixture
@@ -80,8 +81,8 @@ def nothing() -> None:
 def test_the_layout_is_in_the_file(descriptor: int) -> None:
     layout = Layout.of(descriptor)
     assert layout == Layout(CAPACITY, 2)
-    assert (layout.start(0), layout.start(1)) == (PAGE, PAGE + CAPACITY)
-    assert os.fstat(descriptor).st_size == layout.size == PAGE + 2 * CAPACITY
+    assert (layout.start(0), layout.start(1)) == (PAGE, PAGE + LENGTH)
+    assert os.fstat(descriptor).st_size == layout.size == PAGE + 2 * LENGTH
     assert not os.get_inheritable(descriptor)
     assert resident(descriptor) <= PAGE
     with pytest.raises(ValueError, match="not 2"):
@@ -134,15 +135,31 @@ def test_the_capacity_is_the_hosts(descriptor: int) -> None:
         one.free(first)
 
 
-def test_a_refusal_tells_of_holes() -> None:
+def test_objects_that_lie_scattered_are_in_nobodys_way() -> None:
     descriptor = create(4 * MIB, 1)
     agent = AgentArena(descriptor, 0)
     blocks = [agent.allocate(MIB) for _ in range(4)]
     agent.free(blocks[0] or 0)
     agent.free(blocks[2] or 0)
-    assert agent.allocate(2 * MIB) is None
-    assert agent.statistics().used == 2 * MIB
-    assert "of 2097152 free bytes only 1048576 are in one piece" in agent.refusal(2 * MIB)
+    assert agent.lacking([2 * MIB]) == 2 * MIB
+    assert agent.lacking([2 * MIB, MIB]) == 2 * MIB
+    assert agent.lacking([2 * MIB, 3 * MIB]) == 3 * MIB
+    assert agent.allocate(2 * MIB) is not None
+    os.close(descriptor)
+
+
+def test_a_refusal_tells_of_holes() -> None:
+    """However long regions are, small objects could lie so that they are."""
+    descriptor = create(4 * MIB, 1)
+    agent = AgentArena(descriptor, 0)
+    blocks = [agent.allocator.allocate(MIB) for _ in range(4 * arena.SPREAD)]
+    kept = blocks[3::4]  # as many as there is room for
+    for offset in [block for block in blocks if block not in kept]:
+        agent.free(offset or 0)
+    agent.free(kept[0] or 0)
+    assert agent.statistics().used == 3 * MIB
+    agent._used[0] = 0  # as if these were not counted
+    assert "of 4194304 free bytes only" in agent.refusal(4 * MIB)
     os.close(descriptor)
 
 
@@ -299,7 +316,8 @@ def test_what_was_written_is_noted_only_of_a_region_that_is_mapped_as_a_whole(
     monkeypatch.setattr(arena.resource, "getrlimit", lambda _: (limit, limit))
     descriptor = create(5 * arena.TOUCH_GRAIN + PAGE, 1)
     window = arena._Window(descriptor, Layout.of(descriptor), 0, mmap.ACCESS_WRITE)
-    assert window.touched == bytearray(6 if limit == resource.RLIM_INFINITY else 0)
+    length = (5 * arena.TOUCH_GRAIN + PAGE) * arena.SPREAD
+    assert window.touched == bytearray(-(-length // arena.TOUCH_GRAIN) if limit == resource.RLIM_INFINITY else 0)
     os.close(descriptor)
 
 
@@ -336,7 +354,7 @@ def test_parts_are_written_where_they_belong(descriptor: int) -> None:
     assert view[64:-68] == matrix.tobytes()
     client.write(0, offset, size, [])
     with pytest.raises(ValueError, match="no extent"):
-        client.write(0, CAPACITY - 1, 2, [(0, b"ab")])
+        client.write(0, LENGTH - 1, 2, [(0, b"ab")])
     for position in (-1, 2):
         with pytest.raises(ValueError, match="do not lie in an extent of 2 bytes"):
             client.write(0, offset, 2, [(position, b"a")])
@@ -358,7 +376,7 @@ def test_a_part_may_be_gone_when_the_next_is_asked_for(descriptor: int) -> None:
     assert [bytes(view[at : at + MIB]) == bytes([at // MIB]) * MIB for at in range(0, 3 * MIB, MIB)] == [True] * 3
 
 
-@pytest.mark.parametrize("extent", [(-1, 2), (0, 0), (0, CAPACITY + 1), (CAPACITY, 1)])
+@pytest.mark.parametrize("extent", [(-1, 2), (0, 0), (0, LENGTH + 1), (LENGTH, 1)])
 def test_what_lies_outside_cannot_be_read(descriptor: int, extent: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="no extent"):
         ClientArena(descriptor).read(0, *extent, nothing)

@@ -54,7 +54,7 @@ class Parts:
         self.items = ReceivedItems(self.outgoing)
         self.feed = Feed()
         self.answers: list[object] = []
-        self.arrivals = Arrivals(self.references, self.items, self.feed, self.answers.append)
+        self.arrivals = Arrivals(self.references, self.items, self.feed, self.answers.append, self.outgoing.forget)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from mpi_runtime.scheduler.effects import Ready
 from mpi_runtime.scheduler.events import Call
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.codec import BadFrameError
-from mpi_runtime.transport.messages import Drained
+from mpi_runtime.transport.messages import Drained, ForCalls
 from mpi_runtime.transport.tokens import Tokens, claim
 
 A, B, C, D, E, F = (bytes([number] * 16) for number in range(6))
@@ -127,7 +127,7 @@ def test_what_comes_with_calls_that_are_held_back_is_sent_at_once(robbed: Execut
     # Nobody here knows whether A waits for the second too.
     assert (robbed.frames[1:], robbed.tokens) == ([codec.encode([answer, argument])], 0)
     custody.drained(2)
-    assert (robbed.frames[2:], robbed.tokens) == ([codec.encode([argument, call])], 1)
+    assert (robbed.frames[2:], robbed.tokens) == ([codec.encode([ForCalls(), argument, call])], 1)
 
 
 def test_a_frame_with_nothing_to_start_is_not_sent(robbed: Executor) -> None:

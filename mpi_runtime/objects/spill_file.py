@@ -1,0 +1,198 @@
+"""The file on a disk of the host into which one rank writes objects that its arena has no room for.
+
+The file has no name from the beginning (`O_TMPFILE`), so it is gone with the process that has it, whatever ends that.
+Parts that are freed are used again, as in the arena. One thread does all reading and writing, in the order in which it
+is asked, so that objects that are written one after the other lie so on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import queue
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from mpi_runtime.host.machine import read
+from mpi_runtime.objects.allocator import Allocator
+
+CHUNK = 8 << 20
+"""How much is read or written at a time: the thread looks then whether the job has ended."""
+LIMIT = 1 << 46
+"""The most bytes of a file: what some file systems allow."""
+LEFT_PERCENT = 5
+"""So much of the file system is left to others."""
+IN_MEMORY = ("tmpfs", "ramfs")
+
+
+class Ended(NamedTuple):
+    """An object was written or read, or could not be."""
+
+    id: bytes
+    is_write: bool
+    offset: int
+    """In the file."""
+    problem: str
+    """Empty: it went well."""
+
+
+class _Order(NamedTuple):
+    id: bytes
+    is_write: bool
+    offset: int
+    data: memoryview
+
+
+class SpillFile:
+    """The file of one rank. Its owner calls `poll` when it has been woken."""
+
+    def __init__(self, directory: str, wake: Callable[[], None]) -> None:
+        """Write into this directory; empty: nowhere. `wake` is called in another thread when something has ended."""
+        self._directory = directory
+        self._wake = wake
+        self._descriptor = -1
+        self._allocator = Allocator(LIMIT)
+        self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
+        self._ended: deque[Ended] = deque()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    @property
+    def used(self) -> int:
+        """Bytes that objects take in the file."""
+        return self._allocator.used
+
+    def write(self, id: bytes, data: memoryview) -> None:
+        """Begin to write an object, whose bytes must stay until `poll` says that this has ended."""
+        if not self._directory:
+            self._end(Ended(id, True, -1, "no directory on a disk is known for it (object_spilling_directory)"))
+            return
+        offset = self._allocator.allocate(len(data))
+        assert offset is not None
+        self._order(_Order(id, True, offset, data))
+
+    def read(self, id: bytes, offset: int, data: memoryview) -> None:
+        """Begin to read an object from the file.
+
+        Raises:
+            ValueError: there is none at the offset.
+        """
+        if self._allocator.size(offset) < len(data):
+            raise ValueError(f"{len(data)} bytes at offset {offset} of the file are no object")
+        self._order(_Order(id, False, offset, data))
+
+    def free(self, offsets: Iterable[int]) -> None:
+        """These objects are not needed any more.
+
+        Raises:
+            ValueError: of some there is none; the others are freed.
+        """
+        unknown = []
+        for offset in offsets:
+            try:
+                self._allocator.free(offset)
+            except ValueError:  # noqa: PERF203  (the others must be freed)
+                unknown.append(offset)
+        if not self._allocator.used and self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
+        if unknown:
+            raise ValueError(f"nothing is at {unknown[:10]} of the file")
+
+    def poll(self) -> list[Ended]:
+        """What has ended since the last call."""
+        ended = []
+        while self._ended:
+            one = self._ended.popleft()
+            if one.is_write and one.problem and one.offset >= 0:
+                self.free([one.offset])
+            ended.append(one)
+        return ended
+
+    def close(self) -> None:
+        """Stop reading and writing, and let the file go."""
+        self._is_closed = True
+        if self._thread is not None:
+            self._orders.put(None)
+            self._thread.join()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _order(self, order: _Order) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="mpi_runtime disk", daemon=True)
+            self._thread.start()
+        self._orders.put(order)
+
+    def _end(self, ended: Ended) -> None:
+        self._ended.append(ended)
+        self._wake()
+
+    def _work(self) -> None:
+        while (order := self._orders.get()) is not None and not self._is_closed:
+            problem = ""
+            try:
+                self._perform(order)
+            except OSError as error:
+                problem = f"{self._directory}: {error.strerror}"
+            self._end(Ended(order.id, order.is_write, order.offset, problem))
+
+    def _perform(self, order: _Order) -> None:
+        if self._descriptor < 0:
+            self._descriptor = create(self._directory)
+        if order.is_write:
+            check_free(self._descriptor, len(order.data))
+        done = 0
+        while done < len(order.data) and not self._is_closed:
+            piece = order.data[done : done + CHUNK]
+            if order.is_write:
+                count = os.pwrite(self._descriptor, piece, order.offset + done)
+            else:
+                count = os.preadv(self._descriptor, [piece], order.offset + done)
+            if not count:
+                raise OSError(errno.EIO, "the file is shorter than what was written to it")
+            done += count
+
+
+def create(directory: str) -> int:
+    """Make a file without a name in a directory, and return its descriptor.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    try:
+        return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+            raise
+    descriptor, path = tempfile.mkstemp(prefix="mpi_runtime-", dir=directory)  # a network's file system, for instance
+    os.unlink(path)
+    return descriptor
+
+
+def check_free(descriptor: int, size: int) -> None:
+    """See to it that some of the file system is left.
+
+    Raises:
+        OSError: too little of it would be.
+    """
+    system = os.fstatvfs(descriptor)
+    if system.f_bavail * system.f_frsize - size < system.f_blocks * system.f_frsize * LEFT_PERCENT // 100:
+        raise OSError(errno.ENOSPC, f"less than {LEFT_PERCENT} % of this file system would be left")
+
+
+def is_in_memory(directory: str) -> bool:
+    """Whether files of a directory take memory: there is nothing to be gained by writing there."""
+    path, kind, longest = os.path.realpath(directory), "", -1
+    for line in read("/proc/self/mountinfo").splitlines():
+        mount, _, system = line.partition(" - ")
+        point = mount.split(" ")[4].encode().decode("unicode_escape")
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= longest:
+            longest, kind = len(point), system.split(" ")[0]
+    return kind in IN_MEMORY

@@ -1,0 +1,88 @@
+"""Objects of this rank that go to disk and come back, as the scheduler says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+from mpi_runtime.objects.arena import AgentArena
+from mpi_runtime.objects.spill_file import SpillFile
+from mpi_runtime.rank.extents import NOBODY, Extents
+from mpi_runtime.rank.poller import Poller
+from mpi_runtime.scheduler.effects import Erase, Restore, Spill
+from mpi_runtime.scheduler.rank_events import Fetched, Spilled
+from mpi_runtime.transport.codec import BadFrameError
+
+
+class Spills:
+    """The file of this rank, and what is on its way there and back."""
+
+    def __init__(
+        self,
+        rank: int,
+        directory: str,
+        arena: AgentArena,
+        extents: Extents,
+        poller: Poller,
+        report: Callable[[Spilled | Fetched], None],
+    ) -> None:
+        """Write what lies in this arena into this directory, and report what has ended."""
+        self._rank = rank
+        self._arena = arena
+        self._extents = extents
+        self._poller = poller
+        self._report = report
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._file = SpillFile(directory, self.wake)
+        self._targets: dict[bytes, int] = {}
+        """Where objects that are being read will lie, by id."""
+        poller.add(self._bell, self._on_ended)
+
+    def wake(self) -> None:
+        """Have the agent take its next turn soon. Any thread may call this."""
+        os.eventfd_write(self._bell, 1)
+
+    def obey(self, effect: Spill | Restore | Erase) -> None:
+        """Do what the scheduler wants.
+
+        Raises:
+            BadFrameError: it cannot be done.
+        """
+        try:
+            if isinstance(effect, Spill):
+                self._file.write(effect.id, self._arena.view(effect.offset, effect.size))
+            elif isinstance(effect, Erase):
+                self._file.free(effect.offsets)
+            else:
+                self._extents.ask(effect.size, NOBODY, lambda offset, reason: self._restore(effect, offset, reason))
+        except ValueError as error:
+            raise BadFrameError(str(error)) from error
+
+    def _restore(self, effect: Restore, target: int, reason: str) -> None:
+        if target < 0:
+            self._report(Fetched(self._rank, effect.id, -1, reason, source=self._rank))
+            return
+        self._targets[effect.id] = target
+        self._file.read(effect.id, effect.offset, self._arena.view(target, effect.size))
+
+    def _on_ended(self) -> None:
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._bell)
+        for ended in self._file.poll():
+            if ended.is_write:
+                self._report(Spilled(self._rank, ended.id, -1 if ended.problem else ended.offset, ended.problem))
+                continue
+            target = self._targets.pop(ended.id)
+            if ended.problem:
+                self._extents.free([target])
+                reason = f"it cannot be read from disk: {ended.problem}"
+                self._report(Fetched(self._rank, ended.id, -1, reason, is_lost=True, source=self._rank))
+            else:
+                self._report(Fetched(self._rank, ended.id, target, source=self._rank))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._poller.remove(self._bell)
+        self._file.close()
+        os.close(self._bell)

@@ -1,0 +1,239 @@
+"""An arena that is full: which copies leave it, in which order, and what those who wait for room are told.
+
+1. An agent whose clients wait for room says `RoomWanted`, again and again while they do. From the first time on clients
+   of that node are told that their values are there, and where only when they ask: what nobody knows can be moved.
+2. Copies of which there is another one, in another arena or on disk, are dropped. Of the others the oldest are written
+   to the scratch file of their rank first. Nobody has to agree to that: objects do not change.
+3. A copy is dropped when nobody can look at it: it is no argument of a call in the hand of an executor of the node, it
+   is not being copied, and every client that was told its place has said since that it will not use it (`Forget`,
+   `Forgotten`). A client that looks at it keeps it; one that runs user code answers later.
+4. Of the calls whose arguments are still on their way the oldest keeps those that have come. So some call always gets
+   all it needs, however many wait. What was sent ahead is taken back, and nothing is sent ahead meanwhile.
+5. Where nothing can leave, because of views or because the disk is full too, those who wait are told why, and fail.
+   They wait on while calls run that may let go of memory, but not for ever.
+
+A value on disk only is read back where it was written (`objects.fetch`). The file keeps it then, so that it can be
+dropped again at no cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mpi_runtime.scheduler import notes, objects
+from mpi_runtime.scheduler.effects import Forget, RoomAnswer, Spill
+from mpi_runtime.scheduler.events import Forgotten, OnDisk, Stored
+from mpi_runtime.scheduler.lifecycle import STAGING, STORED
+from mpi_runtime.scheduler.limits import LARGEST_OBJECTS, ROOM_PATIENCE_US, ROOM_SHARE
+from mpi_runtime.scheduler.rank_events import RoomWanted, Spilled
+from mpi_runtime.scheduler.records import Node, Task
+from mpi_runtime.scheduler.state import Client, Object, Room, State
+from mpi_runtime.scheduler.stealing import ask_for_the_rest
+
+
+def wanted(state: State, event: RoomWanted, now: int) -> None:
+    """A rank says how much room its clients wait for."""
+    node = state.ranks[event.rank].node
+    room = state.spilling.rooms.setdefault(node.number, Room())
+    if not event.size:
+        room.wanted.pop(event.rank, None)
+        room.waiting.pop(event.rank, None)
+        if not room.wanted:
+            node.is_full, room.problem, room.stuck_us = False, "", -1
+        return
+    node.is_full = True
+    room.wanted[event.rank] = event.size
+    room.waiting[event.rank] = event.clients
+    is_coming = make_room(state, node, room)
+    if is_coming:
+        room.stuck_us = -1
+    elif room.stuck_us < 0:
+        room.stuck_us = now
+    if not is_coming and now < room.stuck_us + ROOM_PATIENCE_US:
+        is_coming = may_end(state)
+    state.to_rank(event.rank, RoomAnswer(is_coming, "" if is_coming else why_not(state, node, room)))
+
+
+def may_end(state: State) -> bool:
+    """Whether a call runs that neither waits for values nor for room: it may let go of some."""
+    waiting = {
+        client for room in state.spilling.rooms.values() for clients in room.waiting.values() for client in clients
+    }
+    return any(
+        executor.in_hand and not executor.blocked and executor.running() is not None and executor.id not in waiting
+        for executor in state.executors.values()
+    )
+
+
+def make_room(state: State, node: Node, room: Room) -> bool:
+    """Steps 2 to 4. Returns whether room is being made."""
+    missing = sum(room.wanted.values()) + node.arena // ROOM_SHARE
+    late, room.asked = room.asked, state.spilling.forgets
+    pins = pinned(state, node)
+    asked: dict[int, list[bytes]] = {}
+    is_coming = False
+    for found in candidates(state, node):
+        if missing <= 0:
+            break
+        if found.id in room.writing:
+            missing -= found.places()[0].size
+            is_coming = True
+        if found.id in pins:
+            continue
+        assert found.copies is not None
+        place = found.copies[node.number]
+        if len(found.places()) == 1:
+            if room.problem:
+                continue
+            write(state, room, found, place)
+            is_coming = True
+        knowing = who_knows(state, found, node)
+        if not knowing:
+            if len(found.places()) > 1:
+                drop(state, found, node)
+                is_coming = True
+        else:
+            unasked = [client for client in knowing if not (found.told or {})[client]]
+            for client in unasked:
+                asked.setdefault(client, []).append(found.id)
+            if not unasked and min((found.told or {})[client] for client in knowing) <= late:
+                continue  # somebody does not answer: others may
+        missing -= place.size
+    for client, ids in asked.items():
+        ask(state, client, ids)
+    if missing > 0:
+        for rank in node.ranks:
+            for executor in rank.executors.values():
+                if executor.actor is None and len(executor.in_hand) > 1 and executor.running() is not None:
+                    ask_for_the_rest(state, executor)
+    return is_coming
+
+
+def candidates(state: State, node: Node) -> list[Object]:
+    """The values in a node's arena: first those of which there are other copies, then the others, the oldest first."""
+    ranks = {rank.number for rank in node.ranks}
+    ids = dict.fromkeys(id for (rank, _), id in state.extents.items() if rank in ranks)
+    found = [one for id in ids if (one := state.objects[id]).state == STORED and not one.is_error]
+    return sorted(found, key=lambda one: len(one.places()) == 1)
+
+
+def pinned(state: State, node: Node) -> set[bytes]:
+    """Objects whose copy on the node is used, or will be, by what the scheduler knows. Only for membership."""
+    executors = [executor for rank in node.ranks for executor in rank.executors.values()]
+    tasks = [task for executor in executors for task in executor.in_hand.values()]
+    staging = [task for task in tasks if task.state == STAGING]
+    oldest = min(staging, key=_order, default=None)
+    pins = {id for task in tasks if task.state != STAGING or task is oldest for id in task.call.arguments}
+    pins.update(id for executor in executors for id in executor.kept)
+    if node.number in state.spilling.rooms:
+        pins.update(state.spilling.rooms[node.number].writing)
+    pins.update(
+        fetching.id
+        for fetching in state.fetching.values()
+        if isinstance(fetching.source, Stored) and state.ranks[fetching.source.rank].node is node
+    )
+    return pins
+
+
+def _order(task: Task) -> int:
+    return task.order
+
+
+def who_knows(state: State, found: Object, node: Node) -> list[int]:
+    """The clients of a node that may use the place of an object there."""
+    clients = ((number, state.clients.get(number)) for number in found.told or ())
+    return [number for number, client in clients if client is not None and client.node is node]
+
+
+def ask(state: State, client: int, ids: list[bytes]) -> None:
+    """Ask a client not to use places any more."""
+    state.spilling.forgets += 1
+    for id in ids:
+        told = state.objects[id].told
+        assert told is not None
+        told[client] = state.spilling.forgets
+    state.to_client(client, Forget(state.spilling.forgets, ids))
+
+
+def forgotten(state: State, client: Client, event: Forgotten) -> None:
+    """A client will not use some places any more. Others of which it was asked in the same message it uses."""
+    forgets = set(event.ids)
+    freed = []
+    for found in [state.objects[id] for id in event.asked if id in state.objects]:
+        if found.told is None or found.told.get(client.id) != event.request:
+            continue  # it has been told again since
+        if found.id in forgets:
+            del found.told[client.id]
+            freed.append(found)
+        else:
+            found.told[client.id] = 0
+    drop_if_full(state, client.node, freed)
+
+
+def write(state: State, room: Room, found: Object, place: Stored) -> None:
+    """Have an object written to disk. It is held until that has ended."""
+    found.references += 1
+    room.writing[found.id] = place
+    state.to_rank(place.rank, Spill(found.id, place.offset, place.size))
+
+
+def spilled(state: State, event: Spilled) -> None:
+    """An object is on disk now, or could not be written."""
+    node = state.ranks[event.rank].node
+    room = state.spilling.rooms[node.number]
+    place = room.writing.pop(event.id)
+    found = state.objects[event.id]
+    if event.offset < 0:
+        room.problem = event.reason
+    else:
+        found.disk = OnDisk(event.rank, event.offset, place.size)
+        state.spilling.on_disk[event.rank, event.offset] = found.id
+        drop_if_full(state, node, [found])
+    objects.release(state, event.id)
+
+
+def drop_if_full(state: State, node: Node, objects: Iterable[Object]) -> None:
+    """Drop copies on a node that nobody uses any more, if it still lacks room."""
+    if not node.is_full:
+        return
+    pins = pinned(state, node)
+    for found in objects:
+        is_there = found.copies is not None and node.number in found.copies
+        if is_there and found.id not in pins and len(found.places()) > 1 and not who_knows(state, found, node):
+            drop(state, found, node)
+
+
+def drop(state: State, found: Object, node: Node) -> None:
+    """Free the copy in a node's arena: there is another."""
+    assert found.copies is not None
+    objects.free_extent(state, found.copies.pop(node.number))
+
+
+def why_not(state: State, node: Node, room: Room) -> str:
+    """Why nothing leaves the arena of a node, in words."""
+    pins = pinned(state, node)
+    here = candidates(state, node)
+    sizes = {found.id: (found.copies or {})[node.number].size for found in here}
+    used = sum(size for id, size in sizes.items() if id in pins)
+    known = sum(sizes[found.id] for found in here if found.id not in pins and who_knows(state, found, node))
+    largest = sorted(here, key=lambda found: (-sizes[found.id], found.id))[:LARGEST_OBJECTS]
+    values = ", ".join(f"{notes.gib(sizes[found.id])} {found}" for found in largest)
+    return (
+        f"Of {len(here)} values {notes.gib(used)} are arguments of calls that run there, and {notes.gib(known)} may be "
+        f"looked at by processes that hold references."
+        + (f" Nothing can be written to disk: {room.problem}." if room.problem else "")
+        + (f" The largest: {values}." if values else "")
+    )
+
+
+def lose_rank(state: State, number: int) -> None:
+    """A rank is gone: nobody waits there, and what it was writing is not on disk."""
+    for room in state.spilling.rooms.values():
+        room.wanted.pop(number, None)
+        room.waiting.pop(number, None)
+        for id in [id for id, place in room.writing.items() if place.rank == number]:
+            del room.writing[id]
+            objects.release(state, id)
+    for node in state.nodes.values():
+        if node.number in state.spilling.rooms:
+            node.is_full = bool(state.spilling.rooms[node.number].wanted)

@@ -1,0 +1,67 @@
+"""What the object store has: an answer to a question, by node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpi_runtime.scheduler.records import Node
+from mpi_runtime.scheduler.state import Object, State
+
+LISTED_MAX = 20
+"""How many of the largest values of each node are listed."""
+
+
+def store(state: State, _: bytes) -> list[dict[str, Any]]:
+    """One entry for each node: what its arena and its files have."""
+    return [_of_node(state, node) for node in state.nodes.values()]
+
+
+def _of_node(state: State, node: Node) -> dict[str, Any]:
+    ranks = {rank.number for rank in node.ranks}
+    here = _objects(state, [id for (rank, _), id in state.extents.items() if rank in ranks])
+    on_disk = _objects(state, [id for (rank, _), id in state.spilling.on_disk.items() if rank in ranks])
+    coming = [fetching for fetching in state.fetching.values() if fetching.node == node.number]
+    room = state.spilling.rooms.get(node.number)
+    largest = sorted({found.id: found for found in (*here, *on_disk)}.values(), key=_size, reverse=True)
+    return {
+        "node_id": node.id,
+        "hostname": node.hostname,
+        "capacity": node.arena,
+        "used": sum(map(_size, here)),
+        "objects": len(here),
+        "on_disk": sum(map(_size, on_disk)),
+        "objects_on_disk": len(on_disk),
+        "in_flight": sum(fetching.source.size for fetching in coming),
+        "being_written": sum(place.size for place in room.writing.values()) if room is not None else 0,
+        "wanted": sum(room.wanted.values()) if room is not None else 0,
+        "largest": [_described(state, found, node) for found in largest[:LISTED_MAX]],
+    }
+
+
+def _objects(state: State, ids: list[bytes]) -> list[Object]:
+    return [found for id in dict.fromkeys(ids) if (found := state.objects.get(id)) is not None]
+
+
+def _size(found: Object) -> int:
+    return next((place.size for place in found.places()), 0)
+
+
+def _described(state: State, found: Object, node: Node) -> dict[str, Any]:
+    """One value, and who keeps it."""
+    holders = []
+    for client in state.clients.values():
+        executor = client.executor
+        if found.id in client.held:
+            holders.append("driver" if executor is None else str(executor))
+        if executor is not None and executor.has_as_argument(found.id):
+            running = executor.running()
+            holders.append(f"argument of {running.function.spec.name if running is not None else 'a call'}, {executor}")
+    made = found.lineage.task.function.spec.name if found.lineage is not None else ""
+    return {
+        "object_id": found.id.hex(),
+        "size": _size(found),
+        "in_memory": node.number in (found.copies or {}),
+        "on_disk": found.disk is not None and found.disk.rank in {rank.number for rank in node.ranks},
+        "made_by": made,
+        "held_by": holders,
+    }

@@ -1,0 +1,90 @@
+"""Bugs to be planted: values that leave an arena which has no room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from mpi_runtime.client.references import References
+from mpi_runtime.scheduler import objects, spilling
+from mpi_runtime.scheduler.events import Forgotten, OnDisk, Stored
+from mpi_runtime.scheduler.records import Node
+from mpi_runtime.scheduler.state import Client, Fetching, Object, Room, State, Waiter
+
+
+def nobody_is_asked_before_a_value_is_moved(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(spilling, "who_knows", lambda state, found, node: [])
+
+
+def arguments_are_moved(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(spilling, "pinned", lambda state, node: set())
+
+
+def any_answer_counts(patch: pytest.MonkeyPatch) -> None:
+    """A client has been told a place again since it was asked to forget it."""
+    forgotten = spilling.forgotten
+
+    def planted(state: State, client: Client, event: Forgotten) -> None:
+        for id in event.ids:
+            found = state.objects.get(id)
+            if found is not None and found.told and client.id in found.told:
+                found.told[client.id] = event.request
+        forgotten(state, client, event)
+
+    patch.setattr(spilling, "forgotten", planted)
+
+
+def what_is_looked_at_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    forget = References.forget
+
+    def planted(self: References, ids: Sequence[bytes]) -> list[bytes]:
+        forget(self, ids)
+        return list(ids)
+
+    patch.setattr(References, "forget", planted)
+
+
+def values_are_dropped_before_they_are_written(patch: pytest.MonkeyPatch) -> None:
+    write = spilling.write
+
+    def planted(state: State, room: Room, found: Object, place: Stored) -> None:
+        write(state, room, found, place)
+        state.frees.setdefault(place.rank, []).append(place.offset)
+
+    patch.setattr(spilling, "write", planted)
+
+
+def what_was_read_goes_no_further(patch: pytest.MonkeyPatch) -> None:
+    def planted(state: State, onward: Fetching, found: Object, number: int, has_failed: bool) -> list[Waiter]:
+        return []
+
+    patch.setattr(objects, "go_on", planted)
+
+
+def files_keep_what_is_gone(patch: pytest.MonkeyPatch) -> None:
+    def planted(state: State, place: OnDisk) -> None:
+        del state.spilling.on_disk[place.rank, place.offset]
+
+    patch.setattr(objects, "erase", planted)
+
+
+def what_is_being_copied_is_moved(patch: pytest.MonkeyPatch) -> None:
+    pinned = spilling.pinned
+
+    def planted(state: State, node: Node) -> set[bytes]:
+        return pinned(state, node) - {fetching.id for fetching in state.fetching.values()}
+
+    patch.setattr(spilling, "pinned", planted)
+
+
+BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
+    nobody_is_asked_before_a_value_is_moved,
+    arguments_are_moved,
+    any_answer_counts,
+    what_is_looked_at_is_forgotten,
+    values_are_dropped_before_they_are_written,
+    what_was_read_goes_no_further,
+    files_keep_what_is_gone,
+    what_is_being_copied_is_moved,
+]

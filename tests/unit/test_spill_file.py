@@ -1,0 +1,114 @@
+"""The file of one rank for objects that its arena has no room for."""
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mpi_runtime.objects import spill_file
+from mpi_runtime.objects.spill_file import CHUNK, Ended, SpillFile, create, is_in_memory
+
+A, B = b"a" * 16, b"b" * 16
+
+
+class Desk:
+    """A file, and what has ended."""
+
+    def __init__(self, directory: str) -> None:
+        self.rung = threading.Semaphore(0)
+        self.file = SpillFile(directory, self.rung.release)
+
+    def ended(self) -> Ended:
+        """Wait for the next."""
+        assert self.rung.acquire(timeout=20)
+        (ended,) = self.file.poll()
+        return ended
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(str(tmp_path))
+    yield desk
+    desk.file.close()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("size", [1, 1000, CHUNK + 1])
+def test_what_is_written_is_read(desk: Desk, size: int) -> None:
+    data = os.urandom(size)
+    desk.file.write(A, memoryview(data))
+    written = desk.ended()
+    assert (written.id, written.is_write, written.problem) == (A, True, "")
+    target = bytearray(size)
+    desk.file.read(A, written.offset, memoryview(target))
+    assert desk.ended() == Ended(A, False, written.offset, "")
+    assert target == data
+
+
+def test_what_is_written_in_a_row_lies_in_a_row_and_room_is_used_again(desk: Desk) -> None:
+    offsets = []
+    for id in (A, B, A):
+        desk.file.write(id, memoryview(bytes(2 << 20)))
+        offsets.append(desk.ended().offset)
+    assert offsets == [0, 2 << 20, 4 << 20]
+    desk.file.free([offsets[1]])
+    desk.file.write(B, memoryview(bytes(2 << 20)))
+    assert desk.ended().offset == offsets[1]
+    desk.file.free(offsets)
+    assert desk.file.used == 0
+
+
+def test_a_full_disk_is_told_and_takes_no_room(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(spill_file, "check_free", full)
+    desk.file.write(A, memoryview(bytes(1000)))
+    ended = desk.ended()
+    assert ended.is_write
+    assert ended.problem.endswith(": No space left on device")
+    assert desk.file.used == 0
+
+
+def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
+    desk = Desk(str(tmp_path / "nowhere"))
+    desk.file.write(A, memoryview(b"data"))
+    assert desk.ended().problem.endswith("nowhere: No such file or directory")
+    desk.file.close()
+
+
+def test_without_a_directory_nothing_is_written() -> None:
+    desk = Desk("")
+    desk.file.write(A, memoryview(b"data"))
+    assert desk.ended() == Ended(A, True, -1, "no directory on a disk is known for it (object_spilling_directory)")
+
+
+def test_what_is_not_there_is_not_read_or_freed(desk: Desk) -> None:
+    with pytest.raises(ValueError, match="are no object"):
+        desk.file.read(A, 0, memoryview(bytearray(1)))
+    with pytest.raises(ValueError, match=r"nothing is at \[64\]"):
+        desk.file.free([64])
+
+
+def test_the_file_has_no_name_also_where_the_file_system_cannot_make_one_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_open = os.open
+
+    def refuse(path: str, flags: int, *rest: int, **more: int) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, "cannot")
+        return real_open(path, flags, *rest, **more)
+
+    monkeypatch.setattr(os, "open", refuse)
+    descriptor = create(str(tmp_path))
+    assert not list(tmp_path.iterdir())
+    os.close(descriptor)
+
+
+def test_memory_is_no_disk() -> None:
+    assert is_in_memory("/dev/shm") or not os.path.ismount("/dev/shm")
+    assert not is_in_memory("/proc")
