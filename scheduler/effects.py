@@ -165,7 +165,7 @@ class Fetch(Struct, array_like=True, tag=84, gc=False):
     size: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
 
 
-class Spill(Struct, array_like=True, tag=86, gc=False):
+class Spill(Struct, array_like=True, tag=69, gc=False):
     """To a rank: write an object from its part of the arena into its scratch file. `Spilled` answers it."""
 
     id: Id
@@ -173,7 +173,7 @@ class Spill(Struct, array_like=True, tag=86, gc=False):
     size: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
 
 
-class Restore(Struct, array_like=True, tag=87, gc=False):
+class Restore(Struct, array_like=True, tag=70, gc=False):
     """To a rank: read an object from its scratch file into its part of the arena. `Fetched` answers it."""
 
     id: Id

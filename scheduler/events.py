@@ -254,7 +254,7 @@ class Held(Struct, array_like=True, tag=8, gc=False):
     ids: list[Id]
 
 
-class Forgotten(Struct, array_like=True, tag=28, gc=False):
+class Forgotten(Struct, array_like=True, tag=29, gc=False):
     """The answer to a `Forget`: of which of these objects the client will not use the place any more."""
 
     request: Number

@@ -133,7 +133,7 @@ class RoomWanted(Struct, array_like=True, tag=53, gc=False):
     """Clients that wait."""
 
 
-class Spilled(Struct, array_like=True, tag=49, gc=False):
+class Spilled(Struct, array_like=True, tag=54, gc=False):
     """An object has been written to the scratch file of a rank; offset -1: it could not be."""
 
     rank: Number
