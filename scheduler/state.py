@@ -264,7 +264,7 @@ class State:
         """Nodes, by the lowest rank of each host."""
         self.ranks: dict[int, Rank] = {}
         self.lost: dict[int, str] = {}
-        """Ranks that are gone, and how that is known: what they have said comes too late."""
+        """Ranks that are gone, and how that is known."""
         self.executors: dict[int, Executor] = {}
         self.index = Index()
         self.device_nodes: dict[str, int] = {}
@@ -288,8 +288,7 @@ class State:
         """Extents to free, by rank."""
         self.spilling = Spilling()
         self.alarms = Alarms()
-        """Queues with calls behind busy executors or that may be too late, as methods may; executors whose calls are
-        watched; nodes; bundles; calls."""
+        """Of queues with calls that wait behind busy executors or may be too late, executors, nodes, bundles, calls."""
         self.effects = Effects()
         self.stories = Stories()
         self.submitted = 0

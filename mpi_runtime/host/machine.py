@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping
 
 from mpi_runtime.config import environment
 
+IN_MEMORY = ("tmpfs", "ramfs")
+"""Kinds of file systems whose files take memory."""
+
 
 def cpus_allowed() -> list[int]:
     """Return the numbers of the processors that this process may run on: its affinity mask.
@@ -118,3 +121,15 @@ def read(path: str) -> str:
             return file.read().strip()
     except OSError:
         return ""
+
+
+def is_in_memory(directory: str) -> bool:
+    """Return whether files in a directory take memory, so that nothing is gained by writing there."""
+    path, kind, longest = os.path.realpath(directory), "", -1
+    for line in read("/proc/self/mountinfo").splitlines():
+        mount, _, system = line.partition(" - ")
+        point = mount.split(" ")[4].encode().decode("unicode_escape")
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= longest:
+            longest, kind = len(point), system.split(" ")[0]
+    return kind in IN_MEMORY

@@ -13,9 +13,6 @@ from mpi_runtime.journal.writer import Writer
 from mpi_runtime.scheduler.effects import Recall, Record
 from mpi_runtime.scheduler.events import Kept
 
-CLOSE_LIMIT_S = 30.0
-"""How long the end of a job may wait for its last records."""
-
 
 class Journal:
     """Opened by the head when all ranks have joined."""
@@ -105,8 +102,8 @@ class Journal:
         lost = f", {self.dropped} not recorded because the disk is too slow" if self.dropped else ""
         return f"journal: {self.taken} calls taken from earlier runs, {self.recorded} recorded{lost}"
 
-    def close(self, limit_s: float = CLOSE_LIMIT_S) -> None:
-        """Write what is left, and let others use it."""
+    def close(self, limit_s: float) -> None:
+        """Write what is left, within this time, and let others use it."""
         self.turn()
         has_ended = self._writer.close(limit_s)
         self.fail(self.problem or self._writer.problem or "the job has ended")

@@ -11,13 +11,11 @@ import contextlib
 import errno
 import os
 import queue
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from mpi_runtime.host.machine import read
 from mpi_runtime.objects.allocator import Allocator
 
 CHUNK = 8 << 20
@@ -26,7 +24,6 @@ LIMIT = 1 << 46
 """The most bytes of a file: what some file systems allow."""
 LEFT_PERCENT = 5
 """So much of the file system is left to others."""
-IN_MEMORY = ("tmpfs", "ramfs")
 
 
 class Ended(NamedTuple):
@@ -170,6 +167,8 @@ def create(directory: str) -> int:
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
             raise
+    import tempfile  # not at the top: it loads much, and is needed nowhere else
+
     descriptor, path = tempfile.mkstemp(prefix="mpi_runtime-", dir=directory)  # a network's file system, for instance
     os.unlink(path)
     return descriptor
@@ -184,15 +183,3 @@ def check_free(descriptor: int, size: int) -> None:
     system = os.fstatvfs(descriptor)
     if system.f_bavail * system.f_frsize - size < system.f_blocks * system.f_frsize * LEFT_PERCENT // 100:
         raise OSError(errno.ENOSPC, f"less than {LEFT_PERCENT} % of this file system would be left")
-
-
-def is_in_memory(directory: str) -> bool:
-    """Whether files of a directory take memory: there is nothing to be gained by writing there."""
-    path, kind, longest = os.path.realpath(directory), "", -1
-    for line in read("/proc/self/mountinfo").splitlines():
-        mount, _, system = line.partition(" - ")
-        point = mount.split(" ")[4].encode().decode("unicode_escape")
-        inside = path == point or path.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= longest:
-            longest, kind = len(point), system.split(" ")[0]
-    return kind in IN_MEMORY

@@ -22,18 +22,16 @@ import signal
 import socket
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from mpi_runtime import config as configuration
 from mpi_runtime import log
-from mpi_runtime.errors import JournalError
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.host import launchers
 from mpi_runtime.host.process_tree import end_launcher
 from mpi_runtime.host.spawn import library_path, name_process
-from mpi_runtime.journal.journal import CLOSE_LIMIT_S, Journal
-from mpi_runtime.journal.segments import Began
 from mpi_runtime.rank.bad_frames import BadFrames
 from mpi_runtime.rank.gpu_finder import Finder
 from mpi_runtime.rank.heartbeat import Heartbeat, LostError
@@ -93,6 +91,9 @@ from mpi_runtime.transport.messages import (
 )
 from mpi_runtime.transport.start import Start, read_start
 
+if TYPE_CHECKING:
+    from mpi_runtime.journal.journal import Journal  # loaded by jobs that have one
+
 END_LIMIT_S = 10.0
 """How long workers may take to end their part of a job."""
 TOTALS_AFTER_US = 10_000_000
@@ -104,12 +105,18 @@ _FROM_RANKS = (
     RoomWanted, Spilled,
 )  # fmt: skip
 """What ranks say while there is a job. `RankLost` is not among it: the transport says that of them."""
+JOURNAL_LIMIT_S = 30.0
+"""How long the end of a job may wait for the last records of its journal."""
 DIED = "died"
 """How the loss of a rank is told."""
 
 
 class DriverFrameError(Exception):
     """The driver's program has sent what cannot be read."""
+
+
+class JournalLostError(Exception):
+    """A journal without which the job is not to run cannot be written any more."""
 
 
 class Head:
@@ -216,11 +223,10 @@ class Head:
         for rank in sorted(self._joined):
             self._scheduler.handle_rank(self._joined[rank], now)
         self._poller.add(self._driver, self._on_driver)
-        try:
-            self._journal = journal_of(self._config, self._job, self._transport.hostnames[0])
-        except JournalError as error:
+        self._journal, problem = journal_of(self._config, self._job, self._transport.hostnames[0])
+        if problem:
             self._ending = True
-            send_welcome(self._driver, Welcome(str(error), error="JournalError"), None)
+            send_welcome(self._driver, Welcome(problem, error="JournalError"), None)
             return
         recalls = self._journal is not None and self._journal.earlier.count > 0
         self._scheduler.handle_rank(JobBegan(self._num_gpus, self._journal is not None, recalls), now)
@@ -321,7 +327,7 @@ class Head:
     def _lose_journal(self, journal: Journal) -> None:
         text = f"the journal {journal.directory} cannot be written any more: {journal.problem}"
         if self._config.journal_required:
-            raise JournalError(f"{text}. The job ends, since it was started with journal_required=True.")
+            raise JournalLostError(f"{text}. The job ends, since it was started with journal_required=True.")
         self._say(log.ERROR, log.JOURNAL, f"{text}. The job goes on without it: calls that end now run again next time")
 
     def _take(self, source: int, frame: Buffer) -> None:
@@ -471,7 +477,7 @@ class Head:
     def close_files(self) -> None:
         """However the job has ended: what led there is in the recording, and what was made in the journal."""
         if self._journal is not None:
-            self._journal.close(GONE_LIMIT_S / 2 if self.driver_is_gone else CLOSE_LIMIT_S)
+            self._journal.close(GONE_LIMIT_S / 2 if self.driver_is_gone else JOURNAL_LIMIT_S)
         if self._recorder is not None:
             self._recorder.close()
 
@@ -492,17 +498,20 @@ def recorder() -> Recorder | None:
         return None
 
 
-def journal_of(config: configuration.Config, job: Job, hostname: str) -> Journal | None:
-    """The journal of a job, if it has one.
-
-    Raises:
-        JournalError: it cannot be used.
-    """
+def journal_of(config: configuration.Config, job: Job, hostname: str) -> tuple[Journal | None, str]:
+    """The journal of a job, if it has one, and why it cannot be used."""
     if not config.journal:
-        return None
+        return None, ""
+    from mpi_runtime.errors import JournalError  # not at the top: most jobs have no journal
+    from mpi_runtime.journal.journal import Journal
+    from mpi_runtime.journal.segments import Began
+
     program = bytes_to_text(job.argv[0]) if job.argv else ""
     name = f"{program or 'a program'} (pid {os.getppid()} on {hostname}{configuration.batch_job()})"
-    return Journal(config.journal, Began(program, name, time.time()), config.journal_sync_s)
+    try:
+        return Journal(config.journal, Began(program, name, time.time()), config.journal_sync_s), ""
+    except JournalError as error:
+        return None, str(error)
 
 
 def die_soon() -> None:
@@ -526,7 +535,7 @@ def serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None =
     code = 1
     try:
         code = _serve(end, beside_user_mpi, forkserver)
-    except (DriverFrameError, JournalError, TransportError) as error:
+    except (DriverFrameError, JournalLostError, TransportError) as error:
         print(f"mpi_runtime: rank 0: {error}", file=sys.stderr, flush=True)
         if isinstance(error, LostError):
             end_launcher(os.getppid(), wait=True)

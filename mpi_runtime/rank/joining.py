@@ -17,7 +17,6 @@ from mpi_runtime.host.launch import Launch, is_of_other_family, singleton_messag
 from mpi_runtime.host.memory_usage import Memory
 from mpi_runtime.objects import arena
 from mpi_runtime.objects.arena import AgentArena
-from mpi_runtime.objects.spill_file import is_in_memory
 from mpi_runtime.rank.gpu_finder import PART_OF_START, Finder, Gpus
 from mpi_runtime.rank.node_agent import NodeAgent
 from mpi_runtime.scheduler.limits import UNIT
@@ -105,11 +104,7 @@ class Rank:
             directory_of(configuration.scratch_directory(), job.token, transport.hostnames[me]),
             self.config.journal,
         )
-        directories = configuration.spill_directories(self.config)
-        is_stated = self.config.object_spilling_directory is not None
-        local = [one for one in directories if is_stated or (os.path.isdir(one) and not is_in_memory(one))]
-        spill_directory = local[0] if local else ""
-        agent.set_up(own, setup, host.arena, spill_directory)
+        agent.set_up(own, setup, host.arena, lambda: _spill_directory(self.config))
         if me in host.working:
             agent.watch_memory(Memory(self.config.memory_limit or 0), self.config.memory_usage_threshold)
         self._working = host.working
@@ -149,6 +144,13 @@ class Rank:
             gpu_limit=gpus.limit if config.num_gpus else "",
             end_us=_end_us() if me == 0 else 0,
         )
+
+
+def _spill_directory(config: Config) -> str:
+    """Where values go that the arena has no room for; empty: nowhere. Asked when there are some."""
+    stated = config.object_spilling_directory is not None
+    directories = configuration.spill_directories(config)
+    return next((one for one in directories if stated or (os.path.isdir(one) and not machine.is_in_memory(one))), "")
 
 
 def _end_us() -> int:

@@ -137,10 +137,12 @@ class NodeAgent:
         self._rank = transport.rank
         self._neighbours = [rank for rank, host in enumerate(transport.hosts) if host == transport.hosts[self._rank]]
 
-    def set_up(self, arena: AgentArena, setup: Setup, descriptor: int, spill_directory: str = "") -> None:
+    def set_up(
+        self, arena: AgentArena, setup: Setup, descriptor: int, spill_directory: Callable[[], str] = lambda: ""
+    ) -> None:
         """Use this arena, and tell the forkserver what executors have in common.
 
-        What the arena has no room for is written to a file in `spill_directory`, if there is one.
+        What the arena has no room for is written to a file in the directory that `spill_directory` names, if any.
         """
         self._arena = arena
         self._is_set_up = True

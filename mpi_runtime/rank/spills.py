@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from mpi_runtime.objects.arena import AgentArena
-from mpi_runtime.objects.spill_file import SpillFile
 from mpi_runtime.rank.extents import NOBODY, Extents
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.scheduler.effects import Erase, Restore, Spill
 from mpi_runtime.scheduler.rank_events import Fetched, Spilled
 from mpi_runtime.transport.codec import BadFrameError
+
+if TYPE_CHECKING:
+    from mpi_runtime.objects.spill_file import SpillFile
 
 
 class Spills:
@@ -21,20 +24,22 @@ class Spills:
     def __init__(
         self,
         rank: int,
-        directory: str,
+        directory: Callable[[], str],
         arena: AgentArena,
         extents: Extents,
         poller: Poller,
         report: Callable[[Spilled | Fetched], None],
     ) -> None:
-        """Write what lies in this arena into this directory, and report what has ended."""
+        """Write what lies in this arena into a directory, which is asked for once, and report what has ended."""
         self._rank = rank
         self._arena = arena
         self._extents = extents
         self._poller = poller
         self._report = report
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._file = SpillFile(directory, self.wake)
+        self._directory = directory
+        self._file: SpillFile | None = None
+        """From the first object on: most jobs have none."""
         self._targets: dict[bytes, int] = {}
         """Where objects that are being read will lie, by id."""
         poller.add(self._bell, self._on_ended)
@@ -51,9 +56,9 @@ class Spills:
         """
         try:
             if isinstance(effect, Spill):
-                self._file.write(effect.id, self._arena.view(effect.offset, effect.size))
+                self._opened().write(effect.id, self._arena.view(effect.offset, effect.size))
             elif isinstance(effect, Erase):
-                self._file.free(effect.offsets)
+                self._opened().free(effect.offsets)
             else:
                 self._extents.ask(effect.size, NOBODY, lambda offset, reason: self._restore(effect, offset, reason))
         except ValueError as error:
@@ -64,12 +69,19 @@ class Spills:
             self._report(Fetched(self._rank, effect.id, -1, reason, source=self._rank))
             return
         self._targets[effect.id] = target
-        self._file.read(effect.id, effect.offset, self._arena.view(target, effect.size))
+        self._opened().read(effect.id, effect.offset, self._arena.view(target, effect.size))
+
+    def _opened(self) -> SpillFile:
+        if self._file is None:
+            from mpi_runtime.objects.spill_file import SpillFile  # not at the top: it loads what most jobs do not need
+
+            self._file = SpillFile(self._directory(), self.wake)
+        return self._file
 
     def _on_ended(self) -> None:
         with suppress(BlockingIOError):
             os.eventfd_read(self._bell)
-        for ended in self._file.poll():
+        for ended in self._opened().poll() if self._file is not None else ():
             if ended.is_write:
                 self._report(Spilled(self._rank, ended.id, -1 if ended.problem else ended.offset, ended.problem))
                 continue
@@ -84,5 +96,6 @@ class Spills:
     def close(self) -> None:
         """Let go of the file."""
         self._poller.remove(self._bell)
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
         os.close(self._bell)

@@ -33,7 +33,7 @@ from mpi_runtime.rank.node_agent import NodeAgent
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.scheduler.effects import RankEffect
 from mpi_runtime.transport import codec
-from mpi_runtime.transport.base import Buffer, Transport, TransportError
+from mpi_runtime.transport.base import Buffer, HeadLostError, Transport, TransportError
 from mpi_runtime.transport.messages import EndJob, Idle, Job, PauseLogs, Pull, Stop, ToExecutor, WorkerToHead
 
 HEAD = 0
@@ -60,6 +60,8 @@ class Worker:
         self._is_ending = False
         """The job ends here, and the head has not been told yet."""
         self._stopping = False
+        self._has_said_idle = False
+        """Nothing is to come but the end, or another job."""
         self._heartbeat = Heartbeat(transport, 0.0, time.monotonic)
 
     def report(self, message: WorkerToHead) -> None:
@@ -68,6 +70,17 @@ class Worker:
 
     def run(self) -> None:
         """Work until the head says stop."""
+        try:
+            self._serve()
+        except HeadLostError:
+            if not self._has_said_idle:
+                raise
+            self._agent.stop()  # where a rank has died nobody waits for others at the end, so the head may be faster
+        else:
+            self._agent.stop()
+            self._transport.close(clean=True)
+
+    def _serve(self) -> None:
         transport, poller = self._transport, self._poller
         if transport.fileno() >= 0:
             poller.add(transport.fileno(), lambda: transport.wake(rung=True))
@@ -82,6 +95,7 @@ class Worker:
             soon = self._agent.turn()
             if self._is_ending and not self._agent.is_transferring:
                 self._is_ending = False
+                self._has_said_idle = True
                 self.report(Idle(transport.rank))
             if self._reports:
                 active = True
@@ -91,8 +105,6 @@ class Worker:
                 busy_s = time.monotonic()
             soon = shorter(soon, self._heartbeat.turn())
             limit = shorter(soon, transport.prepare_sleep(time.monotonic() - busy_s))
-        self._agent.stop()
-        transport.close(clean=True)
 
     def _hear(self, source: int, frame: Buffer) -> None:
         self._heartbeat.seen.add(source)
@@ -148,6 +160,7 @@ class Worker:
     def _begin(self, job: Job) -> None:
         if self._host is not None:
             raise codec.BadFrameError("a job begins, and the last one has not ended")
+        self._has_said_idle = False
         if self._has_worked:
             self._agent = new_agent(self._poller, self.report, sys.path)
         self._has_worked = True

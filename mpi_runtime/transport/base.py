@@ -96,3 +96,7 @@ class Transport(Protocol):
 
 class TransportError(Exception):
     """A peer is gone, or a message could not be sent or received."""
+
+
+class HeadLostError(TransportError):
+    """Rank 0 is gone."""

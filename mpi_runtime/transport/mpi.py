@@ -46,7 +46,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from mpi_runtime.transport.base import Buffer, Transfer, TransportError
+from mpi_runtime.transport.base import Buffer, HeadLostError, Transfer, TransportError
 from mpi_runtime.transport.bulk import Bulk
 from mpi_runtime.transport.doorbell import NAME_BYTES, Doorbell
 
@@ -324,7 +324,7 @@ class MpiTransport:
             self._sending.pop(rank, None)
             self._arriving.pop(rank, None)
         if 0 in self.lost:
-            raise TransportError(f"rank 0 on {self.hostnames[0]} has died, and with it the head: the job cannot go on")
+            raise HeadLostError(f"rank 0 on {self.hostnames[0]} has died, and with it the head: the job cannot go on")
 
     @property
     def neighbours(self) -> Mapping[int, int]:

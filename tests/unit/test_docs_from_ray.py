@@ -18,6 +18,7 @@ NOT_RAYS = {
     "RemoteFunction",
     "RuntimeContext",
     "actor",
+    "batch",
     "cloudpickle",
     "errors",
     "exceptions",

@@ -138,7 +138,7 @@ def run(folder: Path, *records: Record) -> Journal:
     journal = Journal(str(folder), BEGAN, 0.0)
     for one in records:
         journal.give(one)
-    journal.close()
+    journal.close(30)
     return journal
 
 
@@ -148,7 +148,7 @@ def test_a_run_finds_what_all_runs_before_it_have_recorded(tmp_path: Path) -> No
     journal = Journal(str(tmp_path / "new"), BEGAN, 0.0)
     assert journal.start_lines() == [f"journal {tmp_path / 'new'}: 2 finished calls of earlier runs"]
     assert [journal.take(recall(number))[0] for number in (1, 2, 3)] == [[Kept(b"one")], [Kept(b"two")], []]
-    journal.close()
+    journal.close(30)
     assert journal.totals_line() == "journal: 2 calls taken from earlier runs, 0 recorded"
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [f"00000{n}.journal" for n in (1, 2, 3)]
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
@@ -162,7 +162,7 @@ def test_another_program_and_damage_are_told_of(tmp_path: Path) -> None:
     lines = "\n".join(journal.start_lines())
     assert "written by program.py, which is another program" in lines
     assert "4 bytes of the journal cannot be read" in lines
-    journal.close()
+    journal.close(30)
 
 
 def test_two_jobs_at_once_are_refused_and_the_first_is_named(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ journal.give(record(2, bytes(10_000)))
 while not journal.turn():
     time.sleep(0.01)
 print(journal.problem)
-journal.close()
+journal.close(30)
 """
     told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert told == f"File too large ({tmp_path}/000001.journal)\n"

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from mpi_runtime.host.machine import is_in_memory
 from mpi_runtime.objects import spill_file
-from mpi_runtime.objects.spill_file import CHUNK, Ended, SpillFile, create, is_in_memory
+from mpi_runtime.objects.spill_file import CHUNK, Ended, SpillFile, create
 
 A, B = b"a" * 16, b"b" * 16
 
