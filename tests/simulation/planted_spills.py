@@ -8,9 +8,9 @@ import pytest
 
 from mpi_runtime.client.references import References
 from mpi_runtime.scheduler import objects, spilling
-from mpi_runtime.scheduler.events import Forgotten, OnDisk, Stored
+from mpi_runtime.scheduler.events import OnDisk, Stored
 from mpi_runtime.scheduler.records import Node
-from mpi_runtime.scheduler.state import Client, Fetching, Object, Room, State, Waiter
+from mpi_runtime.scheduler.state import Fetching, Object, Room, State, Waiter
 
 
 def nobody_is_asked_before_a_value_is_moved(patch: pytest.MonkeyPatch) -> None:
@@ -19,20 +19,6 @@ def nobody_is_asked_before_a_value_is_moved(patch: pytest.MonkeyPatch) -> None:
 
 def arguments_are_moved(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(spilling, "pinned", lambda state, node: set())
-
-
-def any_answer_counts(patch: pytest.MonkeyPatch) -> None:
-    """A client has been told a place again since it was asked to forget it."""
-    forgotten = spilling.forgotten
-
-    def planted(state: State, client: Client, event: Forgotten) -> None:
-        for id in event.ids:
-            found = state.objects.get(id)
-            if found is not None and found.told and client.id in found.told:
-                found.told[client.id] = event.request
-        forgotten(state, client, event)
-
-    patch.setattr(spilling, "forgotten", planted)
 
 
 def what_is_looked_at_is_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -81,7 +67,6 @@ def what_is_being_copied_is_moved(patch: pytest.MonkeyPatch) -> None:
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     nobody_is_asked_before_a_value_is_moved,
     arguments_are_moved,
-    any_answer_counts,
     what_is_looked_at_is_forgotten,
     values_are_dropped_before_they_are_written,
     what_was_read_goes_no_further,
