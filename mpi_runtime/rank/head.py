@@ -147,21 +147,14 @@ class Head:
         self._log_level = start.log_level
         self._mpi = library(start.launch)
         self._began_s = time.monotonic()
-        self._ignores_unhandled = False
         self._names: dict[int, str] = {}
         """What each executor was last sent, for its output."""
-        self._shows_output = True
         self._agent: NodeAgent
         self._host: Host
-        self._num_gpus: float | None = None
-        """What `init()` was told."""
-        self._states_cpus = False
-        """Whether it was told a number of CPUs."""
         self._launcher = ""
         self._journal: Journal | None = None
         self._config: configuration.Config
         self._job: Job
-        self._heartbeat_timeout_s = 0.0
 
     def report(self, message: WorkerToHead, source: int = 0) -> None:
         """Something happened on a rank; the own agent's reports come here directly."""
@@ -192,12 +185,7 @@ class Head:
     def begin(self, host: Host, agent: NodeAgent, job: Job, finder: Finder | None, launcher: str) -> None:
         """Have all ranks join the job; when they have, the driver is told. The last two are for `Rank`."""
         self._host, self._agent, self._launcher = host, agent, launcher
-        self._config = config = configuration.from_bytes(job.config)
-        self._job = job
-        self._shows_output, self._num_gpus = config.log_to_driver, config.num_gpus
-        self._ignores_unhandled = config.ignore_unhandled_errors
-        self._states_cpus = config.num_cpus is not None
-        self._heartbeat_timeout_s = 0.0 if self._is_thread else config.heartbeat_timeout_s
+        self._config, self._job = configuration.from_bytes(job.config), job
         self.report(Rank(self._transport, host, agent, job, finder, launcher).joined)
 
     def _begin_job_if_all_are_there(self, now: int) -> None:
@@ -229,7 +217,7 @@ class Head:
             send_welcome(self._driver, Welcome(problem, error="JournalError"), None)
             return
         recalls = self._journal is not None and self._journal.earlier.count > 0
-        self._scheduler.handle_rank(JobBegan(self._num_gpus, self._journal is not None, recalls), now)
+        self._scheduler.handle_rank(JobBegan(self._config.num_gpus, self._journal is not None, recalls), now)
         effects = self._scheduler.decide(now)
         self._tell(effects.notes)
         if effects.refusal:
@@ -239,10 +227,8 @@ class Head:
             self._say(log.INFO, log.START, f"{self._scheduler.start_line()}; {self._mpi}")
             for line in self._journal.start_lines() if self._journal is not None else ():
                 self._say(log.INFO, log.JOURNAL, line)
-            looked_for_gpus = self._num_gpus is None
-            text = unused(
-                self._launcher, self._transport.size, self._joined.values(), self._states_cpus, looked_for_gpus
-            )
+            states_cpus, looked_for_gpus = self._config.num_cpus is not None, self._config.num_gpus is None
+            text = unused(self._launcher, self._transport.size, self._joined.values(), states_cpus, looked_for_gpus)
             if text:
                 self._say(log.WARNING, log.UNUSED, text)
             send_welcome(self._driver, Welcome("", self._host.regions, self._transport.size), self._host.arena)
@@ -272,7 +258,8 @@ class Head:
     def run(self) -> None:
         """Serve until the driver is done."""
         transport, poller, agent, scheduler = self._transport, self._poller, self._agent, self._scheduler
-        heartbeat = Heartbeat(transport, self._heartbeat_timeout_s, time.monotonic)
+        silence_s = 0.0 if self._is_thread else self._config.heartbeat_timeout_s
+        heartbeat = Heartbeat(transport, silence_s, time.monotonic)
         heartbeat.expect(range(transport.size))
         busy_s = time.monotonic()
         limit: float | None = 0.0
@@ -410,7 +397,7 @@ class Head:
             self._names[client] = self._scheduler.name_of(last.spec)
 
     def _print(self, log: Log) -> None:
-        if not self._shows_output:
+        if not self._config.log_to_driver:
             return
         executor = self._scheduler.describe_executor(log.executor)
         where = f", rank {executor.rank}, {executor.hostname}" if executor.hostname and self._transport.size > 1 else ""
@@ -419,7 +406,7 @@ class Head:
 
     def _tell(self, notes: list[Note]) -> None:
         for note in notes:
-            if note.event != UNHANDLED or not self._ignores_unhandled:
+            if note.event != UNHANDLED or not self._config.ignore_unhandled_errors:
                 self._say(note.level, note.event, note.text, note.rank, note.host)
 
     def _say(self, level: int, event: str, text: str, rank: int = 0, host: str = "") -> None:
