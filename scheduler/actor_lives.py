@@ -167,8 +167,8 @@ def may_restart(actor: Actor) -> bool:
 
 
 def is_forgotten(state: State, actor: Actor) -> bool:
-    """Whether nobody has a handle any more, and its creation alone is what is counted."""
-    return actor.creation.state not in ENDED and state.objects[actor.id].references == 1
+    """Whether nobody has a handle any more: what is counted is its creation, if that has not ended."""
+    return state.objects[actor.id].references == (actor.creation.state not in ENDED)
 
 
 def die(state: State, actor: Actor) -> None:
@@ -215,13 +215,17 @@ def executor_died(
 
 
 def died_for_good(state: State, actor: Actor, executor: Executor, in_hand: list[Task], cause: str) -> None:
-    """The actor's process was its last: all calls get the reason."""
+    """The actor's process was its last: all calls get the reason.
+
+    It is no news of an actor that nobody has any more, unless it has never been created: that was asked for.
+    """
     again = f", after it had been started again {actor.restarts} time(s)" if actor.restarts else ""
+    creation = actor.creation
     if not actor.cause:
         actor.cause = f"died{again}: {cause}"
-        text = f"{actor} {notes.first_line(cause)}{again}. It is not started again."
-        notes.tell_often(state, notes.WARNING, CRASH, actor.creation.function.spec.name, text, executor.rank)
-    creation = actor.creation
+        if (not creation.call.attempt and creation.state not in ENDED) or not is_forgotten(state, actor):
+            text = f"{actor} {notes.first_line(cause)}{again}. It is not started again."
+            notes.tell_often(state, notes.WARNING, CRASH, creation.function.spec.name, text, executor.rank)
     for task in in_hand:
         if task.overdue:
             endings.overdue(state, task)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpi_runtime.scheduler import journaling, objects, tasks
+from mpi_runtime.scheduler import constraints, journaling, objects, tasks
 from mpi_runtime.scheduler.lifecycle import (
     ENDED,
     FINISHED,
@@ -62,7 +62,7 @@ def plan(state: State, wanted: Lineage, planned: dict[bytes, Lineage]) -> str:
             order[id] = one
         elif id not in planned and id not in seen and one.task.state in ENDED:
             seen.add(id)
-            if why := why_not(one, depth):
+            if why := why_not(state, one, depth):
                 return why
             pending.append((one, depth, True))
             for argument in dict.fromkeys((*one.task.call.arguments, *one.task.call.holds)):
@@ -84,7 +84,7 @@ def is_missing(state: State, id: bytes) -> bool:
     return found is None or found.state == RUNTIME_ERROR or (found.state in (STORED, GONE) and not found.places())
 
 
-def why_not(lineage: Lineage, depth: int) -> str:
+def why_not(state: State, lineage: Lineage, depth: int) -> str:
     """Why a call cannot be run again, whatever its arguments; empty: it can."""
     task = lineage.task
     name = task.function.spec.name
@@ -96,6 +96,8 @@ def why_not(lineage: Lineage, depth: int) -> str:
         return f"{name}, which made it, has used up its retries (max_retries is {task.function.spec.max_retries})"
     if depth >= LINEAGE_DEPTH_MAX:
         return f"More than {LINEAGE_DEPTH_MAX} calls in a row would have to be run again"
+    if nowhere := task.function.infeasible or constraints.why_removed(state, task.function):
+        return f"{name}, which made it, cannot be run again: {nowhere.removesuffix('.')}"
     return ""
 
 

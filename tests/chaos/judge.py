@@ -26,7 +26,7 @@ LIMIT_S = 120.0
 AFTER_ENOUGH = 3
 """So many kills come while the program ends."""
 TOLD = re.compile(
-    r"[\d:]{8} mpi_runtime: (\S+ is run again \(|actor .* It is (not )?started again|rank \d+ on \S+ died, and |"
+    r"[\d:]{8} mpi_runtime: (\S+ is run again \(|actor .* It is started again|rank \d+ on \S+ died, and |"
     r"before it began a call of ).*"
 )
 """What a program may say of what has died."""

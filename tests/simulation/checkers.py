@@ -363,6 +363,11 @@ class Checker:
             if number not in self.gone_hosts
         )
 
+    def has_no_place(self, call: bytes) -> bool:
+        """Whether nothing that is left could run a call. Of the bundles of a placement group nobody knows here."""
+        group = self.places.told[call][0]
+        return group not in self.places.alive if group else not self._can_run(call)
+
     def _was(self, id: bytes, happened: Callable[[bytes], bool]) -> bool:
         """Whether this happened to a call, or to one that its arguments come from."""
         call = self.call_of(id)

@@ -170,7 +170,7 @@ class Losses:
                 pending += [checker.call_of(id) for id in (*made.arguments, *made.holds)]
 
     def explain(self, id: bytes) -> bool:
-        """Whether an object may be lost for good: nothing can make it again, or not what it is made of."""
+        """Whether an object may be lost for good: nothing and no node can make it again, or not what it is made of."""
         checker = self._checker
         call = checker.call_of(id)
         if not call:
@@ -179,5 +179,7 @@ class Losses:
         if function.kind != TASK or function.num_returns < 0 or job.holds or job.raises:
             return True
         if 0 <= function.max_retries < checker.runs[call] or checker.cancels.is_to_end(call):
+            return True
+        if checker.has_no_place(call):
             return True
         return any(self.explain(one) for one in checker.calls[call].arguments)

@@ -28,9 +28,9 @@ def lose(cluster: Cluster, rank: int) -> str:
     return [note.text for note in cluster.said if note.event == RANK_LOST][-1]
 
 
-def large(cluster: Cluster, *arguments: bytes, node: int, offset: int = 64) -> bytes:
-    """A call that has made a large value on a node."""
-    id = cluster.submit(*arguments, where=on(node), max_retries=3)
+def large(cluster: Cluster, *arguments: bytes, node: int, offset: int = 64, soft: bool = False) -> bytes:
+    """A call that has made a large value on a node; elsewhere it may run only if that is `soft`."""
+    id = cluster.submit(*arguments, where=Where(node=f"{node:032x}", soft=soft), max_retries=3)
     executor = cluster.placed(id)
     cluster.returned(executor, id, Value(b"", Stored(rank_of(cluster, executor), offset, LARGE)))
     cluster.forget()
@@ -213,6 +213,41 @@ def test_retries_are_used_up_by_making_a_value_again() -> None:
         assert "f, which made it, has used up its retries (max_retries is 1)" in cluster.told(id).message
 
 
+@pytest.mark.parametrize("has_let_go", [False, True])
+def test_what_no_node_can_make_any_more_is_lost_and_says_so(has_let_go: bool) -> None:
+    """The call could run only on the host that is lost; another one had used its value."""
+    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+        first = large(cluster, node=1, offset=0)
+        last = cluster.submit(first, max_retries=3, name="g")
+        cluster.returned(cluster.placed(last), last, Value(b"", Stored(1, 64, LARGE)))
+        if has_let_go:
+            cluster.released(first)
+        cluster.forget()
+        assert lose(cluster, 1).endswith(f"calls run again for them: 0, lost for good: {1 if has_let_go else 2}.")
+        cluster.forget()
+        cluster.subscribed(DRIVER, last)
+        failed = cluster.told(last)
+        assert failed.code == "ObjectLostError"
+        assert "f, which made it, cannot be run again: f is to run on a node with 'ray.io/node-id' = " in failed.message
+        cluster.released(last, *() if has_let_go else (first,))
+        assert cluster.is_clean()
+
+
+def test_what_was_made_in_a_group_that_is_removed_is_lost_and_says_so() -> None:
+    with Cluster().head().node(cpus=2).node(cpus=2) as cluster:
+        group = cluster.group({"cpu": 2})
+        id = cluster.submit(where=Where(group=group), max_retries=3)
+        executor = cluster.placed(id)
+        cluster.returned(executor, id, Value(b"", Stored(rank_of(cluster, executor), 64, LARGE)))
+        cluster.remove_group(group)
+        cluster.died(executor)
+        cluster.forget()
+        assert lose(cluster, 1).endswith("lost for good: 1.")
+        cluster.forget()
+        cluster.subscribed(DRIVER, id)
+        assert "cannot be run again: f was to run in placement group" in cluster.told(id).message
+
+
 def test_what_is_kept_is_bounded_and_the_oldest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lineage, "LINEAGE_BYTES_MAX", 2000)
     with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
@@ -226,10 +261,10 @@ def test_what_is_kept_is_bounded_and_the_oldest_goes_first(monkeypatch: pytest.M
 
 def test_chains_are_made_again_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebuilding, "LINEAGE_DEPTH_MAX", 2)
-    with Cluster().head().node(cpus=1) as cluster:
-        ids = [large(cluster, node=1, offset=0)]
+    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+        ids = [large(cluster, node=1, offset=0, soft=True)]
         for number in range(1, 4):
-            ids.append(large(cluster, ids[-1], node=1, offset=number * 64))
+            ids.append(large(cluster, ids[-1], node=1, offset=number * 64, soft=True))
         cluster.released(*ids[:-1])
         cluster.forget()
         lose(cluster, 1)

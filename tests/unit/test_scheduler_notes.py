@@ -3,7 +3,7 @@
 import pytest
 
 from mpi_runtime.scheduler.effects import CRASH, RESTARTED, UNHANDLED, Note
-from mpi_runtime.scheduler.events import CancelRequested, ErrorRead, Left, Returned, Stored, Value
+from mpi_runtime.scheduler.events import CancelRequested, ErrorRead, Left, Released, Returned, Stored, Value
 from mpi_runtime.scheduler.limits import AT_ONCE_US, BACKOFF_US_MAX, TOLD_SINGLY_MAX
 from mpi_runtime.scheduler.notes import gib
 from tests.builders import DRIVER, LARGE, Cluster
@@ -78,6 +78,45 @@ def test_actors_that_are_started_again_and_those_that_are_not() -> None:
             "was killed by signal 9, after it had been started again 1 time(s). It is not started again."
         )
         cluster.forget()
+
+
+def test_that_an_actor_dies_which_nobody_has_any_more_is_no_news() -> None:
+    with Cluster().node() as cluster:
+        actor = cluster.actor(max_restarts=-1)
+        executor = cluster.placed(actor)
+        cluster.done(executor, actor)
+        cluster.died(executor)
+        assert len(said(cluster)) == 1
+        executor = cluster.placed(actor)
+        cluster.released(actor)  # while it is created again
+        cluster.died(executor, actor)
+        assert not said(cluster)
+        cluster.forget()
+        assert cluster.is_clean()
+
+
+def test_that_an_actor_dies_whose_last_handle_goes_at_that_moment_is_no_news() -> None:
+    with Cluster().node() as cluster:
+        actor = cluster.actor(max_restarts=-1)
+        executor = cluster.placed(actor)
+        cluster.done(executor, actor)
+        cluster.scheduler.handle(DRIVER, [Released([actor])], cluster.now)
+        cluster.died(executor)
+        assert not said(cluster)
+        cluster.forget()
+        assert cluster.is_clean()
+
+
+def test_that_an_actor_dies_before_it_is_created_is_told_though_nobody_has_it() -> None:
+    with Cluster().node() as cluster:
+        actor = cluster.actor(max_restarts=-1)
+        executor = cluster.placed(actor)
+        cluster.released(actor)
+        cluster.died(executor, actor)
+        (note,) = said(cluster)
+        assert note.text.endswith("was killed by signal 9. It is not started again.")
+        cluster.forget()
+        assert cluster.is_clean()
 
 
 def test_an_actor_that_was_told_to_end_is_no_news() -> None:
