@@ -34,8 +34,8 @@ FLOORS = {
     "references that came in values": 200,
 }  # fmt: skip
 LOSING_SEEDS = (*SEEDS, 235, 167892087267, 389143699169, 823356439445, 823356439591)
-"""In the last a call that had ended is cancelled and then run again, an executor is booked for a copy in vain, junk comes
-from a rank that is lost, and, twice, what only the lost host could run is needed again."""
+"""In the last a call that had ended is cancelled and then run again, an executor is booked for a copy in vain, junk
+comes from a rank that is lost, and, twice, what only the lost host could run is needed again."""
 FLOORS_OF_LOSSES = {"rank losses": 40, "calls run again for lost values": 8, "lost for good": 10}
 
 
