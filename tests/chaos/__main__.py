@@ -21,7 +21,7 @@ from tests.conftest import nothing_left
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--mode", choices=judge.RANKS, default="plain")
+    parser.add_argument("--mode", choices=judge.MODES, default="plain")
     parser.add_argument("--kills", type=int, default=5000, help="how many in all")
     parser.add_argument("--per-run", type=int, default=100, help="how many in one run of a program")
     parser.add_argument("--seed", type=int, default=1)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.helpers import Program, describe, marked
 
-EXECUTOR, FORKSERVER, RANK = "executor", "forkserver", "worker rank"
+EXECUTOR, FORKSERVER, RANK, HOST = "executor", "forkserver", "worker rank", "all ranks of a host"
 KILL, RESUME, FINISH = "killed", "stopped and resumed", "stopped and killed"
 NAMES = {"mpi-rt-executor": EXECUTOR, "mpi-rt-forksrv": FORKSERVER}
 WEIGHTS = {
@@ -27,6 +27,7 @@ WEIGHTS = {
     (FORKSERVER, FINISH): 1,
 }
 RANK_WEIGHTS = {(RANK, KILL): 3, (RANK, RESUME): 1, (RANK, FINISH): 1}
+HOST_WEIGHTS = {(HOST, KILL): 2, (HOST, RESUME): 1, (HOST, FINISH): 1}
 RANKS_KEPT = 1
 """So many worker ranks are left alone, so that the program has where to run."""
 STOPPED_S_MAX = 0.6
@@ -35,20 +36,28 @@ YOUNG_MAX = 2
 PAUSE_S = 0.01
 
 
-def victims(program: Program) -> dict[str, list[int]]:
-    """The living processes of a program that may be killed, by kind, in the order of their numbers."""
-    found: dict[str, list[int]] = {EXECUTOR: [], FORKSERVER: [], RANK: []}
+def victims(program: Program) -> dict[str, list[list[int]]]:
+    """The living processes of a program that may be killed, by kind, in the order of their numbers.
+
+    Those of one entry are struck together: the ranks of a host, but not of that of rank 0.
+    """
+    found: dict[str, list[list[int]]] = {EXECUTOR: [], FORKSERVER: [], RANK: [], HOST: []}
     ranks: dict[int, int] = {}
+    hosts: dict[str, list[int]] = {}
     for pid in program.processes():
         with suppress(OSError):
             name = Path(f"/proc/{pid}/comm").read_text().strip()
             if name in NAMES:
-                found[NAMES[name]].append(pid)
+                found[NAMES[name]].append([pid])
                 continue
             for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                 if entry.startswith(b"OMPI_COMM_WORLD_RANK="):
                     ranks.setdefault(int(entry.partition(b"=")[2]), pid)  # what a rank starts has a higher number
-    found[RANK] = [ranks[rank] for rank in sorted(ranks) if rank]
+    for rank in sorted(ranks):
+        with suppress(OSError):
+            hosts.setdefault(os.readlink(f"/proc/{ranks[rank]}/ns/uts"), []).append(rank)
+    found[RANK] = [[ranks[rank]] for rank in sorted(ranks) if rank]
+    found[HOST] = [[ranks[rank] for rank in there] for there in hosts.values() if 0 not in there]
     return found
 
 
@@ -62,12 +71,13 @@ def has_children(pid: int) -> bool:
 class Killer:
     """Keeps its appointments with the processes of one program."""
 
-    def __init__(self, program: Program, seed: str, pause_s: float, ranks: int = 0) -> None:
-        """Kill on average every `pause_s` seconds. `ranks`: how many worker ranks may die."""
+    def __init__(self, program: Program, seed: str, pause_s: float, ranks: int = 0, hosts: bool = False) -> None:
+        """Kill on average every `pause_s` seconds. `ranks`: how many worker ranks may die; `hosts`: all of one too."""
         self._program = program
         self._random = random.Random(seed)
         self._pause_s = pause_s
         self._ranks = ranks
+        self._weights = {**WEIGHTS, **(RANK_WEIGHTS if ranks else {}), **(HOST_WEIGHTS if hosts else {})}
         self._stopped: list[tuple[float, int, int]] = []
         """When which process gets which signal."""
         self._next_s = 0.0
@@ -99,25 +109,28 @@ class Killer:
         self._stopped.clear()
 
     def _strike(self, now: float) -> None:
-        weights = {**WEIGHTS, **(RANK_WEIGHTS if self._ranks else {})}
-        kind, how = self._random.choices(list(weights), list(weights.values()))[0]
+        kind, how = self._random.choices(list(self._weights), list(self._weights.values()))[0]
         share, stopped_s = self._random.random(), self._random.uniform(0, STOPPED_S_MAX)
         busy = {pid for _, pid, _ in self._stopped}
-        found = [pid for pid in victims(self._program)[kind] if pid not in busy]
+        found = [pids for pids in victims(self._program)[kind] if not busy.intersection(pids)]
+        if kind in (RANK, HOST) and how != RESUME:
+            found = [pids for pids in found if len(pids) <= self._ranks]
         if kind == FORKSERVER and self._young >= YOUNG_MAX:
-            found = [pid for pid in found if has_children(pid)]
+            found = [pids for pids in found if has_children(pids[0])]
         if not found:
             return
-        pid = found[int(share * len(found))]
+        pids = found[int(share * len(found))]
         if kind == FORKSERVER:
-            self._young = 0 if has_children(pid) else self._young + 1
-        if not self._signal(pid, signal.SIGKILL if how == KILL else signal.SIGSTOP):
+            self._young = 0 if has_children(pids[0]) else self._young + 1
+        struck = [pid for pid in pids if self._signal(pid, signal.SIGKILL if how == KILL else signal.SIGSTOP)]
+        if not struck:
             return
         self.counts[f"{kind} {how}"] += 1
-        if kind == RANK and how != RESUME:
-            self._ranks -= 1
+        if kind in (RANK, HOST) and how != RESUME:
+            self._ranks -= len(struck)
         if how != KILL:
-            self._stopped.append((now + stopped_s, pid, signal.SIGKILL if how == FINISH else signal.SIGCONT))
+            later = signal.SIGKILL if how == FINISH else signal.SIGCONT
+            self._stopped += [(now + stopped_s, pid, later) for pid in struck]
 
     def _signal(self, pid: int, number: int) -> bool:
         """Send a signal to a process that still is one of the program's; whether it was alive."""

@@ -31,6 +31,7 @@ from mpi_runtime.client import current
 from mpi_runtime.errors import ActorDiedError, ActorUnavailableError, ObjectLostError, WorkerCrashedError
 from mpi_runtime.util import get_current_placement_group, placement_group, remove_placement_group
 from mpi_runtime.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from mpi_runtime.util.state import list_objects, list_tasks
 
 LARGE = 20_000
 """Numbers of an array that lies in the object store."""
@@ -305,23 +306,27 @@ def rounds(enough: Path, random: random.Random, size: int, names: list[str], fai
     return done
 
 
-def wait_until_at_rest(cpus: float) -> None:
+def cpus() -> float:
+    """How many are free: all that there are, if nothing runs. With a host goes what it has."""
+    return ray.available_resources().get("CPU", 0)
+
+
+def wait_until_at_rest() -> None:
     """Fail if a call has not ended just once, or anything is left in the job."""
     end = time.monotonic() + REST_S
     while True:
         gc.collect()
         counts = current.client().questions.query("statistics")
         left = {name: counts[name] for name in ("objects", "actors", "stored_extents", "ready") if counts[name]}
-        if len(ends) >= len(submitted) and not left and ray.available_resources().get("CPU") == cpus:
+        if len(ends) >= len(submitted) and not left and cpus() == ray.cluster_resources()["CPU"]:
             break
-        assert time.monotonic() < end, (left, ray.available_resources(), len(submitted), len(ends))
+        assert time.monotonic() < end, (left, cpus(), len(submitted), len(ends), list_tasks(), list_objects())
         time.sleep(0.05)
     assert sorted(ends) == sorted(submitted), [one for one in Counter(ends).items() if one[1] > 1]
 
 
 def main(enough: str, seed: str, size: str, *names: str) -> int:
     ray.init(num_cpus=4, object_store_memory=256 << 20)
-    cpus = ray.cluster_resources()["CPU"]
     print("ready", flush=True)
     failed: list[str] = []
     counts: list[int] = []
@@ -340,7 +345,7 @@ def main(enough: str, seed: str, size: str, *names: str) -> int:
     for thread in threads:
         thread.join()
     if not failed:
-        wait_until_at_rest(cpus)
+        wait_until_at_rest()
         print("right", sum(counts), len(submitted), flush=True)
     return len(failed)
 

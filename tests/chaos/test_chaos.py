@@ -1,4 +1,4 @@
-"""Real programs are right though their processes are killed and stopped at random: three hundred times in all."""
+"""Real programs are right though their processes are killed and stopped at random: four hundred times in all."""
 
 import pytest
 
@@ -8,10 +8,19 @@ PAUSE_S = 0.12
 SIZE = 1
 
 
+HOSTS = pytest.mark.hosts
+
+
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(("mode", "kills"), [("plain", 75), ("openmpi", 75), ("mpich", 75), ("ulfm", 75)])
+@pytest.mark.parametrize(
+    ("mode", "kills"),
+    [
+        ("plain", 75), ("openmpi", 75), ("mpich", 75), ("ulfm", 75),
+        pytest.param("hosts", 60, marks=HOSTS), pytest.param("hosts-mpich", 40, marks=HOSTS),
+    ],
+)  # fmt: skip
 @pytest.mark.dies("executor", "forkserver", "rank with ulfm")
 def test_programs_are_right_whatever_is_killed(mode: str, kills: int) -> None:
     record = judge.run(mode, 1, kills, SIZE, PAUSE_S)
