@@ -131,6 +131,8 @@ class Quality:
         """Each call, and when the head was told of it."""
         self.known: set[bytes] = set()
         """Objects that are there. Only for membership."""
+        self.errors: set[bytes] = set()
+        """Those of them that are large errors. Only for membership."""
         self.waiting: dict[bytes, Function] = {}
         """Tasks and creations that nobody was given."""
         self.idle_since_us: dict[bytes, int] = {}
@@ -149,7 +151,9 @@ class Quality:
         elif isinstance(event, Done | Returned):
             if worker is not None:
                 self._gone(worker, [event.id])
-            if isinstance(event, Done) or not event.raised:
+            if isinstance(event, Returned) and event.raised:
+                self._raised(event)
+            else:
                 self._ended(event)
                 if worker is not None and event.id in self.checker.names and worker.actor is not None:
                     worker.is_made = True
@@ -206,6 +210,20 @@ class Quality:
             if not values or not values[index].is_error:  # else what has it as an argument never runs
                 self.known.add(id)
             self._stored(id, values[index].stored if values else None)
+
+    def _raised(self, event: Returned) -> None:
+        """A call has raised. A large error is read where a call runs that has it as an argument, so it is there as a
+        value is, unless the call is run again. What has a small one as an argument never runs.
+        """
+        function, (error, *_) = self.checker.function_of(event.id), event.values
+        arguments = self.calls[event.id][0].arguments
+        may_again = function.retry_exceptions and event.may_retry and not self.errors.intersection(arguments)
+        if error.stored is None or (may_again and not 0 <= function.max_retries <= self.checker.raised[event.id]):
+            return
+        for index in range(max(1, function.num_returns)):
+            id = (int.from_bytes(event.id, "big") + index).to_bytes(16, "big")
+            self.known.add(id)
+            self.errors.add(id)
 
     def _waits(self, id: bytes) -> None:
         function = self.checker.function_of(id)
