@@ -244,6 +244,39 @@ time.sleep(1000)
         assert program.finish().returncode != 0
 
 
+@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize(
+    "driver",
+    [
+        "time.sleep(1000)",
+        "while True: pass",
+        "while True:\n    try:\n        time.sleep(1000)\n    except BaseException:\n        pass",
+    ],
+    ids=["sleeps", "computes", "goes on after errors"],
+)
+@pytest.mark.dies("launcher")
+def test_the_launcher_is_killed_and_nothing_is_left_on_any_host(mpi: str, driver: str, two_hosts: Lab) -> None:
+    source = (
+        BEGIN
+        + """
+@ray.remote
+def work():
+    print("working", flush=True)
+    time.sleep(1001)
+
+refs = [work.options(**on(f"host{1 + number % 2}")).remote() for number in range(4)]
+"""
+        + driver
+    )
+    with two_hosts.mpirun(source, ranks=TWO, mpi=mpi) as program:
+        wait_until(lambda: program.stdout.count("working\n") == 4, 30, "all tasks")
+        since = time.monotonic()
+        program.signal(signal.SIGKILL)
+        wait_until(lambda: not program.processes(), 30, "the end of all")
+        print(f"{mpi}, launcher killed on one of two hosts: {time.monotonic() - since:.2f} s")
+        assert program.finish().returncode == -signal.SIGKILL
+
+
 @pytest.mark.parametrize("mpi", MPIS[:1])
 def test_an_idle_job_on_two_hosts(mpi: str, two_hosts: Lab) -> None:
     source = (

@@ -196,6 +196,38 @@ print("values", [int(value[-1]) for value in ray.get(values)], flush=True)
         assert re.search(r"calls run again for them: [1-9]", completed.stderr)
 
 
+def test_a_rank_dies_while_the_values_of_another_one_are_made_again() -> None:
+    source = """
+@ray.remote(max_retries=10)
+def first(number):
+    time.sleep(0.3)
+    return np.full(300_000, number)
+
+@ray.remote(max_retries=10)
+def twice(value):
+    time.sleep(1)
+    return 2 * value
+
+values = [twice.remote(one) for one in [first.remote(number) for number in range(8)]]
+ray.wait(values, num_returns=8, fetch_local=False)
+print("ready", flush=True)
+wait_for_loss(1)
+print("one is lost", flush=True)
+left = wait_for_loss(2)
+print("values", [int(value[-1]) for value in ray.get(values)], left, flush=True)
+"""
+    with start(source) as program:
+        program.wait_for_line("ready")
+        pids = workers(program)
+        kill(pids[1])
+        program.wait_for_line("one is lost")
+        kill(pids[2])
+        assert program.wait_for_line("values").endswith(f"{[2 * number for number in range(8)]} [0, 1]")
+        completed = program.finish().expect(0)
+        assert len(re.findall("died, and .* with it", completed.stderr)) == 2
+        assert re.search(r"calls run again for them: [1-9]", completed.stderr)
+
+
 def test_a_job_without_workers_says_that_nothing_can_run() -> None:
     source = """
 print("ready", flush=True)
