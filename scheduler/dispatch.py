@@ -24,6 +24,7 @@ from mpi_runtime.scheduler.limits import (
     STEAL_WORTH_US,
     STUCK_US,
     UNIT,
+    VICTIMS_MAX,
 )
 from mpi_runtime.scheduler.queues import mark_dirty
 from mpi_runtime.scheduler.rank_events import TakenBack
@@ -97,7 +98,7 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
     while (source := find_source(state, queue)) is not None:
         work_us = backlog_us(queue)
         can_wait = queue.executors and now < queue.progress_us + STUCK_US and not is_spread
-        if can_wait and work_us < STEAL_WORTH_US // 2:
+        if can_wait and work_us < STEAL_WORTH_US // 2 and any_is_free_soon(queue):
             state.alarms.set(queue, queue.progress_us + STUCK_US)
             return None
         node = node_of(source)
@@ -132,6 +133,11 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
         hire(state, queue, executor, source, grant, now)
         return executor
     return None
+
+
+def any_is_free_soon(queue: Queue) -> bool:
+    """Whether one of its executors has no more in hand than is sent ahead: calls that were may have turned out long."""
+    return any(one.load_us <= LOCAL_QUEUE_US for one in islice(queue.executors.values(), VICTIMS_MAX))
 
 
 def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: Grant, now: int) -> None:

@@ -152,8 +152,8 @@ def _are_plain_or_arrays(items: Sequence[object]) -> bool:
     array = getattr(_modules.get("numpy"), "ndarray", None)
     if array is None or len(items) > _PLAIN_ITEMS_MAX:
         return False
-    cloudpickle = _modules.get("cloudpickle")
-    if cloudpickle is not None and array in cloudpickle.Pickler.dispatch_table:
+    pickler = getattr(_modules.get("cloudpickle"), "Pickler", None)  # None too while another thread imports it
+    if pickler is not None and array in pickler.dispatch_table:
         return False  # the program has its own way: see `register_serializer`
     for item in items:
         kind = type(item)

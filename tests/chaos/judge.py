@@ -55,8 +55,8 @@ TOLD = re.compile(
     r"before it began a call of ).*"
 )
 """What a program may say of what has died."""
-OF_LAUNCHER = re.compile(r"\[host\d+:\d+\] plm:ssh: Warning: setpgid\(.*")
-"""What Open MPI's launcher says now and then of the commands by which it reaches other hosts."""
+OF_LAUNCHER = re.compile(r"\[host\d+:\d+\] plm:ssh: Warning: setpgid\(.*|\[warn\] Epoll .*: Bad file descriptor")
+"""What Open MPI's launcher says now and then, of the commands by which it reaches other hosts, and as ranks die."""
 
 
 @dataclass

@@ -3,6 +3,7 @@
 import pickle
 import sys
 import threading
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -217,6 +218,15 @@ def test_arrays_are_the_same_bytes_as_with_cloudpickle(name: str) -> None:
         assert len(found.buffers) == len(expected.buffers)
     arguments, expected = dumps_arguments((array,), {}, "f"), serialize._dumps_any(((array,), {}), "it")
     assert arguments.inline() == expected.inline()
+
+
+@pytest.mark.parametrize("name", ["cloudpickle", "numpy"])
+def test_another_thread_may_just_be_importing_a_module(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in `sys.modules` then, and has nothing in it."""
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    assert loads(dumps([1, "a"]).inline()) == [1, "a"]
+    if name == "cloudpickle":
+        assert np.array_equal(loads(dumps(np.arange(3)).inline()), np.arange(3))
 
 
 def test_arrays_that_plain_pickle_cannot_carry_come_by_cloudpickle() -> None:
