@@ -74,6 +74,7 @@ simulation: $(VENV)/.installed-dev
 	@echo "the same with PYTHONHASHSEED 0, 1 and 2: $$(tail -n 1 build/simulation-0.txt)"
 	$(RUN) -m tests.simulation.run --random $(RANDOM_SEEDS)
 	$(RUN) -m tests.simulation.run --seeds 100:150 --calm
+	$(RUN) -m tests.simulation.run --random $(RANDOM_SEEDS) --calm
 
 # Strict: a broken link, a missing anchor or an unresolved reference ends it. The variable silences an advertisement.
 docs: $(DOCS_VENV)/.installed

@@ -311,9 +311,8 @@ class Checker:
     # What becomes of GPUs
 
     def _cards_of(self, uuid: str) -> Cards:
-        return next(
-            host.cards for host in self.hosts.values() if any(uuid in one for one in host.cards.usable.values())
-        )
+        cards = (host.cards for host in self.hosts.values())  # also those that only a lost rank could use
+        return next(one for one in cards if any(device.uuid == uuid for device in one.devices))
 
     def executor_starts(self, effect: StartExecutor, rank: int) -> None:
         """The head has an executor started."""
@@ -514,14 +513,12 @@ class Checker:
                 self.times.ended(running.call)
         lost = dict.fromkeys([*executor.running] or ended[-1:])
         spared = [id for id in lost if self.tight.died(executor.number, id) and self.function_of(id).max_retries]
-        for id in spared:
-            del lost[id]
-            self.unsaid[id] += 1
+        free = [*spared]
         if executor.has_no_cuda:  # which is no call's failure
-            for id in [id for id in lost if self.function_of(id).max_retries]:
-                del lost[id]
-                self.unsaid[id] += 1
-        unsaid = []
+            free += [id for id in lost if id not in spared and self.function_of(id).max_retries]
+        for id in free:
+            del lost[id]
+        unsaid = [*free]
         for id in [id for id in ended if id not in spared]:
             if executor.lanes or executor.is_garbled:
                 lost[id] = None
