@@ -106,3 +106,18 @@ def test_a_host_that_is_cut_off_ends_the_job(two_hosts: Lab) -> None:
         completed = program.finish()
         assert completed.returncode != 0
         assert "nothing was heard for 5 s, so the host or the network is gone" in completed.stderr
+
+
+@pytest.mark.dies("host")
+def test_a_host_of_which_every_process_is_killed_ends_the_job(two_hosts: Lab) -> None:
+    """The launcher's daemon too: Open MPI does not go on without it, with ULFM neither."""
+    source = BEGIN + "print('ready', flush=True)\ntime.sleep(100)\n"
+    with two_hosts.mpirun(source, ranks=HOSTS, options=ULFM) as program:
+        program.wait_for_line("ready")
+        there = os.readlink(f"/proc/{two_hosts.hosts['host2']}/ns/uts")
+        for pid in program.processes():
+            with suppress(OSError):
+                if os.readlink(f"/proc/{pid}/ns/uts") == there:
+                    os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not program.processes(), 40, "the end of all")
+        assert program.finish().returncode != 0
