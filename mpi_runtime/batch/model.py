@@ -21,7 +21,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 _SIGNALS_MAX = 64
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True):
+class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One program to run: a line for the shell, and how it is run."""
 
     text: str

@@ -7,10 +7,12 @@ So it is found: at the end all children are killed that were not there before.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import signal
 import socket
+import stat
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +23,8 @@ from mpi_runtime.host.process_tree import adopt_orphans, children, kill_group
 
 KILL_LIMIT_S = 5.0
 """How long killed processes are waited for: one that hangs in a driver does not end."""
+LOCK_LIMIT_S = 20.0
+"""How long processes of a killed run are waited for: that run ends them when it notices, which takes a second or so."""
 PAUSE_S = 0.002
 
 
@@ -45,6 +49,7 @@ def run_program(
     time_limit: float | None,
     grace: float,
     cpus: Sequence[int] = (),
+    is_own: bool = False,
 ) -> Ending:
     """Run a command to its end, whatever end that is.
 
@@ -56,12 +61,13 @@ def run_program(
         time_limit: seconds until SIGTERM, or None.
         grace: seconds from there to SIGKILL.
         cpus: processors to which it is bound; none for no change.
+        is_own: whether no other command writes to its output, so that an earlier run of it is waited for.
     """
     start = time.time()
     before = set(children())
     adopt_orphans()
     try:
-        with _opened(streams) as (stdin, stdout, stderr), _bound_to(cpus):
+        with _opened(streams, is_own) as (stdin, stdout, stderr), _bound_to(cpus):
             process = subprocess.Popen(
                 ["/bin/sh", "-c", text],
                 env=dict(env),
@@ -143,8 +149,12 @@ def _kill_new(before: set[int]) -> None:
 
 
 @contextlib.contextmanager
-def _opened(streams: tuple[str, str, str]) -> Iterator[tuple[int, int, int]]:
-    """Descriptors of the files of a command; the directories of its output are made."""
+def _opened(streams: tuple[str, str, str], is_own: bool) -> Iterator[tuple[int, int, int]]:
+    """Descriptors of the files of a command; the directories of its output are made.
+
+    A command keeps a lock on its output as long as one of its processes has it open. So a batch that is started again
+    while the processes of a killed run still end does not run a command beside itself.
+    """
     stdin, stdout, stderr = streams
     with contextlib.ExitStack() as stack:
 
@@ -153,15 +163,45 @@ def _opened(streams: tuple[str, str, str]) -> Iterator[tuple[int, int, int]]:
             stack.callback(os.close, descriptor)
             return descriptor
 
-        def written(path: str) -> int:
-            with contextlib.suppress(FileNotFoundError):
-                return opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            return opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+        def written(path: str, is_locked: bool = False) -> int:
+            try:
+                descriptor = opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                descriptor = opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            if is_locked:
+                _lock(descriptor, path)
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.ftruncate(descriptor, 0)
+            return descriptor
 
-        output = written(stdout)
+        output = written(stdout, is_own)
         error = output if stderr == stdout else written(stderr)
         yield opened(stdin or os.devnull, os.O_RDONLY), output, error
+
+
+def _lock(descriptor: int, path: str) -> None:
+    """Wait until no process of an earlier run of a command has its output open.
+
+    Raises:
+        OSError: one still has when it ought to have ended.
+    """
+    end_s = time.monotonic() + LOCK_LIMIT_S
+    while not _is_locked(descriptor):
+        if time.monotonic() > end_s:
+            raise OSError(f"a process of an earlier run of it still has {path} open; end that first")
+        time.sleep(PAUSE_S * 10)
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Whether the lock could be had, or this file system has none."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 @contextlib.contextmanager
