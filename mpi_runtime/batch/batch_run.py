@@ -32,7 +32,9 @@ PROGRESS_S = 10.0
 TURN_S = 0.5
 """How often the journal is looked after while nothing happens."""
 FAILURES_SHOWN = 10
-_LINE, _END_OF_LINES, _ENDED, _INTERRUPTED = "line", "end of lines", "ended", "interrupted"
+TIME_IS_OVER = 75
+"""The exit code of a batch of which something is left when the job's time ends: EX_TEMPFAIL."""
+_LINE, _END_OF_LINES, _ENDED, _INTERRUPTED, _LATE = "line", "end of lines", "ended", "interrupted", "late"
 
 
 def node_resources() -> list[dict[str, float]]:
@@ -74,7 +76,8 @@ class BatchRun:
         """Lines of a stream that were wrong."""
         self.done_before = self.left_out = 0
         """Commands that an earlier run has done, and those that this one is not about."""
-        self.is_interrupted = False
+        self.is_interrupted = self.is_late = False
+        """Whether Ctrl-C has ended it, or the end of the job's time."""
         self._directory = directory
         self._say = say
         self._memory = memory
@@ -101,7 +104,8 @@ class BatchRun:
             defaults: options of these.
 
         Returns:
-            The exit code: 0 if all commands have succeeded, 130 after Ctrl-C, else 1.
+            The exit code: 0 if all commands have succeeded, 130 after Ctrl-C, TIME_IS_OVER if something is left because
+            the job's time ends, else 1.
 
         Raises:
             OSError: the journal cannot be written.
@@ -123,7 +127,13 @@ class BatchRun:
         self._report()
         if self.is_interrupted:
             return 130
+        if self.is_late and self.graph.counts[SKIPPED]:
+            return TIME_IS_OVER
         return int(bool(self.graph.counts[FAILED] or self.graph.counts[SKIPPED] or self.refused))
+
+    def end_in_time(self) -> None:
+        """Start nothing more, and end what runs: the job's time is nearly over. Any thread may call this."""
+        self._events.put((_LATE, None, None))
 
     @contextlib.contextmanager
     def _ctrl_c_heard(self) -> Iterator[None]:
@@ -195,6 +205,10 @@ class BatchRun:
         elif what == _INTERRUPTED:
             self.is_interrupted = True
             self._say("interrupted: ending what runs; Ctrl-C once more ends at once")
+            self._stop()
+        elif what == _LATE:
+            self.is_late = True
+            self._say("told to end, by SIGTERM or the end of the job's time; the same line goes on later")
             self._stop()
         elif what == _END_OF_LINES:
             self._stream = None

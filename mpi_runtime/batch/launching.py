@@ -198,6 +198,8 @@ def _attempt(made: Command, directory: str, attempt: int, cpus: tuple[int, ...])
             made.grace,
             cpus,
             is_own=not made.stdout,
+            memory=made.memory,
+            output_limit=made.output_limit,
         )
         is_success = not ending.problem and ending.exit_code in made.success_codes
         kept = _kept(made, workdir, directory) if workdir and made.keep_workdir and not is_success else ""

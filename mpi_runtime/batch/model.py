@@ -33,7 +33,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     num_cpus: float = 1.0
     num_gpus: float = 0.0
     memory: int = 0
-    """Bytes that are set aside for it."""
+    """Bytes that are set aside for it, and that it may have."""
+    output_limit: int = 0
+    """Bytes that its output may have; 0: any number."""
     time_limit: float | None = None
     """Seconds until it is told to end."""
     grace: float = 5.0
@@ -193,7 +195,8 @@ OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "name": (_name, "its name, and that of its files"),
     "num_cpus": (_amount, "CPUs that are its own; 1"),
     "num_gpus": (_gpus, "GPUs that are its own: a whole number, or a share below 1; 0"),
-    "memory": (_bytes, "memory that is set aside for it, such as 4GB; 0"),
+    "memory": (_bytes, "memory that is set aside for it, and the most that it may have, such as 4GB; no limit"),
+    "output_limit": (_bytes, "the most that it may write to its output, such as 1GB; no limit"),
     "time_limit": (_positive_seconds, "how long it may run, such as 10m; no limit"),
     "grace": (seconds, "how long it has between SIGTERM and SIGKILL; 5s"),
     "priority": (_whole, "the higher one is started first; 0"),

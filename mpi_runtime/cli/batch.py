@@ -4,13 +4,14 @@ import argparse
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import mpi_runtime
 from mpi_runtime.batch.batch_file import FORMS, JSON, Group, form_of, read_batch
-from mpi_runtime.batch.batch_run import BatchRun, described, infeasible, node_resources
+from mpi_runtime.batch.batch_run import TIME_IS_OVER, BatchRun, described, infeasible, node_resources
 from mpi_runtime.batch.file_entries import Problem
 from mpi_runtime.batch.graph import wrong_names
 from mpi_runtime.batch.live import live_view
@@ -22,9 +23,13 @@ from mpi_runtime.config import environment
 from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.host.launch import detect
 from mpi_runtime.host.launchers import child_environment
+from mpi_runtime.slurm.commands import SlurmError
+from mpi_runtime.slurm.walltime import before_walltime, requeue
 
 _NO_FLAGS = ("name", "after", "ranks")
 """Options that are not for all commands."""
+END_S = 20.0
+"""How long before the end of the job's time what runs is ended, besides the longest grace: time for the journal."""
 _ON_RANK_0 = ("-m", "mpi_runtime", "-m", "mpi_runtime.cli.batch")
 
 
@@ -87,7 +92,29 @@ def run_batch(options: argparse.Namespace) -> int:
             with live_view() or contextlib.nullcontext() as live:
                 say = live.say if live is not None else _say
                 run = BatchRun(directory, say, memory, selection, options.log_archive, live)
-                return run.run(groups, sys.stdin if is_stream else None, defaults)
+                _watch_time(run, groups)
+                code = run.run(groups, sys.stdin if is_stream else None, defaults)
+    if code == TIME_IS_OVER and options.requeue:
+        _requeue()
+    return code
+
+
+def _watch_time(run: BatchRun, groups: Sequence[Group]) -> None:
+    """Have the batch ended in order before the job's time is over, or when SIGTERM says that it is."""
+    grace_s = max((command.grace for group in groups for command in group.commands), default=0.0)
+
+    def end() -> None:
+        run.end_in_time()
+        threading.Event().wait(grace_s + END_S)  # SIGTERM ends the process when this returns: it has ended by then
+
+    before_walltime(grace_s + END_S, end)
+
+
+def _requeue() -> None:
+    try:
+        requeue()
+    except SlurmError as error:
+        print(f"mpi-runtime batch: the job is not queued again: {error}", file=sys.stderr)
 
 
 def _selection(options: argparse.Namespace, groups: Sequence[Group], memory: Memory, is_stream: bool) -> Selection:
@@ -106,6 +133,25 @@ def _selection(options: argparse.Namespace, groups: Sequence[Group], memory: Mem
     if wrong:
         raise LaunchError("; ".join(wrong))
     return found
+
+
+def problems_of(words: Sequence[str]) -> tuple[str, list[str]]:
+    """Look at a batch that is to be submitted, without a job.
+
+    Args:
+        words: of a command line of `mpi-runtime batch`.
+
+    Returns:
+        The name of the batch, and what is wrong with it.
+
+    Raises:
+        LaunchError: the file cannot be read, or an option is wrong.
+    """
+    options = _parser().parse_args(words)
+    form = options.form or form_of(options.file)
+    groups, problems = read_batch(_read(options.file), form, _defaults(options), os.path.dirname(options.file))
+    problems += wrong_names(groups)
+    return Path(options.file).stem, [problem.shown(options.file) for problem in sorted(problems)]
 
 
 def _defaults(options: argparse.Namespace) -> dict[str, Any]:
@@ -155,6 +201,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--check", action="store_true", help="show the graph and all that is wrong; start no command")
     parser.add_argument("--form", choices=FORMS, help="the form of the file; by default the end of its name tells")
     parser.add_argument("--directory", metavar="DIR", help="where output is written; batch-NAME for NAME.toml")
+    parser.add_argument(
+        "--requeue", action="store_true", help="have Slurm queue the job again if its time is too short"
+    )
     parser.add_argument("--log-archive", action="store_true", help="keep all outputs in one file, not in a file each")
     parser.add_argument("--fresh", action="store_true", help="forget what earlier runs have done")
     parser.add_argument("--retry-failed", action="store_true", help="run only what has failed, and what comes after it")

@@ -43,6 +43,16 @@ def children() -> list[int]:
     return found
 
 
+def descendants() -> list[int]:
+    """Return the children of this process, theirs and so on; without those that have ended meanwhile."""
+    found = children()
+    for pid in found:  # which grows meanwhile
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+    return found
+
+
 def open_files(pid: int) -> set[str]:
     """Return /proc's names for the open files of a process; none if it has ended or is not accessible."""
     found = set()
