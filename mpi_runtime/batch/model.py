@@ -215,6 +215,8 @@ OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "keep_workdir": (_flag, "keep its scratch directory beside its output if it fails; false"),
     "ranks": (_ranks, "MPI ranks: refused"),
 }
+_TEXTS = ("text", "cwd", "stdin", "stdout", "stderr")
+"""What may have placeholders, besides `env`."""
 Wrong = tuple[str, str]
 """What is wrong: the option (or "command" for the text, or a parameter), and a message."""
 
@@ -251,6 +253,8 @@ def names_after(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 def wrong_placeholders(fields: Mapping[str, Any], values: Mapping[str, Any]) -> list[Wrong]:
     """Placeholders without a value, and values that no placeholder shows."""
+    if not values and "env" not in fields and not any("{" in fields[name] for name in _TEXTS if name in fields):
+        return []  # as most commands of long lists
     texts = {"command": fields.get("text", "")}
     texts |= {name: fields.get(name, "") for name in ("cwd", "stdin", "stdout", "stderr")}
     texts["env"] = "\n".join(fields.get("env", {}).values())

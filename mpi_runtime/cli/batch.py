@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import gc
 import os
 import sys
 import threading
@@ -75,11 +76,14 @@ def run_batch(options: argparse.Namespace) -> int:
     groups: list[Group] = []
     problems: list[Problem] = []
     if not is_stream:
+        gc.disable()  # of a long list nothing is garbage, and looking through it again and again takes half the time
         groups, problems = read_batch(_read(options.file), form, defaults, os.path.dirname(options.file))
         problems += wrong_names(groups)
+        gc.freeze()
+        gc.enable()
     if problems:
         return _refuse(options.file, problems)
-    with mpi_runtime.init():
+    with mpi_runtime.init(num_gpus=options.gpus):
         if problems := infeasible(groups, node_resources()):
             return _refuse(options.file, problems)
         if options.check:
@@ -201,6 +205,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--check", action="store_true", help="show the graph and all that is wrong; start no command")
     parser.add_argument("--form", choices=FORMS, help="the form of the file; by default the end of its name tells")
     parser.add_argument("--directory", metavar="DIR", help="where output is written; batch-NAME for NAME.toml")
+    parser.add_argument("--gpus", type=int, metavar="N", help="GPUs of each node, there or not; those that are found")
     parser.add_argument(
         "--requeue", action="store_true", help="have Slurm queue the job again if its time is too short"
     )
