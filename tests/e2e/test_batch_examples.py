@@ -33,7 +33,8 @@ def test_lyapunov(folder: Path) -> None:
     points = re.search(r'points="([^"]*)"', picture)
     assert points is not None
     assert len(points[1].split()) == 41
-    values = dict(tuple(map(float, path.read_text().split())) for path in (folder / "exponents").iterdir())  # type: ignore[misc]
+    pairs = [path.read_text().split() for path in (folder / "exponents").iterdir()]
+    values = {float(r): float(exponent) for r, exponent in pairs}
     assert values[3.2] < 0 < values[4.0]
     assert values[4.0] == pytest.approx(0.693, abs=0.02), "the logarithm of 2"
     assert "42 of 42 done, 42 of them before; " in run_batch("lyapunov.toml", cwd=folder).expect(0).stderr
