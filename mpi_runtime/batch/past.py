@@ -12,6 +12,7 @@ The key is the hash of its text, its surroundings, its standard input and the ke
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -281,13 +282,12 @@ class Memory:
         self._claim.beat()
 
     def close(self) -> None:
-        """Write the rest, and let others run this batch."""
-        try:
+        """Bring all to the disk, and let others run this batch. What `turn` could not write is lost."""
+        with contextlib.suppress(OSError):
             self.turn()
             os.fdatasync(self._file.fileno())
-        finally:
-            self._file.close()
-            self._claim.release()
+        self._file.close()
+        self._claim.release()
 
 
 def key_of(command: Command, before: Sequence[bytes]) -> bytes:

@@ -97,7 +97,13 @@ def run_batch(options: argparse.Namespace) -> int:
                 say = live.say if live is not None else _say
                 run = BatchRun(directory, say, memory, selection, options.log_archive, live)
                 _watch_time(run, groups)
-                code = run.run(groups, sys.stdin if is_stream else None, defaults)
+                try:
+                    code = run.run(groups, sys.stdin if is_stream else None, defaults)
+                except OSError as error:
+                    raise LaunchError(
+                        f"the journal or the outputs in {directory} cannot be written: {error.strerror or error}. What "
+                        "runs is ended. Make room, and run the same line again: it goes on"
+                    ) from error
     if code == TIME_IS_OVER and options.requeue:
         _requeue()
     return code

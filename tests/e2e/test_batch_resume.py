@@ -101,6 +101,48 @@ def test_a_journal_that_is_none_of_ours_is_named(tmp_path: Path) -> None:
     assert "the journal batch-jobs/journal cannot be used" in run_batch(file, cwd=tmp_path).expect(2).stderr
 
 
+def test_commands_of_a_program_are_in_the_journal_of_its_job(tmp_path: Path) -> None:
+    source = """
+import sys
+import mpi_runtime as ray
+from mpi_runtime import batch
+
+ray.init(num_cpus=1, journal=sys.argv[1])
+first = batch.command("echo {i} >> ran", i=1)
+print(ray.get(batch.command("cat ran; echo >> ran", after=[first])).is_success)
+"""
+    for _ in range(2):
+        assert helpers.run_program(source, str(tmp_path / "journal"), cwd=tmp_path).expect(0).stdout == "True\n"
+    assert (tmp_path / "ran").read_text() == "1\n\n"
+
+
+FULL = """
+import os, runpy, sys
+from mpi_runtime.batch.past import Memory
+
+turn = Memory.turn
+
+def until_it_is_full(memory):
+    if memory._file.tell() > 80_000:
+        raise OSError(28, os.strerror(28))
+    turn(memory)
+
+Memory.turn = until_it_is_full
+sys.argv.insert(1, "batch")
+runpy.run_module("mpi_runtime", run_name="__main__")
+"""
+
+
+def test_a_full_disk_ends_the_batch_and_the_same_line_goes_on(tmp_path: Path) -> None:
+    file = written(tmp_path / "jobs.txt", "".join(f"echo {number} >> done\n" for number in range(300)))
+    done = helpers.run_program(FULL, file, cwd=tmp_path).expect(2)
+    assert "cannot be written: No space left on device. What runs is ended." in done.stderr
+    known = [name for name, ended in read_history(str(tmp_path / "batch-jobs")).ends.items() if ended.result.is_success]
+    assert known
+    done = run_batch(file, cwd=tmp_path).expect(0)
+    assert f"{len(known)} commands were done by earlier runs" in done.stderr
+
+
 def killed_again_and_again(folder: Path, count: int, pause_s: float, seed: int) -> tuple[int, int]:
     """Run a batch whose processes are killed at random until it ends well; returns how many kills and runs that took.
 
