@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from mpi_runtime.batch.model import Command
-from mpi_runtime.batch.outputs import ARCHIVE
+from mpi_runtime.batch.outputs import ARCHIVE, open_output
 from mpi_runtime.batch.results import CommandResult
 from mpi_runtime.batch.templates import fill, plain
 from mpi_runtime.errors import JournalError
@@ -129,6 +129,23 @@ class History:
         self.all_ends.append(ended)
         self.began.pop(ended.result.name, None)
         self.number = max(self.number, ended.number)
+
+    def failed(self) -> list[str]:
+        """The names of commands whose last end was a failure."""
+        return [name for name, ended in self.ends.items() if not ended.result.is_success]
+
+    def output_of(self, directory: str, name: str) -> Iterator[bytes]:
+        """The output of a command that has ended, block by block.
+
+        Args:
+            directory: of the batch.
+            name: of the command.
+
+        Raises:
+            OSError: it is not there.
+        """
+        ended = self.ends[name]
+        return open_output(directory, ended.result, ended.packed)
 
     def commands(self) -> Iterator[Command]:
         """The commands of the last plan, in its order."""

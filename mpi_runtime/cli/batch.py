@@ -137,8 +137,7 @@ def _selection(options: argparse.Namespace, groups: Sequence[Group], memory: Mem
         return Selection()
     if is_stream:
         raise LaunchError("--retry-failed, --only and --from are for files: of standard input the rest is not known")
-    ends = memory.history.ends
-    failed = [name for name, ended in ends.items() if not ended.result.is_success]
+    failed = memory.history.failed()
     found, wrong = select(groups, failed, options.only or (), options.begin or (), options.retry_failed)
     if wrong:
         raise LaunchError("; ".join(wrong))

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mpi_runtime.batch.outputs import open_output
 from mpi_runtime.batch.overview import in_lines, overview
 from mpi_runtime.batch.past import FOLDER, History, read_history, used_by
 from mpi_runtime.batch.report import report
@@ -81,13 +80,12 @@ def write_report(directory: str, chosen: argparse.Namespace) -> int:
 def print_log(directory: str, chosen: argparse.Namespace) -> int:
     """Print the output of a command."""
     history: History = read_history(directory)
-    ended = history.ends.get(chosen.command)
     if chosen.command in history.began and used_by(directory):
         blocks = iter([_running_output(directory, chosen.command)])
-    elif ended is None:
+    elif chosen.command not in history.ends:
         raise LaunchError(f"no command {chosen.command!r} of this batch has ended: see `mpi-runtime batch status`")
     else:
-        blocks = open_output(directory, ended.result, ended.packed)
+        blocks = history.output_of(directory, chosen.command)
     for block in blocks:
         sys.stdout.buffer.write(block)
     sys.stdout.buffer.flush()
