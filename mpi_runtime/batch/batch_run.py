@@ -18,14 +18,23 @@ from mpi_runtime.batch.file_entries import Problem
 from mpi_runtime.batch.graph import DONE, FAILED, SKIPPED, STARTED, WAITING, Graph, wrong_names
 from mpi_runtime.batch.json_tasks import read_json_line
 from mpi_runtime.batch.launching import submit
-from mpi_runtime.batch.model import cannot_run
-from mpi_runtime.batch.results import CommandResult, tail
+from mpi_runtime.batch.live import Live
+from mpi_runtime.batch.model import Command, cannot_run
+from mpi_runtime.batch.outputs import Archive, tail
+from mpi_runtime.batch.overview import in_lines, overview
+from mpi_runtime.batch.past import Capacity, Memory, Planned
+from mpi_runtime.batch.results import CommandResult
+from mpi_runtime.batch.selection import Selection
 from mpi_runtime.client.refs import ObjectRef
-from mpi_runtime.errors import MpiRuntimeError, TaskCancelledError
+from mpi_runtime.errors import TaskCancelledError
 
 PROGRESS_S = 10.0
+TURN_S = 0.5
+"""How often the journal is looked after while nothing happens."""
 FAILURES_SHOWN = 10
-_LINE, _END_OF_LINES, _ENDED, _INTERRUPTED = "line", "end of lines", "ended", "interrupted"
+TIME_IS_OVER = 75
+"""The exit code of a batch of which something is left when the job's time ends: EX_TEMPFAIL."""
+_LINE, _END_OF_LINES, _ENDED, _INTERRUPTED, _LATE = "line", "end of lines", "ended", "interrupted", "late"
 
 
 def node_resources() -> list[dict[str, float]]:
@@ -42,22 +51,44 @@ def infeasible(groups: Sequence[Group], nodes: Sequence[Mapping[str, float]]) ->
 class BatchRun:
     """One batch while it runs."""
 
-    def __init__(self, directory: str, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        directory: str,
+        say: Callable[[str], None],
+        memory: Memory,
+        selection: Selection | None = None,
+        is_packed: bool = False,
+        live: Live | None = None,
+    ) -> None:
         """Make one that has no commands yet.
 
         Args:
             directory: of the output.
             say: shows a line.
+            memory: what earlier runs have done, and where this one is recorded.
+            selection: which commands this run is about.
+            is_packed: whether outputs are kept in one file.
+            live: shows how it is all the time; None: a line now and then does.
         """
-        self.graph = Graph()
-        self.failures: list[tuple[str, CommandResult | MpiRuntimeError]] = []
+        self.graph = Graph(memory.settled_array)
+        self.failures: list[CommandResult] = []
         self.refused = 0
         """Lines of a stream that were wrong."""
-        self.is_interrupted = False
+        self.done_before = self.left_out = 0
+        """Commands that an earlier run has done, and those that this one is not about."""
+        self.is_interrupted = self.is_late = False
+        """Whether Ctrl-C has ended it, or the end of the job's time."""
         self._directory = directory
         self._say = say
+        self._memory = memory
+        self._live = live
+        self._archive = Archive(directory) if is_packed else None
+        self._to_remove: list[str] = []
+        """Outputs that are in the archive, which the journal has yet to say."""
+        self._selection = selection or Selection()
         self._events: queue.SimpleQueue[tuple[str, Any, Any]] = queue.SimpleQueue()
-        self._running: dict[str, ObjectRef[CommandResult]] = {}
+        self._running: dict[str, tuple[ObjectRef[CommandResult], bytes]] = {}
+        """What runs or is about to, with its key."""
         self._begin_s = self._said_s = time.monotonic()
         self._cpu_time = 0.0
         self._stream: _Stream | None = None
@@ -73,20 +104,36 @@ class BatchRun:
             defaults: options of these.
 
         Returns:
-            The exit code: 0 if all commands have succeeded, 130 after Ctrl-C, else 1.
+            The exit code: 0 if all commands have succeeded, 130 after Ctrl-C, TIME_IS_OVER if something is left because
+            the job's time ends, else 1.
+
+        Raises:
+            OSError: the journal cannot be written.
         """
+        self._memory.plan([_planned(group) for group in groups], capacities())
         self.graph.add(groups)
         if stream is not None:
             self._stream = _Stream(self._events, defaults or {}, node_resources())
             threading.Thread(target=self._stream.read, args=(stream,), name="batch lines", daemon=True).start()
+        self._submit_ready()
+        if self.done_before:
+            self._say(f"{self.done_before} commands were done by earlier runs; --fresh forgets these")
         with self._ctrl_c_heard():
             while not self._is_over():
-                self._submit_ready()
+                self._turn()
                 self._handle_events()
+                self._submit_ready()
+        self._turn()
         self._report()
         if self.is_interrupted:
             return 130
+        if self.is_late and self.graph.counts[SKIPPED]:
+            return TIME_IS_OVER
         return int(bool(self.graph.counts[FAILED] or self.graph.counts[SKIPPED] or self.refused))
+
+    def end_in_time(self) -> None:
+        """Start nothing more, and end what runs: the job's time is nearly over. Any thread may call this."""
+        self._events.put((_LATE, None, None))
 
     @contextlib.contextmanager
     def _ctrl_c_heard(self) -> Iterator[None]:
@@ -108,10 +155,28 @@ class BatchRun:
         return not is_open and self.graph.is_over()
 
     def _submit_ready(self) -> None:
-        for command in self.graph.take_ready():
-            ref = submit(command, self._directory, False)
-            self._running[command.name] = ref
-            ref.future().add_done_callback(partial(self._heard, command.name))
+        """Submit what may start and is not done; what is done makes others ready."""
+        while ready := self.graph.take_ready():
+            for command in ready:
+                key, after = self._memory.key_of(command)
+                known = self._memory.known_end(command, key, after)
+                is_done = known is not None and known.result.is_success
+                if known is not None and is_done and command.name not in self._selection.again:
+                    self.done_before += 1
+                    self._memory.settled(command.name, key, known.number)
+                    self.graph.end(command.name, True)
+                elif self._selection.only is not None and command.name not in self._selection.only:
+                    self.left_out += 1
+                    self._memory.settled(command.name, key, known.number if known is not None else after)
+                    self.graph.end(command.name, True)
+                else:
+                    self._submit(command, key)
+
+    def _submit(self, command: Command, key: bytes) -> None:
+        self._memory.began(command)
+        ref = submit(command, self._directory, False)
+        self._running[command.name] = ref, key
+        ref.future().add_done_callback(partial(self._heard, command.name))
 
     def _heard(self, name: str, future: Any) -> None:
         """A command has ended; called by another thread."""
@@ -120,12 +185,19 @@ class BatchRun:
     def _handle_events(self) -> None:
         """Wait for something to happen, and take all that has happened."""
         with contextlib.suppress(queue.Empty):
-            self._handle(*self._events.get(timeout=PROGRESS_S))
+            self._handle(*self._events.get(timeout=TURN_S))
             while True:
                 self._handle(*self._events.get_nowait())
-        if time.monotonic() - self._said_s >= PROGRESS_S:
+        if self._live is not None:
+            self._live.show(self._shown)
+        elif time.monotonic() - self._said_s >= PROGRESS_S:
             self._said_s = time.monotonic()
             self._say(self._progress())
+
+    def _shown(self) -> list[str]:
+        now = time.time()
+        found = overview(self._memory.history, now, True)
+        return in_lines(os.path.basename(self._directory), found, "this process", now)
 
     def _handle(self, what: str, name: Any, value: Any) -> None:
         if what == _ENDED:
@@ -134,6 +206,10 @@ class BatchRun:
             self.is_interrupted = True
             self._say("interrupted: ending what runs; Ctrl-C once more ends at once")
             self._stop()
+        elif what == _LATE:
+            self.is_late = True
+            self._say("told to end, by SIGTERM or the end of the job's time; the same line goes on later")
+            self._stop()
         elif what == _END_OF_LINES:
             self._stream = None
         elif self._stream is not None:
@@ -141,52 +217,106 @@ class BatchRun:
             self.refused += bool(problems)
             for problem in problems:
                 self._say(problem.shown("-"))
-            self.graph.add([group] if group is not None else [])
+            if group is not None:
+                self._memory.plan([_planned(group)], is_new=False)
+                self.graph.add([group])
 
     def _end(self, name: str, future: Any) -> None:
-        del self._running[name]
+        _, key = self._running.pop(name)
         error = future.exception()
         if isinstance(error, TaskCancelledError):
+            self._memory.history.began.pop(name, None)
             self.graph.cancelled(name)
             return
-        outcome: CommandResult | MpiRuntimeError = error if error is not None else future.result()
-        is_success = isinstance(outcome, CommandResult) and outcome.is_success
-        if isinstance(outcome, CommandResult):
-            self._cpu_time += outcome.cpu_time
-        if not is_success:
-            self.failures.append((name, outcome))
-            self._say(f"failed: {name}: {_ending(outcome)}")
+        command = self.graph.commands[name]
+        result = _lost(command, error) if error is not None else future.result()
+        self._cpu_time += result.cpu_time
+        self._memory.ended(command, key, result, self._packed(command, result))
+        if not result.is_success:
+            self._turn()
+            self.failures.append(result)
+            self._say(f"failed: {name}: {result.ending()}")
         was_stopped = self.graph.is_stopped
-        self.graph.end(name, is_success)
+        self.graph.end(name, result.is_success)
         if self.graph.is_stopped and not was_stopped:
             self._say(f"stopped: {name} failed, and its on_failure is stop")
             self._stop()
 
+    def _turn(self) -> None:
+        """Have the journal say what has happened; then what it has the place of may go."""
+        self._memory.turn()
+        for path in self._to_remove:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        self._to_remove.clear()
+
+    def _packed(self, command: Command, result: CommandResult) -> tuple[int, int] | None:
+        """Put an output into the archive, if there is one: that of a command that names no file itself."""
+        if self._archive is None or command.stdout or not result.stdout:
+            return None
+        place = self._archive.take(result.stdout)
+        if place is not None:
+            self._to_remove.append(result.stdout)
+        return place
+
     def _stop(self) -> None:
         self.graph.stop()
-        for ref in self._running.values():
+        for ref, _ in self._running.values():
             mpi_runtime.cancel(ref)
 
     def _progress(self) -> str:
         counts = self.graph.counts
-        parts = [f"{counts[DONE]} of {len(self.graph.commands)} done"]
+        parts = [f"{counts[DONE] - self.left_out} of {len(self.graph.commands)} done"]
+        parts += [f"{self.done_before} of them before"] if self.done_before else []
         words = ((FAILED, "failed"), (SKIPPED, "skipped"), (STARTED, "running or ready"), (WAITING, "waiting"))
         parts += [f"{counts[state]} {word}" for state, word in words if counts[state]]
+        parts += [f"{self.left_out} left out"] if self.left_out else []
         return f"{', '.join(parts)}; {time.monotonic() - self._begin_s:.0f} s"
 
     def _report(self) -> None:
-        for name, outcome in self.failures[:FAILURES_SHOWN]:
-            self._say(f"--- {name}: {_ending(outcome)}")
-            if isinstance(outcome, CommandResult):
-                self._say(f"    {outcome.command}")
-                for path in dict.fromkeys((outcome.stdout, outcome.stderr)):
-                    self._say(f"    {os.path.relpath(path)}:")
-                    for line in tail(path):
-                        self._say(f"    | {line}")
+        for result in self.failures[:FAILURES_SHOWN]:
+            for line in self._shown_failure(result):
+                self._say(line)
         if len(self.failures) > FAILURES_SHOWN:
             self._say(f"--- and {len(self.failures) - FAILURES_SHOWN} more have failed")
         refused = f"; lines refused: {self.refused}" if self.refused else ""
         self._say(f"{self._progress()}, {self._cpu_time:.1f} s of CPU time{refused}; output in {self._directory}/")
+
+    def _shown_failure(self, result: CommandResult) -> list[str]:
+        """A command that has failed, with the last lines of its output."""
+        ended = self._memory.history.ends.get(result.name)
+        place = ended.packed if ended is not None and ended.result is result else None
+        lines = [f"--- {result.name}: {result.ending()}", f"    {result.command}"]
+        lines += [f"    {os.path.relpath(result.stdout)}:"] if result.stdout and place is None else []
+        return lines + [f"    | {line}" for line in tail(self._directory, result, place)]
+
+
+def capacities() -> list[Capacity]:
+    """The nodes of the job that run commands."""
+    return [
+        Capacity(node["NodeManagerHostname"], *(node["Resources"].get(name, 0.0) for name in ("CPU", "GPU", "memory")))
+        for node in mpi_runtime.nodes()
+        if node["Alive"] and node["Resources"].get("CPU", 0) + node["Resources"].get("GPU", 0) > 0
+    ]
+
+
+def _planned(group: Group) -> Planned:
+    return Planned(group.name, group.commands, group.is_array)
+
+
+def _lost(command: Command, error: BaseException) -> CommandResult:
+    """The result of a command whose process was lost: of its task there is an error only."""
+    now = time.time()
+    return CommandResult(
+        name=command.name,
+        command=command.shown(),
+        exit_code=None,
+        problem=f"{type(error).__name__}: {error}",
+        is_success=False,
+        start=now,
+        end=now,
+        host="",
+    )
 
 
 class _Stream:
@@ -236,9 +366,3 @@ def described(groups: Sequence[Group]) -> list[str]:
         lines.append(f"{group.name}{count}: {', '.join(asked) or 'nothing'}{after}: {first.shown()}")
     total = sum(len(group.commands) for group in groups)
     return [*lines, f"{total} command{'' if total == 1 else 's'}"]
-
-
-def _ending(outcome: CommandResult | MpiRuntimeError) -> str:
-    if isinstance(outcome, CommandResult):
-        return outcome.ending()
-    return f"{type(outcome).__name__}: {outcome}"

@@ -6,7 +6,7 @@ thousand commands after a thousand others are two thousand arrows and not a mill
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from mpi_runtime.batch.batch_file import Group
 from mpi_runtime.batch.file_entries import Problem
@@ -21,7 +21,14 @@ NAMES_MAX = 1000
 class Graph:
     """The commands of a batch with their states. It starts nothing itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, settled: Callable[[str, list[str]], None] | None = None) -> None:
+        """Make one without commands.
+
+        Args:
+            settled: is told of each array that has ended, with its members, before anything that comes after it.
+        """
+        self._settled = settled
+        self._members: dict[str, list[str]] = {}
         self.commands: dict[str, Command] = {}
         self.states: dict[str, str] = {}
         self.counts = dict.fromkeys((WAITING, STARTED, DONE, FAILED, SKIPPED), 0)
@@ -48,6 +55,7 @@ class Graph:
             if group.is_array:
                 self._known[group.name] = "" if group.commands else DONE
                 self._waits_for[group.name] = len(group.commands)
+                self._members[group.name] = [command.name for command in group.commands]
                 self._followers[group.name] = []
             self.counts[WAITING] += len(group.commands)
         for group in groups:
@@ -127,6 +135,8 @@ class Graph:
         """All that a name waited for has ended: it is ready, or it has ended too."""
         is_broken = name in self._is_broken
         if name not in self.commands:
+            if self._settled is not None:
+                self._settled(name, self._members[name])
             return [(name, FAILED if is_broken else DONE)]
         if self.states[name] != WAITING:
             return []

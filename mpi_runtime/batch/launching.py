@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import socket
@@ -119,16 +120,29 @@ def submit(
         refs: first the values of these, then what else is waited for.
     """
     limit = None if made.time_limit is None else made.time_limit + made.grace
-    call = _RUN.options(
-        num_cpus=made.num_cpus,
-        num_gpus=made.num_gpus,
-        memory=made.memory or None,
-        priority=made.priority,
-        time_limit=limit,
-        name=made.name or "command",
-    )
+    name = made.name or "command"
+    if not raises:  # thousands of names would be thousands of functions to the head
+        name = name.rpartition(".")[0] or "command"
+    call = _call(raises, made.num_cpus, made.num_gpus, made.memory, made.priority, limit, name)
     found: ObjectRef[CommandResult] = call.remote(made, directory, raises, names, *refs)
     return found
+
+
+@functools.lru_cache(maxsize=1000)
+def _call(
+    raises: bool, num_cpus: float, num_gpus: float, memory: int, priority: int, limit: float | None, name: str
+) -> Any:
+    """The remote function with these options: each is told to the head once, with its code."""
+    journal = None if raises else False  # a batch has a journal of its own
+    return _RUN.options(
+        num_cpus=num_cpus,
+        num_gpus=num_gpus,
+        memory=memory or None,
+        priority=priority,
+        time_limit=limit,
+        name=name,
+        journal=journal,
+    )
 
 
 def _run(made: Command, directory: str, raises: bool, names: Sequence[str], *values: Any) -> CommandResult:
@@ -183,6 +197,9 @@ def _attempt(made: Command, directory: str, attempt: int, cpus: tuple[int, ...])
             made.time_limit,
             made.grace,
             cpus,
+            is_own=not made.stdout,
+            memory=made.memory,
+            output_limit=made.output_limit,
         )
         is_success = not ending.problem and ending.exit_code in made.success_codes
         kept = _kept(made, workdir, directory) if workdir and made.keep_workdir and not is_success else ""

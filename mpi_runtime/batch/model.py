@@ -21,7 +21,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 _SIGNALS_MAX = 64
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True):
+class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One program to run: a line for the shell, and how it is run."""
 
     text: str
@@ -33,7 +33,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     num_cpus: float = 1.0
     num_gpus: float = 0.0
     memory: int = 0
-    """Bytes that are set aside for it."""
+    """Bytes that are set aside for it, and that it may have."""
+    output_limit: int = 0
+    """Bytes that its output may have; 0: any number."""
     time_limit: float | None = None
     """Seconds until it is told to end."""
     grace: float = 5.0
@@ -193,7 +195,8 @@ OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "name": (_name, "its name, and that of its files"),
     "num_cpus": (_amount, "CPUs that are its own; 1"),
     "num_gpus": (_gpus, "GPUs that are its own: a whole number, or a share below 1; 0"),
-    "memory": (_bytes, "memory that is set aside for it, such as 4GB; 0"),
+    "memory": (_bytes, "memory that is set aside for it, and the most that it may have, such as 4GB; no limit"),
+    "output_limit": (_bytes, "the most that it may write to its output, such as 1GB; no limit"),
     "time_limit": (_positive_seconds, "how long it may run, such as 10m; no limit"),
     "grace": (seconds, "how long it has between SIGTERM and SIGKILL; 5s"),
     "priority": (_whole, "the higher one is started first; 0"),
@@ -212,6 +215,8 @@ OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "keep_workdir": (_flag, "keep its scratch directory beside its output if it fails; false"),
     "ranks": (_ranks, "MPI ranks: refused"),
 }
+_TEXTS = ("text", "cwd", "stdin", "stdout", "stderr")
+"""What may have placeholders, besides `env`."""
 Wrong = tuple[str, str]
 """What is wrong: the option (or "command" for the text, or a parameter), and a message."""
 
@@ -248,6 +253,8 @@ def names_after(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 def wrong_placeholders(fields: Mapping[str, Any], values: Mapping[str, Any]) -> list[Wrong]:
     """Placeholders without a value, and values that no placeholder shows."""
+    if not values and "env" not in fields and not any("{" in fields[name] for name in _TEXTS if name in fields):
+        return []  # as most commands of long lists
     texts = {"command": fields.get("text", "")}
     texts |= {name: fields.get(name, "") for name in ("cwd", "stdin", "stdout", "stderr")}
     texts["env"] = "\n".join(fields.get("env", {}).values())

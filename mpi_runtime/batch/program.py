@@ -7,20 +7,28 @@ So it is found: at the end all children are killed that were not there before.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import functools
 import os
 import select
 import signal
 import socket
+import stat
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from mpi_runtime.host.process_tree import adopt_orphans, children, kill_group
+from mpi_runtime.host.memory_usage import Memory
+from mpi_runtime.host.process_tree import adopt_orphans, children, descendants, kill_group
 
 KILL_LIMIT_S = 5.0
 """How long killed processes are waited for: one that hangs in a driver does not end."""
+LOCK_LIMIT_S = 20.0
+"""How long processes of a killed run are waited for: that run ends them when it notices, which takes a second or so."""
+LOOK_S = 0.2
+"""How often memory and output of a command with limits are looked at."""
 PAUSE_S = 0.002
 
 
@@ -30,7 +38,6 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     signal: int | None = None
     problem: str = ""
-    is_late: bool = False
     start: float
     end: float
     peak_memory: int = 0
@@ -45,6 +52,9 @@ def run_program(
     time_limit: float | None,
     grace: float,
     cpus: Sequence[int] = (),
+    is_own: bool = False,
+    memory: int = 0,
+    output_limit: int = 0,
 ) -> Ending:
     """Run a command to its end, whatever end that is.
 
@@ -56,22 +66,27 @@ def run_program(
         time_limit: seconds until SIGTERM, or None.
         grace: seconds from there to SIGKILL.
         cpus: processors to which it is bound; none for no change.
+        is_own: whether no other command writes to its output, so that an earlier run of it is waited for.
+        memory: bytes that its processes may have together, without what they share; 0 for no limit.
+        output_limit: bytes that its output may have; 0 for no limit.
     """
     start = time.time()
     before = set(children())
     adopt_orphans()
     try:
-        with _opened(streams) as (stdin, stdout, stderr), _bound_to(cpus):
-            process = subprocess.Popen(
-                ["/bin/sh", "-c", text],
-                env=dict(env),
-                cwd=cwd or None,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-            )
-        is_late = _wait(process.pid, time_limit, grace)
+        with _opened(streams, is_own) as (stdin, stdout, stderr):
+            with _bound_to(cpus):
+                process = subprocess.Popen(
+                    ["/bin/sh", "-c", text],
+                    env=dict(env),
+                    cwd=cwd or None,
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=stderr,
+                    start_new_session=True,
+                )
+            limits = _Limits(memory, output_limit, (stdout, stderr), frozenset(before))
+            problem = _wait(process.pid, time_limit, grace, limits)
         # Before it is reaped: until then its number, which is that of the group, belongs to nobody else.
         kill_group(process.pid)
         _, status, usage = os.wait4(process.pid, 0)
@@ -85,8 +100,7 @@ def run_program(
     return Ending(
         exit_code=code if code >= 0 else None,
         signal=-code if code < 0 else None,
-        problem=f"it ran longer than its time limit of {time_limit:g} s" if is_late else "",
-        is_late=is_late,
+        problem=problem,
         start=start,
         end=time.time(),
         peak_memory=usage.ru_maxrss * 1024,
@@ -94,14 +108,48 @@ def run_program(
     )
 
 
-def _wait(pid: int, time_limit: float | None, grace: float) -> bool:
-    """Wait until a process has ended, and end it when its time is over; whether that was so."""
+@functools.cache
+def _memory() -> Memory:
+    return Memory()
+
+
+class _Limits(msgspec.Struct, frozen=True):
+    """What a command may have while it runs, besides time; 0: as much as it likes."""
+
+    memory: int
+    output: int
+    descriptors: tuple[int, int]
+    """Of its output and its errors."""
+    others: frozenset[int]
+    """Children of this process that are not of the command. Only for membership."""
+
+    def exceeded(self) -> str:
+        """Which of them it has exceeded, in words; empty: none."""
+        if self.memory:
+            used = sum(_memory().private_of(pid) for pid in descendants() if pid not in self.others)
+            if used > self.memory:
+                return f"it had {used} bytes of memory, and its memory is {self.memory}"
+        if self.output and (size := max(os.fstat(one).st_size for one in self.descriptors)) > self.output:
+            return f"it had written {size} bytes, and its output_limit is {self.output}"
+        return ""
+
+
+def _wait(pid: int, time_limit: float | None, grace: float, limits: _Limits) -> str:
+    """Wait until a process has ended, and end it when it exceeds a limit; what that was, in words."""
     descriptor = os.pidfd_open(pid)
+    problem = ""
+    end_s = None if time_limit is None else time.monotonic() + time_limit
+    step_s = LOOK_S if limits.memory or limits.output else None
     try:
-        if _has_ended(descriptor, time_limit):
-            return False
+        while not problem:
+            left_s = None if end_s is None else max(0.0, end_s - time.monotonic())
+            if _has_ended(descriptor, min((one for one in (left_s, step_s) if one is not None), default=None)):
+                return ""
+            problem = limits.exceeded()
+            if not problem and end_s is not None and time.monotonic() >= end_s:
+                problem = f"it ran longer than its time limit of {time_limit:g} s"
         _end(pid, descriptor, grace)
-        return True
+        return problem
     except BaseException:  # a cancel: KeyboardInterrupt
         _end(pid, descriptor, grace)
         raise
@@ -143,8 +191,12 @@ def _kill_new(before: set[int]) -> None:
 
 
 @contextlib.contextmanager
-def _opened(streams: tuple[str, str, str]) -> Iterator[tuple[int, int, int]]:
-    """Descriptors of the files of a command; the directories of its output are made."""
+def _opened(streams: tuple[str, str, str], is_own: bool) -> Iterator[tuple[int, int, int]]:
+    """Descriptors of the files of a command; the directories of its output are made.
+
+    A command keeps a lock on its output as long as one of its processes has it open. So a batch that is started again
+    while the processes of a killed run still end does not run a command beside itself.
+    """
     stdin, stdout, stderr = streams
     with contextlib.ExitStack() as stack:
 
@@ -153,15 +205,45 @@ def _opened(streams: tuple[str, str, str]) -> Iterator[tuple[int, int, int]]:
             stack.callback(os.close, descriptor)
             return descriptor
 
-        def written(path: str) -> int:
-            with contextlib.suppress(FileNotFoundError):
-                return opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            return opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+        def written(path: str, is_locked: bool = False) -> int:
+            try:
+                descriptor = opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                descriptor = opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            if is_locked:
+                _lock(descriptor, path)
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.ftruncate(descriptor, 0)
+            return descriptor
 
-        output = written(stdout)
+        output = written(stdout, is_own)
         error = output if stderr == stdout else written(stderr)
         yield opened(stdin or os.devnull, os.O_RDONLY), output, error
+
+
+def _lock(descriptor: int, path: str) -> None:
+    """Wait until no process of an earlier run of a command has its output open.
+
+    Raises:
+        OSError: one still has when it ought to have ended.
+    """
+    end_s = time.monotonic() + LOCK_LIMIT_S
+    while not _is_locked(descriptor):
+        if time.monotonic() > end_s:
+            raise OSError(f"a process of an earlier run of it still has {path} open; end that first")
+        time.sleep(PAUSE_S * 10)
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Whether the lock could be had, or this file system has none."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 @contextlib.contextmanager

@@ -66,17 +66,6 @@ class CommandError(Exception):
         return f"{result.name}: {result.ending()}\n  command: {result.command}\n  output:  {result.stdout}"
 
 
-def tail(path: str, lines: int = 10, bytes_max: int = 4096) -> list[str]:
-    """The last lines of a file; nothing if it is not there."""
-    try:
-        with open(path, "rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - bytes_max))
-            return file.read().decode(errors="replace").splitlines()[-lines:]
-    except OSError:
-        return []
-
-
 def _signal_name(number: int) -> str:
     try:
         return signals.Signals(number).name

@@ -57,6 +57,8 @@ def _read_line(line: str, number: int) -> tuple[Entry, list[Problem]]:
 
 def _find_mark(line: str) -> int:
     """Where the options begin, outside of quotes; the length of the line if there are none."""
+    if MARK not in line:
+        return len(line)
     quote = ""
     at = 0
     while at < len(line):

@@ -17,7 +17,7 @@ _PLACEHOLDER = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|(?<!\$)\{([A-Za-z_]\w*)\}")
 
 def names_in(text: str) -> set[str]:
     """The names of the placeholders of a text."""
-    return {found[2] for found in _PLACEHOLDER.finditer(text) if found[2]}
+    return {found[2] for found in _PLACEHOLDER.finditer(text) if found[2]} if "{" in text else set()
 
 
 def fill(text: str, values: Mapping[str, str], quote: Callable[[str], str] = shlex.quote) -> str:
@@ -28,6 +28,8 @@ def fill(text: str, values: Mapping[str, str], quote: Callable[[str], str] = shl
         values: by name.
         quote: what is done to each value; by default a shell reads it as one word.
     """
+    if "{" not in text:
+        return text
 
     def replaced(found: re.Match[str]) -> str:
         name = found[2]

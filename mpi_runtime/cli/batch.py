@@ -1,31 +1,45 @@
 """The verb `batch`: run the commands of a file, on this machine or on all ranks."""
 
 import argparse
+import contextlib
+import gc
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import mpi_runtime
 from mpi_runtime.batch.batch_file import FORMS, JSON, Group, form_of, read_batch
-from mpi_runtime.batch.batch_run import BatchRun, described, infeasible, node_resources
+from mpi_runtime.batch.batch_run import TIME_IS_OVER, BatchRun, described, infeasible, node_resources
 from mpi_runtime.batch.file_entries import Problem
 from mpi_runtime.batch.graph import wrong_names
+from mpi_runtime.batch.live import live_view
 from mpi_runtime.batch.model import OPTIONS, read_command
+from mpi_runtime.batch.past import Memory
+from mpi_runtime.batch.selection import Selection, select
 from mpi_runtime.cli.run import find_launcher, launch_command, missing_launcher
 from mpi_runtime.config import environment
-from mpi_runtime.errors import LaunchError
+from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.host.launch import detect
 from mpi_runtime.host.launchers import child_environment
+from mpi_runtime.slurm.commands import SlurmError
+from mpi_runtime.slurm.walltime import before_walltime, requeue
 
 _NO_FLAGS = ("name", "after", "ranks")
 """Options that are not for all commands."""
+END_S = 20.0
+"""How long before the end of the job's time what runs is ended, besides the longest grace: time for the journal."""
 _ON_RANK_0 = ("-m", "mpi_runtime", "-m", "mpi_runtime.cli.batch")
 
 
 def batch(words: Sequence[str]) -> int:
-    """Run a batch: starts ranks for it, or becomes one of those that a launcher has started."""
+    """Run a batch: starts ranks for it, or becomes one of those that a launcher has started. Or look at one."""
+    if words and words[0] in ("status", "report", "log"):
+        from mpi_runtime.cli.batch_views import view  # not at the top: a run needs nothing of it
+
+        return view(words)
     options = _parser().parse_args(words)
     if options.ranks < 1:
         raise LaunchError(f"-n must be 1 or more, not {options.ranks}")
@@ -33,7 +47,10 @@ def batch(words: Sequence[str]) -> int:
     launch = detect(env)
     is_rank = launch.size != 1
     if not is_rank and (options.check or (options.ranks == 1 and not options.hosts)):
-        return run_batch(options)
+        try:
+            return run_batch(options)
+        except JournalError as error:
+            raise LaunchError(str(error)) from error
     if options.file == "-":
         if launch.rank > 0:
             return 2
@@ -59,19 +76,91 @@ def run_batch(options: argparse.Namespace) -> int:
     groups: list[Group] = []
     problems: list[Problem] = []
     if not is_stream:
+        gc.disable()  # of a long list nothing is garbage, and looking through it again and again takes half the time
         groups, problems = read_batch(_read(options.file), form, defaults, os.path.dirname(options.file))
         problems += wrong_names(groups)
+        gc.freeze()
+        gc.enable()
     if problems:
         return _refuse(options.file, problems)
-    with mpi_runtime.init():
+    with mpi_runtime.init(num_gpus=options.gpus):
         if problems := infeasible(groups, node_resources()):
             return _refuse(options.file, problems)
         if options.check:
             print("\n".join(described(groups)))
             return 0
         name = Path(options.file).stem if options.file != "-" else "stdin"
-        run = BatchRun(options.directory or f"batch-{name}", _say)
-        return run.run(groups, sys.stdin if is_stream else None, defaults)
+        directory = options.directory or f"batch-{name}"
+        with contextlib.closing(Memory(directory, options.fresh)) as memory:
+            selection = _selection(options, groups, memory, is_stream)
+            with live_view() or contextlib.nullcontext() as live:
+                say = live.say if live is not None else _say
+                run = BatchRun(directory, say, memory, selection, options.log_archive, live)
+                _watch_time(run, groups)
+                try:
+                    code = run.run(groups, sys.stdin if is_stream else None, defaults)
+                except OSError as error:
+                    raise LaunchError(
+                        f"the journal or the outputs in {directory} cannot be written: {error.strerror or error}. What "
+                        "runs is ended. Make room, and run the same line again: it goes on"
+                    ) from error
+    if code == TIME_IS_OVER and options.requeue:
+        _requeue()
+    return code
+
+
+def _watch_time(run: BatchRun, groups: Sequence[Group]) -> None:
+    """Have the batch ended in order before the job's time is over, or when SIGTERM says that it is."""
+    grace_s = max((command.grace for group in groups for command in group.commands), default=0.0)
+
+    def end() -> None:
+        run.end_in_time()
+        threading.Event().wait(grace_s + END_S)  # SIGTERM ends the process when this returns: it has ended by then
+
+    before_walltime(grace_s + END_S, end)
+
+
+def _requeue() -> None:
+    try:
+        requeue()
+    except SlurmError as error:
+        print(f"mpi-runtime batch: the job is not queued again: {error}", file=sys.stderr)
+
+
+def _selection(options: argparse.Namespace, groups: Sequence[Group], memory: Memory, is_stream: bool) -> Selection:
+    """Which commands this run is about.
+
+    Raises:
+        LaunchError: a name is unknown, or standard input is read.
+    """
+    if not (options.retry_failed or options.only or options.begin):
+        return Selection()
+    if is_stream:
+        raise LaunchError("--retry-failed, --only and --from are for files: of standard input the rest is not known")
+    failed = memory.history.failed()
+    found, wrong = select(groups, failed, options.only or (), options.begin or (), options.retry_failed)
+    if wrong:
+        raise LaunchError("; ".join(wrong))
+    return found
+
+
+def problems_of(words: Sequence[str]) -> tuple[str, list[str]]:
+    """Look at a batch that is to be submitted, without a job.
+
+    Args:
+        words: of a command line of `mpi-runtime batch`.
+
+    Returns:
+        The name of the batch, and what is wrong with it.
+
+    Raises:
+        LaunchError: the file cannot be read, or an option is wrong.
+    """
+    options = _parser().parse_args(words)
+    form = options.form or form_of(options.file)
+    groups, problems = read_batch(_read(options.file), form, _defaults(options), os.path.dirname(options.file))
+    problems += wrong_names(groups)
+    return Path(options.file).stem, [problem.shown(options.file) for problem in sorted(problems)]
 
 
 def _defaults(options: argparse.Namespace) -> dict[str, Any]:
@@ -113,13 +202,25 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mpi-runtime batch",
         description="Run the shell commands of a file, as many at a time as there is room for.",
-        epilog="Options that are not of `run` are for all commands; the file's own go before them.",
+        epilog="`mpi-runtime batch status NAME`, `report NAME` and `log NAME COMMAND` look at one. Options of commands "
+        "are for all commands; the file's own go before them.",
         allow_abbrev=False,
     )
     parser.add_argument("file", help="a command a line, TOML (.toml) or JSON lines (.jsonl); - is standard input")
     parser.add_argument("--check", action="store_true", help="show the graph and all that is wrong; start no command")
     parser.add_argument("--form", choices=FORMS, help="the form of the file; by default the end of its name tells")
     parser.add_argument("--directory", metavar="DIR", help="where output is written; batch-NAME for NAME.toml")
+    parser.add_argument("--gpus", type=int, metavar="N", help="GPUs of each node, there or not; those that are found")
+    parser.add_argument(
+        "--requeue", action="store_true", help="have Slurm queue the job again if its time is too short"
+    )
+    parser.add_argument("--log-archive", action="store_true", help="keep all outputs in one file, not in a file each")
+    parser.add_argument("--fresh", action="store_true", help="forget what earlier runs have done")
+    parser.add_argument("--retry-failed", action="store_true", help="run only what has failed, and what comes after it")
+    parser.add_argument("--only", action="append", metavar="NAME", help="run this command or array alone, done or not")
+    parser.add_argument(
+        "--from", dest="begin", action="append", metavar="NAME", help="run this and all after it again, done or not"
+    )
     parser.add_argument("-n", "-np", "--ranks", type=int, default=1, metavar="N", help="how many ranks; 1")
     parser.add_argument("--mpi", choices=("openmpi", "mpich"), help="take the launcher of this MPI")
     parser.add_argument("--hosts", metavar="A[:RANKS],B...", help="start the ranks on these hosts (by ssh)")
@@ -132,6 +233,6 @@ def _parser() -> argparse.ArgumentParser:
 if __name__ == "__main__":
     try:
         sys.exit(run_batch(_parser().parse_args()))
-    except LaunchError as error:
+    except (JournalError, LaunchError) as error:
         print(f"mpi-runtime batch: {error}", file=sys.stderr)
         sys.exit(2)

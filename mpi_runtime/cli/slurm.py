@@ -13,7 +13,7 @@ from mpi_runtime.slurm import following, jobs, script
 from mpi_runtime.slurm.commands import SlurmError
 
 _INTERRUPTED = 130
-_OWN = ("profile", "dry_run", "wait", "env", "doctor")
+_OWN = ("profile", "dry_run", "wait", "env", "doctor", "batch", "max_jobs")
 """Options that are not fields of `Request`."""
 _NUMBER: dict[str, Any] = {"type": int, "metavar": "N"}
 _WITH_VALUE: dict[tuple[str, ...], dict[str, Any]] = {
@@ -39,6 +39,8 @@ _WITH_VALUE: dict[tuple[str, ...], dict[str, Any]] = {
     ("--env",): {"action": "append", "metavar": "NAME=VALUE", "help": "variable to set; may be repeated"},
     ("--sbatch",): {"action": "append", "metavar": "OPTION", "help": "passed to sbatch unchanged: --sbatch=-Ca100"},
     ("--python",): {"help": "the interpreter on the nodes (default: this one)"},
+    ("--batch",): {"metavar": "FILE", "help": "run the commands of this file: see `mpi-runtime batch`"},
+    ("--max-jobs",): {"help": "refused above 1: a batch has one journal, which one job writes", **_NUMBER},
     ("--profile",): {"help": "name in the file of profiles (default: 'default')"},
 }
 
@@ -57,6 +59,10 @@ def submit(words: Sequence[str]) -> int:
             raise LaunchError(f"--env takes NAME=VALUE, not {wrong[0]!r}")
         options["environment"] = {name: value for name, _, value in pairs}
     try:
+        if given["batch"]:
+            program = _batch_program(given, options, program)
+        elif given["max_jobs"]:
+            raise ValueError("--max-jobs is for --batch FILE")
         request = jobs.make_request(given["profile"], **options)
         if given["doctor"] and program:
             raise ValueError(f"--doctor takes no program, and there is {program[0]!r}")
@@ -71,6 +77,31 @@ def submit(words: Sequence[str]) -> int:
         return _follow(job) if given["wait"] else 0
     except (SlurmError, ValueError, TypeError) as error:
         raise LaunchError(str(error)) from None
+
+
+def _batch_program(given: dict[str, Any], options: dict[str, Any], words: Sequence[str]) -> list[str]:
+    """Return the program that runs a batch, having looked at it. Its name becomes that of the job.
+
+    Raises:
+        LaunchError: something is wrong with the batch.
+    """
+    from mpi_runtime.cli.batch import problems_of  # not at the top: it loads the whole package
+
+    if (given["max_jobs"] or 1) > 1:
+        raise LaunchError(
+            "--max-jobs must be 1: a batch has one journal, and one job at a time writes it, so that nothing is run "
+            "twice. Ask for more nodes (-N), or cut the file into parts and submit each with a --directory of its own"
+        )
+    if given["batch"] == "-":
+        raise LaunchError("--batch needs a file: a job has no standard input")
+    if given["array"]:
+        raise LaunchError("--batch and --array exclude each other: all jobs of the array would run the same batch")
+    program = [given["batch"], *(["--requeue"] if given["requeue"] else []), *words]
+    name, wrong = problems_of(program)
+    if wrong:
+        raise LaunchError("\n".join([f"{len(wrong)} wrong in {given['batch']}; nothing was submitted", *wrong]))
+    options["name"] = options["name"] or f"batch-{name}"
+    return ["-m", "mpi_runtime.cli.batch", *program]
 
 
 def status(words: Sequence[str]) -> int:
@@ -116,7 +147,7 @@ def _follow(job: str) -> int:
 def _submit_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mpi-runtime submit",
-        usage="mpi-runtime submit [options] (app.py | -m module | --doctor) [arguments]",
+        usage="mpi-runtime submit [options] (app.py | -m module | --doctor | --batch FILE) [arguments]",
         description="Submit a program to Slurm, on whole nodes unless --cpus-per-node is given.",
         epilog="Options for all your jobs belong in a profile: ~/.config/mpi-runtime/slurm.toml, see docs/slurm.md. "
         "The output goes to NAME-JOB.out in this directory.",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import time
 from collections.abc import Iterable
+from typing import Any
 
 LAUNCHERS = ("prterun", "prted", "orterun", "orted", "mpirun", "mpiexec", "mpiexec.hydra", "hydra_pmi_proxy")
 """Names of processes of launchers that are parents of ranks. Slurm's is not needed: Slurm ends what it has started."""
@@ -29,10 +31,15 @@ def adopt_orphans(yes: bool = True) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        _libc().prctl(option, value)
+
+
+@functools.cache
+def _libc() -> Any:
     import ctypes  # not at the top: agents load this module too
 
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(option, value)
+    return ctypes.CDLL(None)
 
 
 def children() -> list[int]:
@@ -40,6 +47,16 @@ def children() -> list[int]:
     found: list[int] = []
     for thread in os.listdir("/proc/self/task"):
         found += map(int, _read(f"/proc/self/task/{thread}/children").split())
+    return found
+
+
+def descendants() -> list[int]:
+    """Return the children of this process, theirs and so on; without those that have ended meanwhile."""
+    found = children()
+    for pid in found:  # which grows meanwhile
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
     return found
 
 

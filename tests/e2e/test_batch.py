@@ -20,7 +20,8 @@ def output_of(source: str, **options: object) -> list[str]:
 
 
 def test_a_command_has_a_result() -> None:
-    assert output_of("""
+    assert (
+        output_of("""
 ray.init(num_cpus=2)
 begin = time.time()
 result = ray.get(batch.command("echo {word} $0 >&2; echo out; exit 3", word="two words", name="one", success_codes=[3]))
@@ -29,13 +30,14 @@ print(result.command)
 print(begin <= result.start <= result.end <= time.time(), result.host == os.uname().nodename)
 print(result.peak_memory > 100_000, 0 <= result.cpu_time < 10, result.cpus, result.gpu_ids)
 print(os.path.relpath(result.stdout), result.stderr == result.stdout, repr(open(result.stdout).read()))
-""") == [
-        "one 3 None True 1 ''",
-        "echo 'two words' $0 >&2; echo out; exit 3",
-        "True True",
-        "True True () ()",
-        "batch-output/one.out True 'two words /bin/sh\\nout\\n'",
-    ]
+""")
+        == r"""one 3 None True 1 ''
+echo 'two words' $0 >&2; echo out; exit 3
+True True
+True True () ()
+batch-output/one.out True 'two words /bin/sh\nout\n'
+""".splitlines()
+    )
 
 
 def test_references_are_values_and_results_are_arguments() -> None:

@@ -167,7 +167,7 @@ def test_it_starts_ranks_or_is_started_on_them(tmp_path: Path) -> None:
         with helpers.start_command([*words, file, "--directory", str(directory)]) as program:
             done = program.finish().expect(0)
         assert done.stderr.count("6 of 6 done; ") == 1
-        assert sorted(path.read_text() for path in directory.iterdir()) == [f"{number}\n" for number in range(6)]
+        assert sorted(path.read_text() for path in directory.glob("*.out")) == [f"{number}\n" for number in range(6)]
         wrong = written(tmp_path / "wrong.txt", "true #batch nonsense\n")
         with helpers.start_command([*words, wrong]) as program:
             done = program.finish()

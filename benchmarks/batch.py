@@ -1,0 +1,109 @@
+"""How many commands per second: `mpi-runtime batch` beside xargs, GNU parallel and what starting a process costs.
+
+    python -m benchmarks.batch                    # 5 000 times `true`, on all processors of this host
+    python -m benchmarks.batch --commands 100000  # a long list: also how long it takes until the first one runs
+
+Each line is one program. "start" is the time until the first command has begun, the rest is counted from there.
+`posix_spawn` is as many processes as there are processors, each of which starts /bin/sh and waits for it, again and
+again, with the output in a file: what cannot be beaten with a shell for each command. GNU parallel is left out if it
+is not installed. CPU is that of everything, the commands too; on a busy machine it tells more than the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def spawn(numbers: range, folder: str) -> None:
+    """Start commands one after the other."""
+    for number in numbers:
+        actions = [(os.POSIX_SPAWN_OPEN, 1, f"{folder}/{number}.out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)]
+        pid = os.posix_spawn("/bin/sh", ["/bin/sh", "-c", command(number)], os.environ, file_actions=actions)
+        os.waitpid(pid, 0)
+
+
+def command(number: int) -> str:
+    """What is run; the first one tells when it has begun."""
+    return "true" if number else "touch first"
+
+
+def with_posix_spawn(count: int, processors: int) -> None:
+    """As many processes as there are processors."""
+    os.mkdir("out")
+    parts = [range(first, count, processors) for first in range(processors)]
+    workers = [multiprocessing.Process(target=spawn, args=(part, "out")) for part in parts]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+def with_xargs(count: int, processors: int) -> None:
+    """It keeps no output apart, and no record."""
+    words = ["xargs", "-P", str(processors), "-d", "\n", "-I{}", "sh", "-c", "{}"]
+    subprocess.run(words, input="\n".join(map(command, range(count))), text=True, check=True)
+
+
+def with_parallel(count: int, processors: int) -> None:
+    """With its record, as the batch has one."""
+    words = ["parallel", "--will-cite", "-j", str(processors), "--joblog", "log", "--results", "out"]
+    subprocess.run(words, input="\n".join(map(command, range(count))), text=True, check=True, stdout=subprocess.DEVNULL)
+
+
+def with_batch(count: int, processors: int) -> None:
+    """With its record, and a file of output for each."""
+    Path("jobs.txt").write_text("\n".join(map(command, range(count))))
+    words = [sys.executable, "-m", "mpi_runtime", "batch", "jobs.txt"]
+    env = {**os.environ, "MPI_RUNTIME_NUM_CPUS": str(processors), "MPI_RUNTIME_QUIET": "1"}
+    subprocess.run(words, check=True, env=env, stderr=subprocess.DEVNULL)
+
+
+WAYS: dict[str, Callable[[int, int], None]] = {
+    "posix_spawn": with_posix_spawn,
+    "xargs -P": with_xargs,
+    "GNU parallel": with_parallel,
+    "mpi-runtime batch": with_batch,
+}
+
+
+def main() -> None:
+    """Measure what the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.batch")
+    parser.add_argument("--commands", type=int, default=5_000)
+    count = parser.parse_args().commands
+    processors = len(os.sched_getaffinity(0))
+    for name, run in WAYS.items():
+        if name == "GNU parallel" and shutil.which("parallel") is None:
+            print(f"{name:20} is not installed")
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            before, begin_s = cpu_s(), time.time()
+            run(count, processors)
+            end_s, used_s = time.time(), cpu_s() - before
+            first_s = os.stat("first").st_mtime
+            os.chdir("/")
+        rate = count / (end_s - first_s)
+        print(
+            f"{name:20} start {first_s - begin_s:6.2f} s, {rate:8.0f} commands/s, {1e3 * used_s / count:6.2f} ms of CPU"
+        )
+
+
+def cpu_s() -> float:
+    """CPU time of this process and of all that have ended below it."""
+    uses = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(use.ru_utime + use.ru_stime for use in uses)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""The verbs of `batch` that look at one: `status`, `report`, `log`. They read what it has written and start nothing."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mpi_runtime.batch.overview import in_lines, overview
+from mpi_runtime.batch.past import FOLDER, History, read_history, used_by
+from mpi_runtime.batch.report import report
+from mpi_runtime.errors import JournalError, LaunchError
+
+
+def view(words: Sequence[str]) -> int:
+    """Look at a batch; the exit code."""
+    parser = argparse.ArgumentParser(prog="mpi-runtime batch", description="Look at a batch.", allow_abbrev=False)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name, (_, what) in VERBS.items():
+        verb = verbs.add_parser(name, help=what, description=f"{what.capitalize()}.", allow_abbrev=False)
+        verb.add_argument("name", help="the file of the batch, its name, or the directory of its output")
+        if name == "status":
+            verb.add_argument("--watch", action="store_true", help="again every two seconds, until it has ended")
+        elif name == "report":
+            verb.add_argument("-o", "--output", metavar="FILE", help="where to; NAME.html")
+        else:
+            verb.add_argument("command", help="the name of the command")
+    chosen = parser.parse_args(words)
+    directory = directory_of(chosen.name)
+    try:
+        return VERBS[chosen.verb][0](directory, chosen)
+    except (JournalError, OSError) as error:
+        raise LaunchError(str(error)) from error
+
+
+def directory_of(name: str) -> str:
+    """The directory of the output of a batch.
+
+    Raises:
+        LaunchError: there is none.
+    """
+    tried = dict.fromkeys((name, f"batch-{name}", f"batch-{Path(name).stem}"))
+    for directory in tried:
+        if Path(directory, FOLDER).is_dir():
+            return directory
+    raise LaunchError(
+        f"there is no batch {name!r} here: none of {', '.join(tried)} is a directory with a {FOLDER!r} in it. Name the "
+        "directory of its output, or go to where it was started"
+    )
+
+
+def name_of(directory: str) -> str:
+    """What a batch is called, by the directory of its output."""
+    return os.path.basename(os.path.abspath(directory)).removeprefix("batch-")
+
+
+def show_status(directory: str, chosen: argparse.Namespace) -> int:
+    """Print how a batch is; 1 if a command has failed."""
+    while True:
+        history, job, now = read_history(directory), used_by(directory), time.time()
+        found = overview(history, now, bool(job))
+        lines = in_lines(name_of(directory), found, job, now)
+        print("\n".join(lines), flush=True)
+        if not chosen.watch or not job:
+            return int(bool(found.failed))
+        time.sleep(2)
+
+
+def write_report(directory: str, chosen: argparse.Namespace) -> int:
+    """Write the page."""
+    history = read_history(directory)
+    path = Path(chosen.output or f"{name_of(directory)}.html")
+    page = report(name_of(directory), directory, history, time.time(), bool(used_by(directory)))
+    path.write_text(page, encoding="utf-8")
+    print(path)
+    return 0
+
+
+def print_log(directory: str, chosen: argparse.Namespace) -> int:
+    """Print the output of a command."""
+    history: History = read_history(directory)
+    if chosen.command in history.began and used_by(directory):
+        blocks = iter([_running_output(directory, chosen.command)])
+    elif chosen.command not in history.ends:
+        raise LaunchError(f"no command {chosen.command!r} of this batch has ended: see `mpi-runtime batch status`")
+    else:
+        blocks = history.output_of(directory, chosen.command)
+    for block in blocks:
+        sys.stdout.buffer.write(block)
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def _running_output(directory: str, name: str) -> bytes:
+    try:
+        return Path(directory, f"{name}.out").read_bytes()
+    except FileNotFoundError:
+        return b""  # it waits for room, or writes to another file
+
+
+VERBS: dict[str, tuple[Callable[[str, argparse.Namespace], int], str]] = {
+    "status": (show_status, "say how a batch is, from any terminal and any host that sees its directory"),
+    "report": (write_report, "write a page of all that has run: charts, failures, a table"),
+    "log": (print_log, "print the output of a command"),
+}

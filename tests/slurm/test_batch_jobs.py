@@ -1,0 +1,53 @@
+"""Batches of commands that `submit --batch` hands to a real Slurm: the end of the time, the requeue, and the rest."""
+
+from collections import Counter
+from pathlib import Path
+
+from tests.helpers import wait_until
+from tests.slurm.cluster import Cluster
+
+LONG = "if [ -e again ]; then hostname >> long; else touch begun; sleep 1000; fi #batch name=long\n"
+
+
+def test_a_batch_goes_on_in_the_next_life_of_its_job(slurm: Cluster) -> None:
+    folder = slurm.directory()
+    quick = "".join(f"sleep 0.2; echo {number} $(hostname) >> done\n" for number in range(8))
+    (folder / "jobs.txt").write_text(quick + LONG + "echo end >> end #batch after=long\n")
+    words = ["submit", "--batch", "jobs.txt", "-N", "2", "--cpus-per-node=2", "--time=5", "--requeue"]
+    job = slurm.run("mpi-runtime", *words, cwd=folder).stdout.strip()
+    assert slurm.facts(job)["JobName"] == "batch-jobs"
+    slurm.wait_until_running(job)
+    wait_until(lambda: (folder / "begun").exists() and len(lines(folder, "done")) == 8, 60, "the first commands")
+    seen = slurm.run("mpi-runtime", "batch", "status", "jobs", cwd=folder).stdout
+    assert "jobs: run by n" in seen, "from the login host, on which it does not run"
+    assert "8 of 10 done, 1 running, 1 waiting" in seen
+    assert not (folder / "again").exists()
+    (folder / "again").touch()
+    slurm.run("scancel", "--batch", "--signal=URG", job)
+    ended = slurm.wait_for_requeued(job).expect()
+    assert "told to end, by SIGTERM or the end of the job's time" in ended.stdout
+    assert "8 commands were done by earlier runs" in ended.stdout
+    assert "10 of 10 done, 8 of them before" in ended.stdout
+    done = Counter(line.split()[0] for line in lines(folder, "done"))
+    assert done == {str(number): 1 for number in range(8)}
+    assert len({line.split()[1] for line in lines(folder, "done")}) == 2, "on both nodes"
+    assert len(lines(folder, "long")) == len(lines(folder, "end")) == 1
+
+
+def test_what_is_wrong_is_said_before_anything_waits_in_a_queue(slurm: Cluster) -> None:
+    folder = slurm.directory()
+    (folder / "jobs.txt").write_text("true\ntrue #batch after=nobody\n")
+    refused = slurm.run("mpi-runtime", "submit", "--batch", "jobs.txt", cwd=folder, code=2).stderr
+    assert "jobs.txt:2:13: there is no command or array 'nobody'" in refused
+    (folder / "jobs.txt").write_text("true\n")
+    words = ["mpi-runtime", "submit", "--batch", "jobs.txt"]
+    assert "a batch has one journal" in slurm.run(*words, "--max-jobs", "4", cwd=folder, code=2).stderr
+    assert "exclude each other" in slurm.run(*words, "--array", "0-3", cwd=folder, code=2).stderr
+    script = slurm.run(*words, "--dry-run", "--", "--retry-failed", cwd=folder).stdout
+    assert "-m mpi_runtime.cli.batch jobs.txt --retry-failed" in script
+    assert "#SBATCH --job-name=batch-jobs" in script
+
+
+def lines(folder: Path, name: str) -> list[str]:
+    path = folder / name
+    return path.read_text().splitlines() if path.exists() else []
