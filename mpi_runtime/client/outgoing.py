@@ -11,6 +11,8 @@ from __future__ import annotations
 from mpi_runtime.client.references import References
 from mpi_runtime.scheduler.effects import Entry, Forget, ReadyStored
 from mpi_runtime.scheduler.events import Done, Forgotten, Held, Released, Returned
+from mpi_runtime.transport import codec
+from mpi_runtime.transport.draft import Draft
 
 
 class Outgoing:
@@ -19,6 +21,8 @@ class Outgoing:
     def __init__(self, references: References) -> None:
         self.references = references
         self.messages: list[object] = []
+        self.draft: Draft | None = None
+        """In an executor: where its agent finds what was sealed, should the process die."""
 
     def post(self, message: object) -> None:
         """Post a message, to be sent soon."""
@@ -70,7 +74,27 @@ class Outgoing:
             frame.append(Released(gone))
         return frame
 
+    def seal(self) -> bool:
+        """Put everything that is due into the draft: it is said even if this process dies. Returns whether it fits."""
+        frame = self.frame()
+        if self.draft is not None and self.draft.add(frame, ends_in(frame)):
+            return True
+        self.messages[:0] = frame
+        return False
+
+    def take(self) -> tuple[int, bytes]:
+        """Everything that is due or was sealed, as one frame, after the number of calls that end in it."""
+        frame, draft = self.frame(), self.draft
+        if draft is not None and draft.count:
+            return draft.frame(frame, ends_in(frame))
+        return (ends_in(frame), codec.encode(frame)) if frame else (0, b"")
+
 
 def ends_in(frame: list[object]) -> int:
     """How many calls end in a frame of an executor, for its agent, which does not decode it."""
-    return sum(1 for message in frame if type(message) is Done or type(message) is Returned)
+    count = 0
+    for message in frame:
+        kind = type(message)
+        if kind is Done or kind is Returned:
+            count += 1
+    return count
