@@ -17,11 +17,13 @@ from contextlib import AbstractContextManager
 from mpi_runtime.client.interrupts import Interrupts
 from mpi_runtime.client.outgoing import Outgoing
 from mpi_runtime.client.references import References
+from mpi_runtime.client.sealing import seal, take
 from mpi_runtime.errors import HeadDiedError
 from mpi_runtime.scheduler.effects import Entry, Forget, Ready, ReadyStored
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Buffer
 from mpi_runtime.transport.channel import COUNT_MAX, LOCAL, packed
+from mpi_runtime.transport.draft import Draft
 
 LOST = "The connection to the scheduler is gone: its process ended or was killed. The job cannot go on."
 QUIET_S = 200e-6
@@ -40,6 +42,8 @@ class Outbox(Outgoing):
         """Send to a socket, connected and blocking, what is said and becomes of these references."""
         super().__init__(references)
         self._socket: socket.socket | None = end
+        self.draft: Draft | None = None
+        """In an executor: where its agent finds what was sealed, should the process die."""
         self._dropped = references.dropped
         self._values = references.values
         self.lock = threading.RLock()
@@ -115,7 +119,7 @@ class Outbox(Outgoing):
             self.flush()
             return
         with self.interrupts, self.lock:
-            is_full = not self.seal() or self.draft.count >= FRAME_MESSAGES
+            is_full = not seal(self, self.draft) or self.draft.count >= FRAME_MESSAGES
         if is_full:
             self.flush()
         elif not self.ticking:
@@ -136,7 +140,7 @@ class Outbox(Outgoing):
         if not self._is_due():
             return
         with self.interrupts, self.lock:
-            ended, frame = self.take()
+            ended, frame = take(self, self.draft)
             if frame:
                 assert ended <= COUNT_MAX  # an executor never has as many in hand
                 self._send(frame, ended)

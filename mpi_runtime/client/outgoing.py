@@ -11,8 +11,6 @@ from __future__ import annotations
 from mpi_runtime.client.references import References
 from mpi_runtime.scheduler.effects import Entry, Forget, ReadyStored
 from mpi_runtime.scheduler.events import Done, Forgotten, Held, Released, Returned
-from mpi_runtime.transport import codec
-from mpi_runtime.transport.draft import Draft
 
 
 class Outgoing:
@@ -21,8 +19,6 @@ class Outgoing:
     def __init__(self, references: References) -> None:
         self.references = references
         self.messages: list[object] = []
-        self.draft: Draft | None = None
-        """In an executor: where its agent finds what was sealed, should the process die."""
 
     def post(self, message: object) -> None:
         """Post a message, to be sent soon."""
@@ -73,21 +69,6 @@ class Outgoing:
         if gone:
             frame.append(Released(gone))
         return frame
-
-    def seal(self) -> bool:
-        """Put everything that is due into the draft: it is said even if this process dies. Returns whether it fits."""
-        frame = self.frame()
-        if self.draft is not None and self.draft.add(frame, ends_in(frame)):
-            return True
-        self.messages[:0] = frame
-        return False
-
-    def take(self) -> tuple[int, bytes]:
-        """Everything that is due or was sealed, as one frame, after the number of calls that end in it."""
-        frame, draft = self.frame(), self.draft
-        if draft is not None and draft.count:
-            return draft.frame(frame, ends_in(frame))
-        return (ends_in(frame), codec.encode(frame)) if frame else (0, b"")
 
 
 def ends_in(frame: list[object]) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mpi_runtime.client.sealing import seal, take
 from mpi_runtime.gpu.device import NODE
 from mpi_runtime.scheduler.effects import Entry, StartExecutor
 from mpi_runtime.scheduler.events import Began, Call, Done, ErrorRead, Faulted, Returned, Spec, Stored, Value, Yielded
@@ -129,7 +130,7 @@ class Executor(Process):
         self._sealed: list[bytes] = []
         """Calls whose ends are in the draft."""
         self.memory = Stores(self)
-        self.outgoing.draft = Draft(Memory(self.memory, self.memory))
+        self.draft = Draft(Memory(self.memory, self.memory))
         self._to_agent = Line(world, world.options.socket_us, lambda message: agent.hear(self.number, message))
 
     # Hearing
@@ -436,7 +437,7 @@ class Executor(Process):
         if not self.alive or self.is_dying:
             return
         posted = [message.id for message in self.outgoing.messages if isinstance(message, Done | Returned)]
-        ended, frame = self.outgoing.take()
+        ended, frame = take(self.outgoing, self.draft)
         if not frame:
             return
         if ended > 1:
@@ -451,8 +452,7 @@ class Executor(Process):
         if self.is_dying:
             return
         self._to_agent.send(message)
-        assert self.outgoing.draft is not None
-        self.outgoing.draft.sent()
+        self.draft.sent()
         self._sealed.clear()
 
     def may_die_here(self) -> bool:
@@ -468,16 +468,14 @@ class Executor(Process):
         return True
 
     def _dies_while_it_says(self) -> bool:
-        options, draft = self.world.options, self.outgoing.draft
-        assert draft is not None
-        share = options.deaths if draft.count else options.deaths / 10
+        options = self.world.options
+        share = options.deaths if self.draft.count else options.deaths / 10
         return self.world.counters["deaths"] < options.deaths_max and self._deaths.random() < share
 
     def _seal(self) -> None:
         """Say what ended so that it is heard if the process dies."""
         posted = [message.id for message in self.outgoing.messages if isinstance(message, Done | Returned)]
-        assert self.outgoing.draft is not None
-        if not self.outgoing.seal():
+        if not seal(self.outgoing, self.draft):
             self.flush()
         elif self.is_dying or self.is_garbled:
             self.unheard += posted
