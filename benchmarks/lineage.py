@@ -36,7 +36,7 @@ def used(calls: int, shape: str, max_retries: int) -> tuple[int, int]:
         arguments = {SHAPES[0]: [], SHAPES[1]: [small], SHAPES[2]: [before] if before else []}[shape]
         if shape == SHAPES[1]:
             scheduler.handle(DRIVER, [Put(small, Value(bytes(100)))], number)
-        scheduler.handle(DRIVER, [Call(id, 1, bytes(100), arguments)], number)
+        scheduler.handle(DRIVER, [Call(id, 1, bytes(100), tuple(arguments))], number)
         effects = scheduler.decide(number)
         executor = executor or next(client for client in effects.clients if client != DRIVER)
         scheduler.handle(executor, [Returned(id, [Value(b"", Stored(0, number * SIZE, SIZE))], 1)], number)

@@ -32,7 +32,12 @@ from mpi_runtime.scheduler.state import State
 
 def line_up(actor: Actor, task: Task, function: int) -> None:
     """Add a call to the line of its caller."""
-    actor.callers.setdefault((task.client, task.function.spec.group, function), deque()).append(task)
+    key = (task.client, task.function.spec.group, function)
+    line = actor.callers.get(key)
+    if line is None:
+        actor.callers[key] = deque([task])
+    else:
+        line.append(task)
 
 
 def line_of(actor: Actor, task: Task) -> tuple[int, str, int]:

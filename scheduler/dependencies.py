@@ -102,7 +102,8 @@ def staged(state: State, task: Task) -> bool:
 def send_call(state: State, executor: Executor, task: Task) -> None:
     """Send a call whose arguments have been sent, and first its spec, if the executor does not have it."""
     advance(state.stories, task, SEND)
-    if task.call.spec not in executor.known:
-        executor.known.add(task.call.spec)
-        state.to_client(executor.id, task.function.spec)
-    state.to_client(executor.id, task.call)
+    call, messages = task.call, state.effects.clients[executor.id]
+    if call.spec not in executor.known:
+        executor.known.add(call.spec)
+        messages.append(task.function.spec)
+    messages.append(call)

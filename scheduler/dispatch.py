@@ -205,7 +205,7 @@ def give(state: State, executor: Executor, count: int, now: int) -> None:
     if not in_hand:
         executor.progress_us = now
     ready = queue.ready
-    messages = state.effects.clients.setdefault(executor.id, [])
+    messages = state.effects.clients[executor.id]
     known = executor.known
     stories = state.stories
     for _ in range(count):

@@ -6,9 +6,10 @@ executor, a call starts it. The values of its arguments are sent before the call
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from mpi_runtime.scheduler.events import Id, JournalFailed, Kept, Number
 
@@ -228,7 +229,7 @@ class Effects(Struct, gc=False):
     """Everything to be done. Effects for ranks come before messages for clients."""
 
     ranks: dict[int, list[RankEffect]] = {}
-    clients: dict[int, list[object]] = {}
+    clients: defaultdict[int, list[object]] = field(default_factory=lambda: defaultdict(list))
     """Messages by client. For executors they include calls to run and their specs."""
     refusal: str = ""
     """Why the job cannot begin, in words."""

@@ -140,9 +140,9 @@ class Call(Struct, array_like=True, tag=2, gc=False):
     spec: Number
     payload: bytes
     """Pickled arguments; empty when there are none."""
-    arguments: list[Id] = []
-    """Objects whose values replace slots of the arguments."""
-    holds: list[Id] = []
+    arguments: tuple[Id, ...] = ()
+    """Objects whose values replace slots of the arguments. Tuples, because an empty one costs nothing to be decoded."""
+    holds: tuple[Id, ...] = ()
     """References inside the arguments. They are kept until the call ends."""
     actor: Annotated[bytes, Meta(max_length=16)] = b""
     """For METHOD: the id of the actor's creation."""
@@ -150,7 +150,7 @@ class Call(Struct, array_like=True, tag=2, gc=False):
     """The number of earlier attempts. A client states it for a call that another task has tried to make."""
     digest: Annotated[bytes, Meta(max_length=16)] = b""
     """With a journal: the hash of the payload. Empty: the call is not recorded."""
-    kept: list[Kept] = []
+    kept: tuple[Kept, ...] = ()
     """To an executor: its values, which are to be loaded. Only if that fails it is run."""
 
 

@@ -61,7 +61,7 @@ def asks(state: State, task: Task) -> bool:
 def forget_key(task: Task) -> None:
     """The values of the arguments may become others: an argument is made again, or may be."""
     task.key = b""
-    task.call.kept = []
+    task.call.kept = ()
 
 
 def recalled(state: State, event: Recalled) -> tuple[Task | None, list[Value]]:
@@ -77,7 +77,7 @@ def recalled(state: State, event: Recalled) -> tuple[Task | None, list[Value]]:
     if len(event.values) != max(1, task.function.spec.num_returns):
         return task, []
     if any(value.file for value in event.values):
-        task.call.kept = event.values
+        task.call.kept = tuple(event.values)
         return task, []
     return task, [Value(value.data) for value in event.values]
 

@@ -52,6 +52,10 @@ def hold(state: State, id: bytes) -> bool:
 
 def release(state: State, id: bytes) -> None:
     """Remove a reference. With the last one the object is freed, and all objects that only it held."""
+    found = state.objects.get(id)
+    if found is not None and found.references > 2:  # the frequent case for handles of actors
+        found.references -= 1
+        return
     pending = [id]
     while pending:
         found = state.objects.get(pending.pop())
@@ -163,7 +167,10 @@ def announce(state: State, found: Object) -> None:
     """Tell the owner, the subscribers, and the calls that wait for it as an argument."""
     owner = state.clients.get(found.owner)
     if owner is not None and found.id in owner.held:
-        push(state, found, owner)
+        if found.state == INLINE and len(found.data) <= PUSH_BYTES_MAX:  # the frequent case
+            state.effects.clients[owner.id].append(Ready(found.id, found.data))
+        else:
+            push(state, found, owner)
     if found.subscribers is not None:
         for number, fetch in found.subscribers:
             client = state.clients.get(number)
@@ -189,7 +196,7 @@ def await_value(found: Object, task: Task) -> None:
 
 def push(state: State, found: Object, client: Client) -> None:
     """Tell a client without a subscription; with the value if it is small or on its host."""
-    if found.state == INLINE:  # the frequent case, without the steps of deliver()
+    if found.state == INLINE:
         is_small = len(found.data) <= PUSH_BYTES_MAX
         state.to_client(client.id, Ready(found.id, found.data) if is_small else ReadyElsewhere(found.id))
     elif found.state == STORED and client.node.number in state.spilling.rooms and not found.is_error:

@@ -79,9 +79,14 @@ NEAR_WORTH_BYTES = 1 << 20
 
 def enqueue(state: State, task: Task) -> None:
     """A call is ready: queue it."""
-    queue = task.queue = queue_for(state, task)
+    queues, depth = task.function.queues, task.depth
+    queue = queues[depth] if depth < len(queues) and not task.call.arguments else None  # the frequent case
+    if queue is None:
+        queue = queue_for(state, task)
+    task.queue = queue
     queue.ready.append(task)
-    mark_dirty(state, queue)
+    if not queue.dirty:
+        mark_dirty(state, queue)
 
 
 def requeue(state: State, tasks: list[Task]) -> None:

@@ -322,11 +322,7 @@ class State:
 
     def to_client(self, client: int, message: object) -> None:
         """Add a message for a client."""
-        messages = self.effects.clients.get(client)
-        if messages is None:
-            self.effects.clients[client] = [message]
-        else:
-            messages.append(message)
+        self.effects.clients[client].append(message)
 
     def to_rank(self, rank: int, effect: RankEffect) -> None:
         """Add an effect for a rank, unless it is gone."""

@@ -117,7 +117,10 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
         actor_lives.submit(state, task)
     lost = hold_arguments(state, task) if call.arguments or call.holds or call.actor else None
     if begins == READY and lost is None and not function.infeasible:  # the frequent case
-        ready(state, task)
+        if function.spec.kind != METHOD:
+            enqueue(state, task)
+        else:
+            actor_calls.ready(state, task)
     else:
         begin(state, task, lost)
 
@@ -159,9 +162,8 @@ def hold_arguments(state: State, task: Task) -> bytes | None:
         if found.state in UNSEALED:
             objects.await_value(found, task)
     # What is gone is not held, and must not be released if the same id should come to be used.
-    held = [id for id in call.holds if objects.hold(state, id)]
-    if len(held) < len(call.holds):
-        call.holds = held
+    if call.holds:
+        call.holds = tuple([id for id in call.holds if objects.hold(state, id)])
     if call.actor and not objects.hold(state, call.actor):
         call.actor = b""
     return lost

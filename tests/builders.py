@@ -171,7 +171,7 @@ class Cluster:
     ) -> bytes:
         """Submit a call of a spec; the id of its first return value."""
         id = self.id()
-        self.client_says(client, spec, Call(id, spec.id, b"", list(arguments), list(holds), actor))
+        self.client_says(client, spec, Call(id, spec.id, b"", arguments, tuple(holds), actor))
         return id
 
     def submit(self, *arguments: bytes, holds: Sequence[bytes] = (), client: int = DRIVER, **fields: Any) -> bytes:

@@ -10,6 +10,11 @@ except ImportError as error:
     work.missing(error)
 
 
+def mapped(count: int) -> float:
+    """Seconds for so many calls of a function, in chunks of the size that is chosen without a word."""
+    return work.timed(lambda: mpi_runtime.remote(work.ignore).map(range(count)).get())
+
+
 def first() -> None:
     """Start, and have one result."""
     mpi_runtime.init(num_cpus=work.WORKERS)
@@ -20,5 +25,5 @@ if __name__ == "__main__":
     seconds = work.timed(first)  # above this line on every rank, below it on rank 0 only
     emit(versions=work.found("mpi-runtime"))
     emit(work="start", count=1, seconds=seconds)
-    work.run(ray_api.works(mpi_runtime))
+    work.run({**ray_api.works(mpi_runtime), "map": mapped})
     mpi_runtime.shutdown()

@@ -18,6 +18,7 @@ LARGE_BYTES = 100_000_000
 COUNTS = {
     "tasks": 10_000,
     "task": 1_000,
+    "map": 200_000,
     "actor_calls": 10_000,
     "actor_call": 1_000,
     "put_small": 5_000,
@@ -47,6 +48,10 @@ Work = Callable[[int], float]
 
 def empty() -> None:
     """The task of which there are ten thousand."""
+
+
+def ignore(number: int) -> None:
+    """What is mapped over numbers."""
 
 
 def timed(action: Callable[[], object]) -> float:

@@ -203,7 +203,7 @@ class ActorClass(Registered, Generic[T, Init]):
             client = running.client()
             spec = self._registered_spec(client)
             packed = pack(args, kwargs, self._name)
-            holds = [*packed.holds, *self._holds]
+            holds = (*packed.holds, *self._holds)
             call = Call(client.scopes.next_ids(1), spec.id, packed.payload, packed.arguments, holds)
             if not self._options.get("name"):
                 return ActorHandle(create_actor(client, call), self._name, self._methods)

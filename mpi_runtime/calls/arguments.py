@@ -110,9 +110,9 @@ class Packed(NamedTuple):
     """The arguments in the form of a call."""
 
     payload: bytes
-    arguments: list[bytes]
+    arguments: tuple[bytes, ...]
     """Objects whose values replace slots."""
-    holds: list[bytes]
+    holds: tuple[bytes, ...]
     """References inside the arguments."""
     keep: ObjectRef[Any] | None
     """A reference to keep until the call has been submitted."""
@@ -139,6 +139,6 @@ def pack(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> Packed:
         kwargs = {key: slot(value) for key, value in kwargs.items()}
     serialized = serialize.dumps_arguments(args, kwargs, f"an argument of {name}()")
     if serialized.size() <= PAYLOAD_BYTES_MAX:
-        return Packed(serialized.inline(), ids, serialized.refs, None)
+        return Packed(serialized.inline(), tuple(ids), tuple(serialized.refs), None)
     whole = put(current.client(), serialized)
-    return Packed(b"", [whole.binary(), *ids], [], whole)
+    return Packed(b"", (whole.binary(), *ids), (), whole)

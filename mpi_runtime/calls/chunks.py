@@ -16,7 +16,7 @@ import math
 import os
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mpi_runtime import remote_errors
@@ -125,7 +125,7 @@ class Runner:
         return _load, (type(function), function._code.pickled(), options, self.calls)
 
     def __call__(
-        self, elements: list[Any], star: bool, slice_s: float | None, has_refs: bool
+        self, elements: list[Any] | range, star: bool, slice_s: float | None, has_refs: bool
     ) -> tuple[list[Any], list[Piece]]:
         """Make the calls.
 
@@ -143,31 +143,41 @@ class Runner:
         assert call is not None
         if call.attempt:
             return [], self._one_by_one(elements, star)
+        elements = list(elements)
         function = self.function._function
         if has_refs:
             function = _with_values(function)
         outcomes: list[Any] = []
-        append, clock, size, plain = outcomes.append, time.perf_counter, 0, _PLAIN
+        append, clock, size, plain, feed = outcomes.append, time.perf_counter, 0, _PLAIN, client.feed
         started = clock()
         end, size_max = (math.inf, math.inf) if slice_s is None else (started + slice_s, RESULT_BYTES_MAX)
-        # To ask for the time takes as long as an empty call.
-        looks = itertools.cycle([True] + [False] * min(len(elements) // LATE_CALLS_SHARE, UNSEEN_CALLS_MAX))
-        for element, look in zip(elements, looks):  # noqa: B905  (one is endless)
-            try:
-                outcome = function(*element) if star else function(element)
-                if type(outcome) not in plain:
-                    outcome, bytes = _carried(outcome)
-                    size += bytes
-            except SystemExit:
-                raise
-            except BaseException as error:
-                if client.executor.cancels.has(call):
+        # To ask for the time takes as long as an empty call. A block that is emptied ends with the call that runs.
+        made, count, unseen = 0, 1, 1 + min(len(elements) // LATE_CALLS_SHARE, UNSEEN_CALLS_MAX)
+        while block := elements[made : made + count]:
+            feed.block = block
+            for element in block:
+                try:
+                    outcome = function(*element) if star else function(element)
+                    if type(outcome) not in plain:
+                        outcome, bytes = _carried(outcome)
+                        size += bytes
+                        if size > size_max:
+                            block.clear()
+                except SystemExit:
                     raise
-                outcome, bytes = self._again(function, element if star else (element,), error)
-                size += bytes
-            append(outcome)
-            if line.closed or size > size_max or (look and clock() > end):
+                except BaseException as error:
+                    if client.executor.cancels.has(call):
+                        feed.block = []
+                        raise
+                    outcome, bytes = self._again(function, element if star else (element,), error)
+                    size += bytes
+                    if size > size_max:
+                        block.clear()
+                append(outcome)
+            if line.closed or size > size_max or clock() > end:
                 break
+            made, count = made + count, unseen
+        feed.block = []
         rest = elements[len(outcomes) :]
         if not rest or slice_s is None or line.closed:
             return outcomes, []  # closed: this is a forked child, which must leave the rest to its parent
@@ -192,7 +202,7 @@ class Runner:
         failed = Failed(remote_errors.to_bytes(described))
         return failed, len(failed.data)
 
-    def _one_by_one(self, elements: list[Any], star: bool) -> list[Piece]:
+    def _one_by_one(self, elements: list[Any] | range, star: bool) -> list[Piece]:
         """Submit each call as a task. One attempt of each was made, or may have been."""
         function = self.function
         pieces = []
@@ -236,24 +246,28 @@ def _carried(value: Any) -> tuple[Any, int]:
 
 
 def submit(
-    function: Submitter[..., Any], elements: list[Any], star: bool, slice_s: float | None, most: int
+    function: Submitter[..., Any], elements: list[Any] | range, star: bool, slice_s: float | None, most: int
 ) -> Iterator[Piece]:
-    """Submit calls in chunks of at most `most`. Calls that wait for an argument become tasks of their own."""
+    """Submit calls in chunks of at most `most`. Calls that wait for an argument become tasks of their own.
+
+    A range is sent as such, and never looked at number by number.
+    """
     values = running.client().references.values
-    arguments = itertools.chain.from_iterable(elements) if star else elements
-    has_refs = ObjectRef in map(type, arguments)
-    if not has_refs:
-        groups: Iterable[tuple[bool, Iterable[Any]]] = [(False, elements)]
-    else:
-        groups = itertools.groupby(elements, lambda element: _waits(values, element if star else (element,)))
+    has_refs = not isinstance(elements, range) and ObjectRef in map(
+        type, itertools.chain.from_iterable(elements) if star else elements
+    )
+    groups: list[tuple[bool, list[Any] | range]] = [(False, elements)]
+    if has_refs:
+        parts = itertools.groupby(elements, lambda element: _waits(values, element if star else (element,)))
+        groups = [(waits, list(part)) for waits, part in parts]
     start = 0
-    for waits, group in groups:
-        together = list(group)
+    for waits, together in groups:
         size = 1 if waits else most
         for at in range(0, len(together), size):
             chunk = together[at : at + size]
             if len(chunk) == 1:
-                yield Piece(start, 1, function.remote(*(chunk[0] if star else chunk)), is_call=True)
+                args: Any = chunk[0] if star else chunk
+                yield Piece(start, 1, function.remote(*args), is_call=True)
             else:
                 packed = pack((chunk, star, slice_s, has_refs), {}, function._name)
                 ref = of_chunks(function, _rounded(len(chunk), most) if slice_s is None else 0)._submit(packed)

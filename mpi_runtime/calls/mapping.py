@@ -49,6 +49,8 @@ class Results(Sequence[T_co]):
         self._function = function
         self._star = star
         self._elements = _elements(function, iterable, star)
+        self._numbers = iterable if isinstance(iterable, range) and not star else None
+        """Of a range what is not submitted yet; `_elements` and `_drawn` are not used then."""
         length = len(iterable) if isinstance(iterable, Sized) else math.inf
         slots = _slots(function._options)
         self._lead = max(LEAD_PIECES_MIN, CHUNKS_PER_SLOT * slots) if length == math.inf else math.inf
@@ -155,21 +157,30 @@ class Results(Sequence[T_co]):
 
     def _submit_more(self) -> None:
         """Submit the next calls: at first one, then more and more at a time as long as their arguments are small."""
-        drawn = self._drawn
-        drawn.extend(itertools.islice(self._elements, self._size - len(drawn)))
+        drawn = self._draw()
         if not drawn:
             self._is_complete = True
             return
         slice_s, is_large = SLICE_S if self._is_auto else None, False
-        for piece in submit(self._function, drawn[:], self._star, slice_s, self._size):
+        for piece in submit(self._function, drawn, self._star, slice_s, self._size):
             self._pieces.append(piece._replace(start=self._submitted))
             self._submitted += piece.calls
-            del drawn[: piece.calls]
+            if self._numbers is not None:
+                self._numbers = self._numbers[piece.calls :]
+            else:
+                del self._drawn[: piece.calls]
             is_large = is_large or piece.is_large
         if self._is_auto:
             if is_large:
                 self._most = max(1, self._size // 2)
             self._size = min(self._most, 2 * self._size)
+
+    def _draw(self) -> list[Any] | range:
+        """What is to be submitted next: so many elements as go into one chunk, or all that are left."""
+        if self._numbers is not None:
+            return self._numbers[: self._size]
+        self._drawn.extend(itertools.islice(self._elements, self._size - len(self._drawn)))
+        return self._drawn[:]
 
     def _reaches(self, number: int) -> bool:
         """Whether there is a piece with this number. Submits this piece, and `_lead` pieces after it."""

@@ -68,7 +68,7 @@ class Submitter(Registered, Generic[P, R]):
             else:
                 call = Call(client.scopes.next_ids(count), spec.id, b"")
             if self._holds:
-                call.holds = [*call.holds, *self._holds]
+                call.holds = (*call.holds, *self._holds)
             if spec.code:
                 call.digest = digest_of_arguments(call)
             return submit(client, call, spec)
@@ -77,7 +77,7 @@ class Submitter(Registered, Generic[P, R]):
         """Submit a call with one return value, after this number of attempts."""
         client = running.client()
         spec = self._registered_spec(client)
-        holds = [*packed.holds, *self._holds]
+        holds = (*packed.holds, *self._holds)
         call = Call(client.scopes.next_ids(1), spec.id, packed.payload, packed.arguments, holds, b"", attempt)
         if spec.code:
             call.digest = digest_of_arguments(call)

@@ -82,6 +82,7 @@ class Client:
         """This is a forked child of the process that the client was made for: say nothing, run nothing."""
         self.line.forked()
         self.feed.calls.clear()
+        self.feed.block.clear()
 
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()

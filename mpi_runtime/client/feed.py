@@ -6,6 +6,7 @@ The simulator runs this too.
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 from mpi_runtime.scheduler.effects import Demand, Entry
 from mpi_runtime.scheduler.events import Call, Spec
@@ -22,6 +23,8 @@ class Feed:
         self.specs: dict[int, Spec] = {}
         self.exiting = False
         """Whether the process ends when it has run its calls."""
+        self.block: list[Any] = []
+        """Elements for the next calls of a chunk, see `calls/chunks.py`: a forked child leaves them to its parent."""
         self._taken: dict[bytes, int] = {}
         """The number of items consumed, for each call that yields here."""
 

@@ -15,13 +15,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from mpi_runtime.client.interrupts import Interrupts
-from mpi_runtime.client.outgoing import Outgoing, ends_in
+from mpi_runtime.client.outgoing import Outgoing
 from mpi_runtime.client.references import References
+from mpi_runtime.client.sealing import seal, take
 from mpi_runtime.errors import HeadDiedError
 from mpi_runtime.scheduler.effects import Entry, Forget, Ready, ReadyStored
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Buffer
 from mpi_runtime.transport.channel import COUNT_MAX, LOCAL, packed
+from mpi_runtime.transport.draft import Draft
 
 LOST = "The connection to the scheduler is gone: its process ended or was killed. The job cannot go on."
 QUIET_S = 200e-6
@@ -40,6 +42,8 @@ class Outbox(Outgoing):
         """Send to a socket, connected and blocking, what is said and becomes of these references."""
         super().__init__(references)
         self._socket: socket.socket | None = end
+        self.draft: Draft | None = None
+        """In an executor: where its agent finds what was sealed, should the process die."""
         self._dropped = references.dropped
         self._values = references.values
         self.lock = threading.RLock()
@@ -108,6 +112,19 @@ class Outbox(Outgoing):
         self.messages.append(message)
         self.flush()
 
+    def entrust(self, message: object) -> None:
+        """Say this, soon, and from now on even if this process dies: its agent reads what was not sent."""
+        self.messages.append(message)
+        if self.draft is None or time.monotonic() - self._last_s > QUIET_S:
+            self.flush()
+            return
+        with self.interrupts, self.lock:
+            is_full = not seal(self, self.draft) or self.draft.count >= FRAME_MESSAGES
+        if is_full:
+            self.flush()
+        elif not self.ticking:
+            self.tick()
+
     def flush(self) -> None:
         """Send everything that was posted before.
 
@@ -120,16 +137,17 @@ class Outbox(Outgoing):
             raise HeadDiedError(self.why_lost()) from error.__cause__
 
     def _flush(self) -> None:
-        if not self.messages and not self._dropped:
+        if not self._is_due():
             return
         with self.interrupts, self.lock:
-            frame = self.frame()
+            ended, frame = take(self, self.draft)
             if frame:
-                # At most COUNT_MAX ends fit the header: an executor never has as many in hand.
-                ended = ends_in(frame)
-                assert ended <= COUNT_MAX
-                self._send(codec.encode(frame), ended)
+                assert ended <= COUNT_MAX  # an executor never has as many in hand
+                self._send(frame, ended)
             self._last_s = time.monotonic()
+
+    def _is_due(self) -> bool:
+        return bool(self.messages or self._dropped or (self.draft is not None and self.draft.count))
 
     def flush_or(self, lost: Callable[[], None]) -> None:
         """Send everything; call `lost` if the other end is gone."""
@@ -153,6 +171,7 @@ class Outbox(Outgoing):
     def mute(self) -> None:
         """Say nothing more: in a forked child, which shares the socket with its parent."""
         self._socket = None
+        self.draft = None
         self.lock = threading.RLock()
         self.ticking = True  # there is nothing to look after any more
 
@@ -163,6 +182,8 @@ class Outbox(Outgoing):
             self._socket.sendall(packed(frame, count))
         except OSError as error:
             raise HeadDiedError(LOST) from error
+        if self.draft is not None:
+            self.draft.sent()
 
     def tick(self) -> None:
         """Have what was posted sent within about a millisecond. Takes no lock: `__del__` may call it."""
@@ -176,7 +197,7 @@ class Outbox(Outgoing):
         idle = 0
         while True:
             time.sleep(TICK_S)
-            if self.messages or self._dropped:
+            if self._is_due():
                 idle = 0
                 try:
                     self._flush()
@@ -186,6 +207,6 @@ class Outbox(Outgoing):
                 idle += 1
             else:
                 self.ticking = False
-                if not (self.messages or self._dropped):
+                if not self._is_due():
                     return
                 self.ticking = True

@@ -73,4 +73,9 @@ class Outgoing:
 
 def ends_in(frame: list[object]) -> int:
     """How many calls end in a frame of an executor, for its agent, which does not decode it."""
-    return sum(1 for message in frame if type(message) is Done or type(message) is Returned)
+    count = 0
+    for message in frame:
+        kind = type(message)
+        if kind is Done or kind is Returned:
+            count += 1
+    return count

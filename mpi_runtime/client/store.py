@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from mpi_runtime import errors, remote_errors
@@ -66,7 +66,7 @@ class Store:
                 self._outbox.post(JournalFailed(f"{error.strerror or error} ({error.filename or self.journal})"))
         value.digest = value_files.digest_of(serialized.parts())
 
-    def recall(self, kept: list[Kept]) -> list[Value] | None:
+    def recall(self, kept: Sequence[Kept]) -> list[Value] | None:
         """The values that a journal has, written as by `write`; None: one cannot be read.
 
         Raises:

@@ -18,6 +18,7 @@ from mpi_runtime.executor.fork_messages import Fork, Setup
 from mpi_runtime.executor.shadowing import shadowed
 from mpi_runtime.host.spawn import THREAD_VARIABLES
 from mpi_runtime.objects.arena import ClientArena
+from mpi_runtime.transport.draft import Draft, map_memory
 from mpi_runtime.transport.messages import bytes_to_text
 
 OOM_SCORE = 1000
@@ -33,6 +34,7 @@ def become(
     request: Fork,
     descriptors: Sequence[int],
     arena: int,
+    drafts: int,
     forget: Sequence[str],
     at_start: Container[str],
     problem: str,
@@ -44,6 +46,7 @@ def become(
         request: what is this one's own.
         descriptors: those that came with the request.
         arena: the descriptor of the arena.
+        drafts: that of the file in which one draft is its own.
         forget: modules that the program means something else by.
         at_start: names of the modules that Python loads before it looks into the directory of any program.
         problem: why there can be no files for it.
@@ -56,6 +59,8 @@ def become(
     for name in forget:
         del sys.modules[name]
     prepare(setup, request)
+    draft = Draft(map_memory(drafts, request.draft))
+    os.close(drafts)
     channel, tokens, cancels, arena = (out_of_the_way(one) for one in (channel, tokens, cancels, arena))
     end = socket.socket(fileno=channel)
     client = Client(end, ClientArena(arena), setup.regions, setup.inline_bytes_max)
@@ -63,7 +68,7 @@ def become(
     if not problem:
         problem = _settle_in(client, setup, request, at_start)
     executor.limit_threads(threads_of(request))
-    executor.main(client, tokens, cancels, setup, request, problem)
+    executor.main(client, tokens, cancels, draft, setup, request, problem)
     leave()
 
 

@@ -44,6 +44,7 @@ from mpi_runtime.scheduler.events import (
     Value,
     Where,
 )
+from mpi_runtime.transport.draft import Draft
 from mpi_runtime.transport.messages import Drained
 from mpi_runtime.transport.tokens import claim, tokens_of
 
@@ -278,11 +279,12 @@ class Executor:
         self.cancels.forget(message.id)  # also of a call that has run on to its end
         if client.blocking.is_said:
             client.blocking.goes_on()
-        at_once = message.duration_us > _SLOW_US or not client.feed.calls or not spec.max_retries
-        if at_once and self._lanes is None:
+        if self._lanes is None and (message.duration_us > _SLOW_US or not client.feed.calls):
             client.outbox.post_now(message)
-        else:
+        elif spec.max_retries:
             client.outbox.post(message)
+        else:  # it is not run again
+            client.outbox.entrust(message)
 
     def end_actor(self) -> None:
         """The actor asks for its end: what it has in hand is not run. Said once."""
@@ -412,8 +414,9 @@ def limit_threads(count: int) -> None:
         threadpoolctl.threadpool_limits(count)
 
 
-def main(client: Client, tokens: int, cancels: int, setup: Setup, request: Fork, problem: str) -> None:
+def main(client: Client, tokens: int, cancels: int, draft: Draft, setup: Setup, request: Fork, problem: str) -> None:
     """Be an executor until told to exit; `problem`: why the files that its calls are to find are not there."""
+    client.outbox.draft = draft
     client.blocking.lends_cpu = True
     client.line.may_spin = False  # others have work for its processor
     client.inherited.namespace = setup.namespace

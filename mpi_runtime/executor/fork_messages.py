@@ -16,7 +16,7 @@ MESSAGE_BYTES_MAX = 1 << 15
 
 
 class Setup(Struct, array_like=True, tag=1):
-    """From the agent, first: what all executors have in common. With it comes the arena's descriptor."""
+    """From the agent, first: what all executors have in common. With it come descriptors: arena and drafts."""
 
     rank: int
     hostname: str
@@ -53,6 +53,8 @@ class Fork(Struct, array_like=True, tag=2):
     """What shows them to CUDA: for this process alone, where `environment` is for the calls that it makes too."""
     imports: list[str] = []
     """Modules that its first function uses."""
+    draft: int = 0
+    """Which of the drafts is its own."""
 
 
 class Kill(Struct, array_like=True, tag=3):

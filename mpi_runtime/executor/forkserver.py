@@ -65,7 +65,7 @@ class Forkserver:
         self._end = end
         self._at_start = at_start
         self._setup: Setup | None = None
-        self._arena = -1
+        self._arena = self._drafts = -1
         self._shadowed: list[str] = []
         self._scratch_lock = -1
         """While executors may have files: keeps others from removing them."""
@@ -124,7 +124,7 @@ class Forkserver:
         request = read_request(data, descriptors)
         if isinstance(request, Setup):
             self._setup = request
-            self._arena = descriptors[0]
+            self._arena, self._drafts = descriptors
             make_ready(request.preload)
             self._look_for_shadowed()
             scratch.clean(request.scratch)
@@ -216,7 +216,7 @@ class Forkserver:
             os.close(self._scratch_lock)
         from mpi_runtime.executor import becoming  # it is loaded by now: see PRELOADED
 
-        becoming.become(setup, request, descriptors, self._arena, self._shadowed, self._at_start, problem)
+        becoming.become(setup, request, descriptors, self._arena, self._drafts, self._shadowed, self._at_start, problem)
 
     def _reap(self) -> None:
         """Tell how executors ended that have ended."""

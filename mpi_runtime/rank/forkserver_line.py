@@ -44,9 +44,9 @@ class ForkserverLine:
         """What it is told first, and the descriptors that go with it."""
         self._has_forked = False
 
-    def set_up(self, setup: Setup, descriptor: int) -> None:
+    def set_up(self, setup: Setup, descriptors: list[int]) -> None:
         """Tell the forkserver, and each that follows it, what executors have in common."""
-        self._setup = (setup, [descriptor])
+        self._setup = (setup, descriptors)
         self.ask(*self._setup)
 
     def start(self) -> None:

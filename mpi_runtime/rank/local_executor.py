@@ -19,8 +19,12 @@ SAID_BYTES_MAX = 2000
 class LocalExecutor:
     """An executor as its agent has it."""
 
-    def __init__(self, number: int, channel: Channel, tokens: int, cancels: int, custody: Custody) -> None:
+    def __init__(self, number: int, channel: Channel, tokens: int, cancels: int, draft: int, custody: Custody) -> None:
         self.number = number
+        self.draft = draft
+        """Which of the agent's drafts is its own."""
+        self.arrived = 0
+        """How many frames have come from it."""
         self.channel = channel
         self.custody = custody
         self.tokens = tokens

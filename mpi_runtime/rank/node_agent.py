@@ -20,6 +20,7 @@ from mpi_runtime.host.memory_usage import Memory
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
 from mpi_runtime.rank.custody import Custody
+from mpi_runtime.rank.drafts import Drafts
 from mpi_runtime.rank.extents import NOBODY, Extents
 from mpi_runtime.rank.forkserver_line import ForkserverLine
 from mpi_runtime.rank.gpu_finder import Gpus
@@ -92,6 +93,7 @@ class NodeAgent:
         self._extents: Extents
         self._transfers: Transfers
         self._spills: Spills
+        self._drafts: Drafts
         self._is_set_up = False
         self._executors: dict[int, LocalExecutor] = {}
         self._forkserver = ForkserverLine(
@@ -127,7 +129,8 @@ class NodeAgent:
         )
         self._transfers = Transfers(self._transport, arena)
         self._spills = Spills(self._rank, spill_directory, arena, self._extents, self._poller, self._report)
-        self._forkserver.set_up(setup, descriptor)
+        self._drafts = Drafts()
+        self._forkserver.set_up(setup, [descriptor, self._drafts.descriptor])
 
     def watch_memory(self, memory: Memory, threshold: float) -> None:
         """Report when so much of the memory is used; 0: never."""
@@ -199,13 +202,14 @@ class NodeAgent:
         try:
             keep_spare()
             self._forkserver.start()
+            draft = self._drafts.take()
         except OSError as error:
             self._report(ExecutorDied(effect.executor, b"", f"could not be started: {shortage(error)}"))
             return
         ours, theirs = pair()
         tokens = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
         cancelled, cancels = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        executor = self._executor(effect.executor, Channel(ours), tokens, cancels)
+        executor = self._executor(effect.executor, Channel(ours), tokens, cancels, draft)
         written = []
         for stream in (1, 2):
             read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -223,6 +227,7 @@ class NodeAgent:
             devices,
             variables,
             effect.imports,
+            draft,
         )
         self._forkserver.ask(request, [theirs.fileno(), tokens, cancelled, *written])
         theirs.close()
@@ -230,9 +235,9 @@ class NodeAgent:
             os.close(descriptor)
         self._poller.add(executor.channel, lambda: self._on_executor(executor))
 
-    def _executor(self, number: int, channel: Channel, tokens: int, cancels: int) -> LocalExecutor:
+    def _executor(self, number: int, channel: Channel, tokens: int, cancels: int, draft: int) -> LocalExecutor:
         custody = Custody(tokens_of(tokens), partial(self._send, channel))
-        executor = self._executors[number] = LocalExecutor(number, channel, tokens, cancels, custody)
+        executor = self._executors[number] = LocalExecutor(number, channel, tokens, cancels, draft, custody)
         return executor
 
     def _stop(self, effect: StopExecutor) -> None:
@@ -324,6 +329,7 @@ class NodeAgent:
         self._on_frames(executor, frames)
 
     def _on_frames(self, executor: LocalExecutor, frames: list[Frame]) -> None:
+        executor.arrived += len(frames)
         try:
             for count, frame in frames:
                 if count == LOCAL:
@@ -390,9 +396,12 @@ class NodeAgent:
     # Ends
 
     def _on_exited(self, executor: LocalExecutor, exited: Exited, with_forkserver: bool = False) -> None:
-        """An executor is gone, perhaps since its forkserver was killed. All that it sent before is passed on first."""
+        """An executor is gone, perhaps since its forkserver was killed. All that it said before is passed on first."""
         if not executor.is_refused:
             self._on_frames(executor, executor.channel.receive_rest())
+        left = self._drafts.left(executor.draft, executor.arrived)
+        if left is not None and not executor.is_refused:
+            self._on_frames(executor, [left])
         running = executor.custody.close()
         self._forget(executor)
         # Who has a call in hand that never began is told what was printed: it is all that there is to go by.
@@ -432,6 +441,7 @@ class NodeAgent:
                 self._transfers.poll()
             self._is_set_up = False
             self._spills.close()
+            self._drafts.close()
             self._arena.close()
 
     def _forget(self, executor: LocalExecutor) -> None:
@@ -441,6 +451,7 @@ class NodeAgent:
         self._extents.drop_requests(executor.number)
         os.close(executor.tokens)
         os.close(executor.cancels)
+        self._drafts.give_back(executor.draft)
         for lines in executor.outputs:
             lines.drain()
         del self._executors[executor.number]

@@ -45,6 +45,10 @@ def encode(frame: Sequence[object]) -> bytes:
     return _encoder.encode(frame)
 
 
+encode_one = _encoder.encode
+"""Encode a message alone: an entry of a frame."""
+
+
 def apart(frame: Buffer) -> tuple[bytes, bytes]:
     """Split a frame for a client in two: what it can use at once; and calls, with the values of their arguments.
 

@@ -30,6 +30,7 @@ from mpi_runtime.scheduler.rank_events import (
     TakenBack,
 )
 from mpi_runtime.transport import codec
+from mpi_runtime.transport.draft import left
 from mpi_runtime.transport.messages import Drained, FromExecutor, ToExecutor
 from tests.simulation.executors import Executor, Junk
 from tests.simulation.options import ALL
@@ -79,6 +80,7 @@ class LocalExecutor:
     line: Line
     custody: Custody
     is_refused: bool = False
+    arrived: int = 0
     extents: dict[int, None] = field(default_factory=dict)
 
 
@@ -245,9 +247,11 @@ class Agent:
             pass
         elif isinstance(message, tuple):
             count, frame = message
+            local.arrived += 1
             local.custody.end(count)
             self.report(FromExecutor(number, frame, count))
         elif isinstance(message, Drained):
+            local.arrived += 1
             local.custody.drained(message.received)
         else:
             assert isinstance(message, Junk)
@@ -264,6 +268,11 @@ class Agent:
                 local.executor.die(WITH_FORKSERVER)
 
     def _on_exited(self, local: LocalExecutor, cause: str) -> None:
+        unsent = left(bytes(local.executor.memory.content), local.arrived)
+        if unsent is not None and not local.is_refused:
+            self.world.counters["frames that were left"] += 1
+            local.custody.end(unsent[0])
+            self.report(FromExecutor(local.number, unsent[1], unsent[0]))
         running = local.custody.close()
         del self.executors[local.number]
         if local.extents:

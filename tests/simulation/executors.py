@@ -7,17 +7,19 @@ What feeds them is the client's, and they claim calls by the same code as the re
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from mpi_runtime.client.outgoing import ends_in
+from mpi_runtime.client.sealing import seal, take
 from mpi_runtime.gpu.device import NODE
 from mpi_runtime.scheduler.effects import Entry, StartExecutor
 from mpi_runtime.scheduler.events import Began, Call, Done, ErrorRead, Faulted, Returned, Spec, Stored, Value, Yielded
 from mpi_runtime.transport import codec
+from mpi_runtime.transport.draft import SIZE, Draft, Memory
 from mpi_runtime.transport.messages import Drained
 from mpi_runtime.transport.tokens import Tokens, claim
 from tests.simulation import oracle
@@ -53,6 +55,25 @@ class Counter:
         if not self.count:
             raise BlockingIOError
         self.count -= 1
+
+
+class Stores:
+    """Memory that its executor writes and its agent reads. The process may die before any of its stores."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self.content = bytearray(SIZE)
+        self.words = memoryview(self.content).cast("Q")
+
+    def __getitem__(self, where: slice) -> bytes:
+        return bytes(self.content[where])
+
+    def __setitem__(self, where: int | slice, value: int | bytes) -> None:
+        if not self._executor.may_die_here():
+            if isinstance(where, slice):
+                self.content[where] = value  # type: ignore[assignment]
+            else:
+                self.words[where] = value  # type: ignore[assignment]
 
 
 class Running(Scope):
@@ -103,6 +124,13 @@ class Executor(Process):
         self.unheard: list[bytes] = []
         """Calls that have ended since then."""
         self.flush_is_set = False
+        self.is_dying = False
+        """It says nothing more, and dies at once."""
+        self._deaths = random.Random(world.options.seed * 5003 + effect.executor)
+        self._sealed: list[bytes] = []
+        """Calls whose ends are in the draft."""
+        self.memory = Stores(self)
+        self.draft = Draft(Memory(self.memory, self.memory))
         self._to_agent = Line(world, world.options.socket_us, lambda message: agent.hear(self.number, message))
 
     # Hearing
@@ -126,7 +154,7 @@ class Executor(Process):
 
     def interrupt(self) -> None:
         """The agent's signal. A task is interrupted where it is; so is a coroutine; other methods run on."""
-        if not self.alive or not self.started:
+        if not self.alive or not self.started or self.is_dying:
             return
         attempts, self.pipe = self.pipe, []
         self.cancelled.update(attempts)
@@ -149,13 +177,13 @@ class Executor(Process):
 
     def _go_on(self) -> None:
         """Go on with what need not wait any more, and run what is next."""
-        for running in list(self.running.values()):
+        for running in [] if self.is_dying else list(self.running.values()):
             pause = running.pause
             if pause is not None and pause.is_over is not None and pause.is_over():
                 if self.blocking.lends_cpu:
                     self.world.checker.unblocked(self)
                 self._advance(running)
-        while self.alive and (self.lanes or not self.running):
+        while self.alive and not self.is_dying and (self.lanes or not self.running):
             if not self.feed.calls:
                 self.flush()
                 if self.feed.exiting:
@@ -165,7 +193,7 @@ class Executor(Process):
             claimed = claim(self.feed.calls, self.tokens, self.feed.received)
             if isinstance(claimed, Drained):
                 self.flush()
-                self._to_agent.send(claimed)
+                self._send(claimed)
                 continue
             call, entries = claimed
             if self.lanes:
@@ -176,7 +204,7 @@ class Executor(Process):
 
     def _fill_lanes(self) -> None:
         """Begin calls whose group has room, in the order in which they came."""
-        while self.alive:
+        while self.alive and not self.is_dying:
             busy = [running.spec.group for running in self.running.values()]
             groups = [self.feed.specs[call.spec].group for call, _ in self.waiting]
             at = next((at for at, group in enumerate(groups) if busy.count(group) < self.lanes[group]), -1)
@@ -221,7 +249,7 @@ class Executor(Process):
     def _advance(self, running: Running) -> None:
         """Run on to the next pause or to the end."""
         running.pause = None
-        if self.alive:
+        if self.alive and not self.is_dying:
             self._wait_or_end(running, next(running.program, None))
 
     def _interrupt(self, running: Running) -> None:
@@ -406,22 +434,63 @@ class Executor(Process):
 
     def flush(self) -> None:
         """Send what was said."""
-        frame = self.outgoing.frame() if self.alive else None
+        if not self.alive or self.is_dying:
+            return
+        posted = [message.id for message in self.outgoing.messages if isinstance(message, Done | Returned)]
+        ended, frame = take(self.outgoing, self.draft)
         if not frame:
             return
-        ended = ends_in(frame)
         if ended > 1:
             self.world.counters["batched results"] += 1
-        if self.is_garbled:
-            self.unheard += [message.id for message in frame if isinstance(message, Done | Returned)]
-        self._to_agent.send((ended, codec.encode(frame)))
+        if self.is_garbled or self.may_die_here():  # with a part of the frame in the socket
+            self.unheard += posted
+            if not self.is_garbled:
+                return
+        self._send((ended, frame))
+
+    def _send(self, message: object) -> None:
+        if self.is_dying:
+            return
+        self._to_agent.send(message)
+        self.draft.sent()
+        self._sealed.clear()
+
+    def may_die_here(self) -> bool:
+        """Whether the process is dead, or dies in this moment, in the midst of what it says."""
+        world = self.world
+        if self.is_dying or not self.alive:
+            return True
+        if self.is_garbled or world.now >= world.options.faults_until_us or not self._dies_while_it_says():
+            return False
+        self.is_dying = True
+        world.counters["deaths while something is said"] += 1
+        world.at(0, lambda: self._fault("was killed by signal 9"))
+        return True
+
+    def _dies_while_it_says(self) -> bool:
+        options = self.world.options
+        share = options.deaths if self.draft.count else options.deaths / 10
+        return self.world.counters["deaths"] < options.deaths_max and self._deaths.random() < share
+
+    def _seal(self) -> None:
+        """Say what ended so that it is heard if the process dies."""
+        posted = [message.id for message in self.outgoing.messages if isinstance(message, Done | Returned)]
+        if not seal(self.outgoing, self.draft):
+            self.flush()
+        elif self.is_dying or self.is_garbled:
+            self.unheard += posted
+        else:
+            self._sealed += posted
+            self.world.counters["sealed results"] += len(posted)
 
     def _post(self, spec: Spec) -> None:
-        """After a call: results may wait a little for others; those of calls that must not run again do not."""
+        """After a call: results may wait a little for others; those of calls that must not run again in the draft."""
         world = self.world
-        if not spec.max_retries or not world.options.batch_us or world.rng.random() < 0.3:
+        if not world.options.batch_us or world.rng.random() < 0.3:
             self.flush()
         else:
+            if not spec.max_retries:
+                self._seal()
             self._flush_by(world.options.batch_us)
         if world.counters["deaths"] < world.options.deaths_max and world.chance(world.options.idle_deaths):
             world.at(world.rng.choice((0, 200, 20_000)), lambda: self._fault("was killed by signal 15"))
@@ -448,6 +517,7 @@ class Executor(Process):
             self.world.counters["deaths"] += 1
             self.world.counters["junk"] += 1
             self.is_garbled = True
+            self.unheard += self._sealed
             self._to_agent.send(self.world.rng.choice((Junk(), (0, b"junk"))))
 
     def _lose_gpus(self, running: Running, name: str, blame: str) -> None:

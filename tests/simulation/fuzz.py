@@ -239,7 +239,7 @@ class Attack:
         tokens = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
         read_end, cancels = os.pipe2(os.O_NONBLOCK)
         os.close(read_end)
-        self.agent._executor(number, Channel(ours), tokens, cancels)
+        self.agent._executor(number, Channel(ours), tokens, cancels, self.agent._drafts.take())
 
     # One frame
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,9 +13,10 @@ from mpi_runtime.scheduler import refusals
 from mpi_runtime.scheduler.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records import Executor
 from mpi_runtime.scheduler.state import State
+from mpi_runtime.transport.draft import Draft, left
 from mpi_runtime.transport.messages import Drained
 from mpi_runtime.transport.tokens import Tokens
-from tests.simulation import executors
+from tests.simulation import agents, executors
 
 
 def taken_back_and_run(patch: pytest.MonkeyPatch) -> None:
@@ -122,6 +123,44 @@ def nobody_hears_that_calls_were_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Custody, "drained", lambda self, received: None)
 
 
+def what_a_dead_executor_has_left_is_not_read(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(agents, "left", lambda content, arrived: None)
+
+
+def what_a_dead_executor_has_left_is_read_though_it_has_arrived(patch: pytest.MonkeyPatch) -> None:
+    def planted(content: bytes, arrived: int) -> tuple[int, bytes] | None:
+        return left(content, arrived) or left(content, arrived - 1)
+
+    patch.setattr(agents, "left", planted)
+
+
+def a_draft_counts_what_is_not_there(patch: pytest.MonkeyPatch) -> None:
+    """The word is written before the messages, and not after them."""
+    add = Draft.add
+
+    def planted(self: Draft, messages: Sequence[object], ended: int) -> bool:
+        late: list[tuple[slice, bytes]] = []
+        content, self._content = self._content, Late(late)
+        try:
+            return add(self, messages, ended)
+        finally:
+            self._content = content
+            for where, data in late:
+                content[where] = data
+
+    patch.setattr(Draft, "add", planted)
+
+
+class Late:
+    """Notes what is stored."""
+
+    def __init__(self, stores: list[tuple[slice, bytes]]) -> None:
+        self._stores = stores
+
+    def __setitem__(self, where: slice, data: bytes) -> None:
+        self._stores.append((where, data))
+
+
 def a_refused_executor_lives_on(patch: pytest.MonkeyPatch) -> None:
     refuse = refusals.refuse
 
@@ -154,6 +193,9 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     a_call_is_started_without_its_token,
     only_one_call_is_dropped,
     nobody_hears_that_calls_were_dropped,
+    what_a_dead_executor_has_left_is_not_read,
+    what_a_dead_executor_has_left_is_read_though_it_has_arrived,
+    a_draft_counts_what_is_not_there,
     a_refused_executor_lives_on,
     what_a_refused_executor_has_ended_is_run_again_for_nothing,
 ]

@@ -282,7 +282,7 @@ class Process:
         holds = [slots[slot] for slot in step.holds]
         if spec.num_returns == STREAMING:
             self.streams.begin(id, scope, step.slot, bool(spec.backpressure))
-        call = Call(id, spec.id, payload, arguments, holds, actor)
+        call = Call(id, spec.id, payload, tuple(arguments), tuple(holds), actor)
         if spec.code:
             call.digest = digest(msgspec.msgpack.encode(job.key), 16)
         self.outgoing.post(NamedActorRequested(0, "", step.name, b"handle", False, call) if step.name else call)

@@ -101,7 +101,7 @@ def both() -> Iterator[tuple[Client, Peer]]:
 
 
 def submit(client: Client, *arguments: bytes) -> ObjectRef[Any]:
-    call = Call(client.scopes.next_ids(1), 1, b"", list(arguments))
+    call = Call(client.scopes.next_ids(1), 1, b"", arguments)
     ref: ObjectRef[Any] = submitting.submit(client, call, Spec(1, TASK, "f", b""))
     return ref
 

@@ -106,7 +106,7 @@ def test_what_was_inside_is_held_before_its_box_is_gone(client: Parts) -> None:
 def test_an_argument_is_gone_after_its_call(client: Parts) -> None:
     client.references.counts[A] = 1
     client.outgoing.drop(A)
-    call = Call(B, 1, b"", [A])
+    call = Call(B, 1, b"", (A,))
     client.outgoing.post(call)
     assert client.outgoing.frame() == [call, Released([A])]
     assert client.outgoing.frame() == []
@@ -198,7 +198,7 @@ def test_a_call_is_cancelled_with_its_items(client: Parts) -> None:
 def test_calls_come_with_the_values_in_their_frame_or_with_those_that_are_here(client: Parts) -> None:
     client.outgoing.adopt(B)
     client.arrivals.take([Ready(B, b"here")])
-    spec, call = Spec(1, TASK, "f", b""), Call(C, 1, b"", [A, B])
+    spec, call = Spec(1, TASK, "f", b""), Call(C, 1, b"", (A, B))
     assert not client.feed.is_ready()
     client.arrivals.take([spec, Ready(A, b"in the frame"), call])
     assert client.feed.is_ready()
@@ -209,7 +209,7 @@ def test_calls_come_with_the_values_in_their_frame_or_with_those_that_are_here(c
 
 
 def test_one_that_retires_or_is_told_to_exit_ends(client: Parts) -> None:
-    client.arrivals.take([Call(A, 1, b"", [])])
+    client.arrivals.take([Call(A, 1, b"")])
     client.feed.retire()
     assert client.feed.exiting
     assert not client.feed.calls

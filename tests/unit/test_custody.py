@@ -122,7 +122,7 @@ def test_calls_are_taken_back_from_frames_that_are_held_back(robbed: Executor) -
 
 def test_what_comes_with_calls_that_are_held_back_is_sent_at_once(robbed: Executor) -> None:
     custody = robbed.custody
-    answer, argument, call = Ready(E, b"awaited"), Ready(F, b"argument"), Call(C, 1, b"", [F])
+    answer, argument, call = Ready(E, b"awaited"), Ready(F, b"argument"), Call(C, 1, b"", (F,))
     custody.pass_on([C], codec.encode([answer, argument, call]))
     # Nobody here knows whether A waits for the second too.
     assert (robbed.frames[1:], robbed.tokens) == ([codec.encode([answer, argument])], 0)

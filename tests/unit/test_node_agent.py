@@ -50,7 +50,7 @@ class Desk:
         ours, self.end = pair()
         self.tokens = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
         self.pipe, cancels = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self.executor = self.agent._executor(1, Channel(ours), self.tokens, cancels)
+        self.executor = self.agent._executor(1, Channel(ours), self.tokens, cancels, self.agent._drafts.take())
         self.poller.add(self.executor.channel, lambda: self.agent._on_executor(self.executor))
 
     def write(self, data: bytes) -> list[Any]:
@@ -330,7 +330,9 @@ def test_a_rank_goes_on_without_its_forkserver(
     forkserver.end.close()
     desk.executor.pid = 4711
     ours, theirs = pair()
-    starting = desk.agent._executor(2, Channel(ours), os.eventfd(0, os.EFD_NONBLOCK), os.eventfd(0))
+    starting = desk.agent._executor(
+        2, Channel(ours), os.eventfd(0, os.EFD_NONBLOCK), os.eventfd(0), desk.agent._drafts.take()
+    )
     desk.poller.add(starting.channel, lambda: None)
     theirs.close()
     desk.end.close()

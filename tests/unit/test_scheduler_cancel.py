@@ -148,7 +148,7 @@ def test_cancelling_behind_a_call_gives_up_too_what_is_still_fetched_for() -> No
         far = cluster.put(size=LARGE)
         spec, ids = cluster.spec(), [cluster.id() for _ in range(3)]
         staged = ids[2]
-        cluster.client_says(DRIVER, *(Call(id, spec.id, b"", [far] if id == staged else []) for id in ids))
+        cluster.client_says(DRIVER, *(Call(id, spec.id, b"", (far,) if id == staged else ()) for id in ids))
         cluster.done(executor, known)
         cluster.forget()
         assert [*cluster.state.executors[executor].in_hand] == ids

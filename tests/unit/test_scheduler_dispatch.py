@@ -439,7 +439,7 @@ def test_calls_in_hand_are_in_the_order_in_which_they_were_sent() -> None:
         cluster.told(first)
         values = [cluster.put(size=100_000, rank=0, offset=place) for place in (0, 1 << 20)]
         spec, ids = cluster.spec(), [cluster.id(), cluster.id()]
-        cluster.client_says(0, *(Call(id, spec.id, b"", [value]) for id, value in zip(ids, values, strict=True)))
+        cluster.client_says(0, *(Call(id, spec.id, b"", (value,)) for id, value in zip(ids, values, strict=True)))
         cluster.take(Fetch, 2)
         for place, number in enumerate((1, 0)):
             cluster.rank_says(Fetched(1, values[number], place << 20))
@@ -495,7 +495,7 @@ def test_an_executor_whose_calls_wait_for_copies_is_not_stuck() -> None:
         cluster.told(first)
         far, spec = cluster.put(size=100_000, rank=0), cluster.spec()
         ids = [cluster.id(), cluster.id()]
-        cluster.client_says(0, *(Call(id, spec.id, b"", [far]) for id in ids))
+        cluster.client_says(0, *(Call(id, spec.id, b"", (far,)) for id in ids))
         cluster.one(Fetch)
         cluster.later(3 * STUCK_US)
         cluster.nothing()

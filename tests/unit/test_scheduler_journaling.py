@@ -73,7 +73,7 @@ class Job:
     def submit(self, number: int, *arguments: int, spec: int = 1, client: int = DRIVER, **more: Any) -> None:
         digest = ARGS if spec in (1, 3) else b""
         holds = [id_of(one) for one in more.pop("holds", ())]
-        self.tell(client, Call(id_of(number), spec, b"p", [id_of(one) for one in arguments], holds, digest=digest))
+        self.tell(client, Call(id_of(number), spec, b"p", tuple(map(id_of, arguments)), tuple(holds), digest=digest))
 
     def asked(self) -> Recall:
         [asked] = [one for one in self.journal if isinstance(one, Recall)]
@@ -125,7 +125,7 @@ def test_large_values_are_loaded_by_an_executor_and_not_recorded_again() -> None
     job.submit(8, spec=3)
     job.asked()
     job.tell_rank(Recalled(id_of(8), kept))
-    assert job.calls[0].kept == kept
+    assert job.calls[0].kept == tuple(kept)
     job.started()
     loaded = [Value(b"small"), Value(b"", Stored(0, 64, 5000), digest=b"d" * 16)]
     job.tell(1, Returned(id_of(8), loaded, 10))
@@ -252,7 +252,7 @@ def test_a_call_that_loads_its_values_does_so_again_after_a_crash() -> None:
     job.tell_rank(ExecutorDied(1, id_of(8), "was killed by signal 9"))
     job.now += 10_000_000
     job.decide()
-    assert [call.kept for call in job.calls] == [kept, kept]
+    assert [call.kept for call in job.calls] == [tuple(kept), tuple(kept)]
 
 
 def test_an_executor_says_that_a_value_could_not_be_written() -> None:

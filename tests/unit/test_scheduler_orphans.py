@@ -24,7 +24,7 @@ def child_of(
     assert task.executor is not None
     spec = cluster.spec("child", **fields)
     id = prefix_of(parent, attempt) + number.to_bytes(6, "big")
-    cluster.client_says(task.executor.id, spec, Call(id, spec.id, b"", list(arguments), actor=actor))
+    cluster.client_says(task.executor.id, spec, Call(id, spec.id, b"", arguments, actor=actor))
     return id
 
 

@@ -260,7 +260,7 @@ def test_what_ranks_cannot_say() -> None:
     [
         Call(b"short", 1, b""),
         Call(ID, -1, b""),
-        Call(ID, 1, b"", [b"short"]),
+        Call(ID, 1, b"", (b"short",)),
         Call(ID, 1, b"", actor=b"i" * 17),
         Done(ID, b"", -1),
         Done(ID, b"", 1 << 63),
