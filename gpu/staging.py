@@ -1,12 +1,13 @@
 """Copies between device memory and host memory. Large ones go through two pinned buffers.
 
 The driver copies pageable memory through a buffer of its own, and the caller waits. A pinned buffer can be read and
-written by the device itself. With two of them, the device transfers one chunk while the CPU copies the other.
+written by the device itself. With two of them, the device transfers one chunk while the CPU copies the other. If the
+array's own place in host memory is pinned, there is only one copy: by the device, straight from or to there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -21,6 +22,9 @@ CHUNK = 4 << 20
 PINNED_BYTES_MIN = 64 << 10
 """Arrays of at least this size go through pinned memory. It is allocated once per process: the only cost is one more
 copy. Neither this value nor `CHUNK` has been confirmed on a card: see benchmarks/gpu_copies.py."""
+
+WAITS = 3
+"""How often to wait for a copy that must have ended. An interrupt breaks off one wait; an error of CUDA comes again."""
 
 
 class Pair(NamedTuple):
@@ -107,6 +111,56 @@ def to_device(way: Way, data: memoryview) -> None:
             buffer[:] = source[at : at + len(buffer)]  # while the device copies the piece before
             way.wait()
             way.up(buffer, at)
+
+
+def fill_pinned(way: Way, target: Bytes) -> bool:
+    """Have the device write the bytes of the array into pinned memory itself; returns whether it could.
+
+    The copy is complete on return, and however this ends, nothing is written there afterwards.
+    """
+    way.settle()
+    return _at_once(way, way.down, target)
+
+
+def from_pinned(way: Way, source: Bytes) -> bool:
+    """Have the device fill the array from pinned memory itself; otherwise the same."""
+    return _at_once(way, way.up, source)
+
+
+def _at_once(way: Way, start: Callable[[Bytes, int], None], buffer: Bytes) -> bool:
+    is_started = False
+    try:
+        try:
+            with suppress(Exception):  # refused; what is wrong with the device itself is met again in `_landed`
+                start(buffer, 0)
+                is_started = True
+        finally:
+            _landed(way)
+    finally:
+        _landed(way)  # an interrupt may come anywhere, also before the first has begun
+    return is_started
+
+
+def _landed(way: Way) -> None:
+    """Wait until the copy has ended, also if signal handlers raise something meanwhile, which is raised at the end.
+
+    The memory belongs to somebody else soon: a copy that goes on would overwrite what is there by then.
+    """
+    raised: list[BaseException] = []
+    while len(raised) < WAITS:
+        with _noted(raised):
+            way.wait()
+            break
+    if raised:
+        raise raised[-1]
+
+
+@contextmanager
+def _noted(raised: list[BaseException]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        raised.append(error)
 
 
 def _pieces(way: Way, buffers: list[Bytes]) -> Iterator[tuple[Bytes, int]]:
