@@ -36,8 +36,8 @@ class Pair(NamedTuple):
 
 _pairs: list[Pair] = []
 """The two pinned buffers of this process, while nobody uses them."""
-_lost: list[Pair] = []
-"""Buffers of copies that were interrupted. The device may still write to them, so they are kept and not used again."""
+_lent_out: dict[int, Pair] = {}
+"""Buffers in use. Those of copies that were interrupted stay here: the device may still write to them."""
 
 
 class Way(Protocol):
@@ -146,21 +146,22 @@ def _landed(way: Way) -> None:
 
     The memory belongs to somebody else soon: a copy that goes on would overwrite what is there by then.
     """
-    raised: list[BaseException] = []
-    while len(raised) < WAITS:
-        with _noted(raised):
-            way.wait()
+    raised = None
+    for _ in range(WAITS):
+        error = _waited(way)
+        raised = error or raised
+        if error is None:
             break
-    if raised:
-        raise raised[-1]
+    if raised is not None:
+        raise raised
 
 
-@contextmanager
-def _noted(raised: list[BaseException]) -> Iterator[None]:
+def _waited(way: Way) -> BaseException | None:
     try:
-        yield
+        way.wait()
     except BaseException as error:
-        raised.append(error)
+        return error
+    return None
 
 
 def _pieces(way: Way, buffers: list[Bytes]) -> Iterator[tuple[Bytes, int]]:
@@ -177,14 +178,12 @@ def _lent(way: Way) -> Iterator[list[Bytes]]:
     They are the pinned buffers of this process, or new ones while another thread has those.
     """
     pair = _take(way)
+    _lent_out[id(pair)] = pair
     try:
         yield pair.buffers
     finally:
-        try:
-            way.wait()
-        except BaseException:
-            _lost.append(pair)
-            raise
+        way.wait()
+        del _lent_out[id(pair)]
         if pair.is_pinned and not _pairs:
             _pairs.append(pair)
 

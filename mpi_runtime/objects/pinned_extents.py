@@ -23,7 +23,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mpi_runtime.gpu import cuda_context
 from mpi_runtime.objects import range_locks
@@ -37,14 +37,13 @@ class _Pin(NamedTuple):
     """In the file, as `end`."""
     end: int
     address: int
-    mapping: Any
-    """Keeps the address."""
     users: list[None]
     """One for each copy under way: to append and pop takes no lock."""
 
 
-_stuck: list[_Pin] = []
-"""What could not be unpinned: it stays mapped and locked."""
+_mapped: dict[int, object] = {}
+"""Mappings by the addresses that are pinned, or may be: if one went, the driver would take what is mapped there next
+for what it has pinned."""
 
 
 class PinnedExtents:
@@ -60,7 +59,8 @@ class PinnedExtents:
         """Begin anew, in a forked child: what is pinned and locked is the parent's."""
         self._own = -1
         """A description of the file for locks, once there are any. If it were closed, the kernel would drop them."""
-        self._has_stuck = False
+        self._locked: set[int] = set()
+        """Where ranges begin that are locked, or may be."""
         self._pins: dict[int, _Pin] = {}
         """By start, the longest unused first."""
         self._seen: dict[tuple[int, int], None] = {}
@@ -80,7 +80,10 @@ class PinnedExtents:
         """Let go of all. What is being copied, or cannot be unpinned, stays as it is for the life of the process."""
         self._bytes_max = 0
         pins = list(self._pins.values())
-        if all([not pin.users and self._let_go(pin) for pin in pins]) and self._own >= 0 and not self._has_stuck:
+        for pin in pins:
+            if not pin.users:
+                self._let_go(pin)
+        if self._own >= 0 and not self._locked:
             os.close(self._own)
             self._own = -1
 
@@ -110,18 +113,31 @@ class PinnedExtents:
             return None
         if not self._make_room(start, end) or not self._lock(start, end):
             return None
+        _mapped[address] = mapping
         if cuda_context.register(cuda_context.driver(), address, end - start):
-            range_locks.drop(self._own, start, end - start)
+            self._unlock(start, end, address)
             self._bytes_max = self.held()  # so much is granted here
             return None
-        pin = self._pins[start] = _Pin(start, end, address, mapping, [])
+        pin = self._pins[start] = _Pin(start, end, address, [])
         return pin
 
     def _lock(self, start: int, end: int) -> bool:
         if self._own < 0:
             with suppress(OSError):
                 self._own = range_locks.own_description(self._shared)
-        return self._own >= 0 and range_locks.share(self._own, start, end - start)
+        if self._own < 0 or start in self._locked:
+            return False
+        self._locked.add(start)
+        if range_locks.share(self._own, start, end - start):
+            return True
+        self._locked.discard(start)
+        return False
+
+    def _unlock(self, start: int, end: int, address: int) -> None:
+        """The range is not pinned."""
+        range_locks.drop(self._own, start, end - start)
+        self._locked.discard(start)
+        _mapped.pop(address, None)
 
     def _make_room(self, start: int, end: int) -> bool:
         """Let go of what overlaps the range, for the driver would refuse it, and of what is unused the longest.
@@ -142,8 +158,6 @@ class PinnedExtents:
     def _let_go(self, pin: _Pin) -> bool:
         del self._pins[pin.start]
         if cuda_context.unregister(cuda_context.driver(), pin.address):
-            self._has_stuck = True
-            _stuck.append(pin)
             return False
-        range_locks.drop(self._own, pin.start, pin.end - pin.start)
+        self._unlock(pin.start, pin.end, pin.address)
         return True

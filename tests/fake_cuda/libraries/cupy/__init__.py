@@ -224,7 +224,7 @@ class _Runtime:
     memcpyHostToDevice = memory.TO_DEVICE
     memcpyDeviceToHost = memory.TO_HOST
     getDeviceCount = staticmethod(memory.count)
-    hostRegister = staticmethod(lambda pointer, size, flags: memory.register(pointer, size))
+    hostRegister = staticmethod(memory.register)
     hostUnregister = staticmethod(memory.unregister)
 
 
