@@ -202,6 +202,52 @@ def test_a_driver_with_a_real_gpu(way: str | None) -> None:
     assert done.stdout == "done\n"
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_an_object_store_of_which_much_is_pinned(way: str | None) -> None:
+    """Devices read and write values there themselves; values that come after have their own bytes, also when who has
+    pinned the memory is killed."""
+    done = run(
+        """
+ray.init(num_cpus=4, object_store_memory=120_000_000)
+
+@ray.remote(num_cpus=0, num_gpus=1)
+class Pins:
+    def make(self, n, add):
+        import cupy
+        return cupy.arange(n) * 2 + add
+    def total(self, x):
+        return int(x.sum().get())
+    def straight(self):
+        return memory.counts["straight"], sum(held.size for held in memory.registered.values())
+
+def check(pins, rounds):
+    for number in range(rounds):
+        n = 2_000_001 + 1000 * (number % 3)
+        ref = pins.make.remote(n, number)
+        wanted = np.arange(n) * 2 + number
+        assert np.array_equal(ray.get(ref, device="cpu"), wanted)
+        assert ray.get(other.total.remote(ref)) == wanted.sum()
+        assert ray.get(pins.total.remote(ref)) == wanted.sum()
+        del ref
+        if number % 4 == 3:  # there is room for these only if memory that is spare is given back
+            refs = [ray.put(np.full(2_000_000, number + each)) for each in range(5)]
+            assert all((ray.get(ref) == number + each).all() for each, ref in enumerate(refs))
+            del refs
+
+pins, other = Pins.remote(), Pins.remote()
+check(pins, 8)
+for one in (pins, other):
+    straight, size = ray.get(one.straight.remote())
+    assert straight > 3 and 16_000_000 < size <= 40 << 20, (straight, size)
+ray.kill(pins)
+check(Pins.remote(), 8)
+""",
+        way,
+        MPI_RUNTIME_GPU_PIN_MB="40",
+    )
+    assert done.stdout == "done\n"
+
+
 @pytest.mark.parametrize("way", [None, pytest.param("openmpi", marks=pytest.mark.mpi)])
 def test_tensors(way: str | None) -> None:
     run(

@@ -9,6 +9,7 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from mpi_runtime.objects import pinned_extents, range_locks, serialize
 from mpi_runtime.objects.allocator import LARGE, PAGE, round_up
 from mpi_runtime.objects.arena import AgentArena, ClientArena, create
 from tests.fake_cuda import memory
+from tests.helpers import ROOT
 
 LIBRARIES = Path(memory.__file__).parent / "libraries"
 MIB = 1 << 20
@@ -495,6 +497,18 @@ def test_a_full_arena_of_which_much_is_pinned(cupy: Any, monkeypatch: pytest.Mon
     del agents
     other.close()
     host.close()
+
+
+def test_processes_of_ranks_have_nothing_that_pins_or_asks_cuda() -> None:
+    program = """
+import sys
+import mpi_runtime.rank.head, mpi_runtime.rank.worker, mpi_runtime.rank.node_agent
+rooms = "gpu.cuda_context gpu.staging gpu.arrays objects.pinned_extents objects.device_arrays".split()
+loaded = [room for room in rooms if f"mpi_runtime.{room}" in sys.modules]
+print(loaded, "mpi_runtime.objects.range_locks" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[] True\n"
 
 
 # Interrupts.
