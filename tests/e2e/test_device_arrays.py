@@ -230,7 +230,7 @@ def check(pins, rounds):
         assert ray.get(pins.total.remote(ref)) == wanted.sum()
         del ref
         if number % 4 == 3:  # there is room for these only if memory that is spare is given back
-            refs = [ray.put(np.full(2_000_000, number + each)) for each in range(5)]
+            refs = [ray.put(np.full(3_000_000, number + each)) for each in range(4)]
             assert all((ray.get(ref) == number + each).all() for each, ref in enumerate(refs))
             del refs
 
