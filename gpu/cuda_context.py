@@ -61,7 +61,7 @@ def _is_active(cuda: Any, ordinal: int) -> bool:
     return not code and bool(is_active.value)
 
 
-def register(cuda: Any, address: int, size: int) -> int:
+def register(cuda: Any, address: int, size: int, flags: int = PORTABLE) -> int:
     """Have memory of this process pinned, so that devices read and write it themselves; returns CUDA's number or 0.
 
     The driver is asked and not the CUDA runtime: a refusal by the runtime would be found by the next one who asks for
@@ -71,9 +71,10 @@ def register(cuda: Any, address: int, size: int) -> int:
         cuda: from `driver`.
         address: where it starts: whole pages, mapped to be written.
         size: in bytes.
+        flags: of `cuMemHostRegister`.
     """
     return _in_a_context(
-        cuda, lambda: cuda.cuMemHostRegister_v2(ctypes.c_void_p(address), ctypes.c_size_t(size), PORTABLE)
+        cuda, lambda: cuda.cuMemHostRegister_v2(ctypes.c_void_p(address), ctypes.c_size_t(size), flags)
     )
 
 

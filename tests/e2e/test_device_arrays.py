@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.gpu_copies import verdict
 from tests.fake_cuda import memory
 from tests.fake_nvml.machines import a100x4, h100x8, shown, shown_on_hosts
 from tests.helpers import ROOT, Completed, run_program
@@ -349,11 +350,20 @@ def test_the_benchmark_says_what_it_skips() -> None:
     done = run_program(benchmark, "--quick", env=pretended()).expect(0)
     lines = done.stdout.splitlines()
     assert lines[0] == "NVIDIA H100 80GB HBM3; staged from 64 KiB on by chunks of 4 MiB"
-    ways = [" ".join(re.sub(r"\(.*\)|[\d.]+ GB/s", "", line).split()) for line in lines[2:]]
+    ways = [" ".join(re.sub(r"\(.*\)|[\d.]+ GB/s", "", line).split()) for line in lines[2:-1]]
+    common = ["put, get", "put, get in turn", "put, get, pinned", "put, get in turn, pinned"]
     assert ways == [
-        *("1 MiB pageable", "1 MiB staged by 1 MiB", "1 MiB registered", "1 MiB put and get"),
-        *("4 MiB pageable", "4 MiB staged by 1 MiB", "4 MiB staged by 4 MiB", "4 MiB registered", "4 MiB put and get"),
+        *(f"1 MiB {way}" for way in ("pageable", "staged by 1 MiB", "registered", *common)),
+        *(f"4 MiB {way}" for way in ("pageable", "staged by 1 MiB", "staged by 4 MiB", "registered", *common)),
     ]
+    assert re.fullmatch(r"MPI_RUNTIME_GPU_PIN_MB=2048 makes .* times as fast.* should be o(n|ff) by default", lines[-1])
+
+
+def test_which_default_the_benchmark_finds_right() -> None:
+    assert verdict([(10, 50), (12, 40), (10, 9.6)]).endswith("3.33: it should be on by default")
+    assert verdict([(10, 50), (12, 40), (10, 9)]).endswith("it should be off by default"), "one way is slower"
+    assert verdict([(10, 11), (12, 12)]).endswith("it should be off by default"), "it gains too little"
+    assert verdict([(0, 0)]) == "nothing was measured"
 
 
 REAL_TORCH = """

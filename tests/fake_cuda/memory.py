@@ -38,6 +38,8 @@ PER_DEVICE = 1 << 40
 POISON = 0xA5
 TO_DEVICE, TO_HOST = 1, 2
 READ_ONLY = 8
+CAN_REGISTER = 99
+"""The attribute of a device that says that it can register memory. The others that are asked for are not there."""
 PAGE = mmap.PAGESIZE
 TEXTS = {
     2: "cudaErrorMemoryAllocation: out of memory",
@@ -203,6 +205,10 @@ class _Driver:
 
     def cuCtxPopCurrent_v2(self, reference: Any) -> int:
         _State.pushed -= 1
+        return 0
+
+    def cuDeviceGetAttribute(self, reference: Any, attribute: int, device: int) -> int:
+        reference._obj.value = int(attribute == CAN_REGISTER)
         return 0
 
     def cuMemHostRegister_v2(self, pointer: Any, size: Any, flags: int) -> int:
@@ -470,6 +476,12 @@ def _held(pointer: int, size: int) -> Held | None:
     if others or pointer < held.address or pointer + size > held.address + held.size:
         raise CUDARuntimeError(1)
     return held
+
+
+def copy_now(to: int, source: int, size: int, kind: int) -> None:
+    """`memcpy`."""
+    copy(to, source, size, kind, 0)
+    wait(current(), 0)
 
 
 def host(pointer: int, size: int) -> Bytes:
