@@ -17,7 +17,8 @@ from tests.helpers import ROOT
 LIBRARIES = Path(memory.__file__).parent / "libraries"
 
 
-def run(monkeypatch: pytest.MonkeyPatch, out: Path, *words: str) -> tuple[int, dict[str, Any]]:
+def run(monkeypatch: pytest.MonkeyPatch, out: Path, *words: str, ask: str = "") -> tuple[int, dict[str, Any]]:
+    monkeypatch.setattr(card, "ASK", ask)
     monkeypatch.setattr(sys, "argv", ["card", "--out", str(out), *words])
     monkeypatch.setattr(sys, "path", list(sys.path))
     code = card.main()
@@ -89,3 +90,23 @@ def test_what_pinning_rests_on_is_asked_of_the_driver() -> None:
         "register": 0, "register_again": 712, "copy_by_another_mapping": "None", "another_mapping_has_it": True,
         "seen_where_pages_were_taken": 0, "seen_beside": 7, "unregister": 0, "unregister_again": 713,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ask", "reason"),
+    [
+        ("raise OSError('libcuda.so.1: cannot open shared object file')", "OSError: libcuda.so.1: cannot open"),
+        ("print('CUDA answers 802 when it is to start')", "CUDA answers 802"),
+        ("import time; time.sleep(60)", "the driver did not answer within 1 s"),
+    ],
+)
+def test_a_machine_without_a_card(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], ask: str, reason: str
+) -> None:
+    monkeypatch.setattr(card, "CARD_S", 1 if "sleep" in ask else 60)
+    monkeypatch.setattr(card, "NEEDED", {})
+    monkeypatch.setattr(card, "STAGES", (python("print(1)", name="export"),))
+    code, found = run(monkeypatch, tmp_path / "device.json", ask=ask)
+    assert (code, found["export"]) == (1, {"skipped": "there is no GPU"})
+    assert reason in found["no_card"]
+    assert f"there is no GPU here that CUDA can use: {found['no_card']}" in capsys.readouterr().err
