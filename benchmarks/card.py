@@ -50,7 +50,7 @@ STAGES = (
     Stage("gpus", ("-m", "mpi_runtime", "gpus", "--json"), 60),
     Stage("warm-up", ("-m", "benchmarks.card_facts", "warm_up"), 90),
     Stage("tests", ("-m", "pytest", "-m", "device", "-q", "-p", "no:cacheprovider", "tests"), 240),
-    Stage("copies", ("-m", "benchmarks.gpu_copies"), 90),
+    Stage("copies", ("-m", "benchmarks.gpu_copies"), 120),
     *(Stage(name, ("-m", "benchmarks.card_facts", name), 60) for name in FACTS),
     Stage("tasks", ("-m", "benchmarks.gpu_matmul"), 150),
 )
