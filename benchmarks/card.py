@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 TOTAL_S = 600
-CARD_S = 60
+CARD_S, UNPACK_S = 60, 120
 TAIL_CHARACTERS = 20_000
 """Of what a stage prints so much is kept, from its end."""
 NEEDED = {
@@ -85,7 +85,10 @@ def unpack(packages: Sequence[str], wheels: Path, place: Path) -> str:
         return f"there is no folder {wheels}"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
     command += ["--find-links", str(wheels), "--target", str(place), *packages]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=UNPACK_S)
+    except subprocess.TimeoutExpired:
+        return f"pip did not end within {UNPACK_S} s"
     return "" if done.returncode == 0 else done.stderr.strip()
 
 

@@ -227,10 +227,12 @@ def check(pins, other):
 
 pins, other = Pins.remote(), Pins.remote()
 check(pins, other)
-for _ in range(3):  # killed while the device writes into the object store, or near it
-    for _ in range(4):
-        pins.make.remote(2_000_001, 1)
-    os.kill(ray.get(pins.pid.remote()), signal.SIGKILL)
+for number in range(5):  # killed while the device writes into the object store, or near it
+    pid = ray.get(pins.pid.remote())
+    lost = [pins.make.remote(2_000_001, 1) for _ in range(20)]
+    time.sleep(number * 0.005)
+    os.kill(pid, signal.SIGKILL)
+    del lost
     pins = Pins.remote()
     check(pins, other)
 print("done")
