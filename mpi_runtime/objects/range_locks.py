@@ -19,10 +19,17 @@ _NOT_HERE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 def own_description(descriptor: int) -> int:
     """Open the same file anew, for locks of this process; the caller owns the result.
 
+    Its number is above the other's: the kernel would drop the locks if the program closed it, and a program that closes
+    what is not its own means low numbers (`becoming.out_of_the_way`).
+
     Raises:
         OSError: `/proc` is not there.
     """
-    return os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+    opened = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, descriptor)
+    finally:
+        os.close(opened)
 
 
 def share(descriptor: int, start: int, size: int) -> bool:

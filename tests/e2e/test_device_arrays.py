@@ -366,6 +366,43 @@ def test_which_default_the_benchmark_finds_right() -> None:
     assert verdict([(0, 0)]) == "nothing was measured"
 
 
+def test_the_programs_of_the_page_about_gpus() -> None:
+    """docs/gpus.md, on four pretended A100: what asks for GPUs, and where arrays are read."""
+    begin, arrays = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "gpus.md").read_text(), re.DOTALL)
+    kinds = []
+    for line in arrays.splitlines():
+        call, _, comment = line.partition("  # ")
+        kinds.append(comment)
+        arrays = arrays.replace(line, f"found.append({call})" if call.startswith("ray.get") else call)
+    source = f"""{begin}
+import numpy, sys
+@ray.remote(num_gpus=1)
+def make_matrix():
+    import cupy
+    return cupy.arange(6).reshape(2, 3)
+
+@ray.remote(num_gpus=1)
+def devices():
+    return ray.get_gpu_ids(), [gpu.types for gpu in ray.get_gpus()]
+
+assert ray.get([train.remote([1]), score.remote([2])]) == [None, None]
+model = Model.remote()
+assert ray.cluster_resources()["accelerator_type:A100"] == 4
+numbers, types = ray.get(devices.remote())
+assert len(numbers) == 1 and "A100" in types[0], (numbers, types)
+found = []
+{arrays}
+assert [type(one).__module__ for one in found] == ["builtins", "numpy", "numpy", "cupy"], found
+assert found[1].tolist() == found[2].tolist() == found[3].get().tolist() == [[0, 1, 2], [3, 4, 5]]
+print("done")
+"""
+    env = {**pretended(FAKE_CUDA_DEVICES="1"), **shown(a100x4())}
+    env["PYTHONPATH"] = os.pathsep.join([str(LIBRARIES), str(env["PYTHONPATH"])])
+    done = run_program(source, env=env).expect(0)
+    assert done.stdout == "done\n"
+    assert "a numpy.ndarray" in kinds[2]
+
+
 REAL_TORCH = """
 import contextlib, types, torch
 import numpy as np

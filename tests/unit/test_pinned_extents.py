@@ -4,6 +4,7 @@ The GPU is pretended (`tests/fake_cuda`), but it holds the pages themselves: mem
 wrong bytes. Each bug that is planted here is found by that, or by memory that nobody has counted.
 """
 
+import fcntl
 import gc
 import os
 import random
@@ -361,6 +362,18 @@ def test_what_is_around_pinned_memory_is_given_back(host: Host) -> None:
     assert host.agent.statistics().spare == 2 * MIB
     host.client.close()
     assert host.agent.trim(CAPACITY) == 2 * MIB
+
+
+def test_a_program_that_closes_what_is_not_its_own_means_low_numbers(host: Host) -> None:
+    high = fcntl.fcntl(host.descriptor, fcntl.F_DUPFD_CLOEXEC, 700)
+    own = range_locks.own_description(high)
+    assert range_locks.share(own, PAGE, PAGE)
+    os.closerange(690, 700)
+    assert own > high
+    assert range_locks.shared_part(host.descriptor, 0, CAPACITY) == (PAGE, 2 * PAGE)
+    os.close(own)
+    assert range_locks.shared_part(host.descriptor, 0, CAPACITY) is None
+    os.close(high)
 
 
 def test_objects_that_lie_across_the_end_of_what_is_pinned(host: Host) -> None:
