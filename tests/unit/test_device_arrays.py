@@ -1,6 +1,7 @@
 """Arrays of cupy and torch inside values, on pretended GPUs (`tests/fake_cuda`): how they are sent, and made again."""
 
 import gc
+import importlib
 import pickle
 import sys
 from collections.abc import Iterator
@@ -256,6 +257,19 @@ def test_where_there_is_no_gpu(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(DeviceUnavailableError, match="cupy cannot be imported"):
         serialize.loads(data, serialize.loads_on_device)
     assert serialize.loads(data, serialize.loads_on_host)["a"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("library", ["cupy", "torch"])
+def test_a_card_that_does_not_start_is_not_an_absent_one(
+    gpus: None, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The libraries' `is_available` says False in both cases."""
+    module = importlib.import_module(library)
+    array = module.arange(3) if library == "cupy" else module.tensor([0, 1, 2], device="cuda")
+    data = serialize.dumps(array).inline()
+    monkeypatch.setenv("FAKE_CUDA_START", "3")
+    with pytest.raises(RuntimeError, match="initialization error"):
+        serialize.loads(data, serialize.loads_on_device)
 
 
 def test_a_pickle_inside_of_a_pickle(cupy: Any) -> None:
