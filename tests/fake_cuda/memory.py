@@ -502,7 +502,8 @@ def copy(to: int, source: int, size: int, kind: int, stream: int) -> None:
     alive = weakref.ref(block) if block is not None else lambda: True
     counts["down" if kind == TO_HOST else "up"] += 1
     counts["pinned copies"] += block is not None
-    counts["straight"] += held is not None
+    if held is not None:
+        counts["straight"] += 1
 
     def write(content: Any) -> None:
         if held is None:
