@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 TOTAL_S = 600
+CARD_S, UNPACK_S = 60, 120
 TAIL_CHARACTERS = 20_000
 """Of what a stage prints so much is kept, from its end."""
 NEEDED = {
@@ -43,13 +44,13 @@ class Stage(NamedTuple):
     limit_s: float
 
 
-FACTS = ("agreement", "visible", "context", "registered", "ipc", "orphans", "pool", "products")
+FACTS = ("agreement", "visible", "context", "registered", "pinned", "ipc", "orphans", "pool", "products")
 STAGES = (
     Stage("export", ("-m", "benchmarks.card_export", "1024"), 40),
     Stage("gpus", ("-m", "mpi_runtime", "gpus", "--json"), 60),
     Stage("warm-up", ("-m", "benchmarks.card_facts", "warm_up"), 90),
     Stage("tests", ("-m", "pytest", "-m", "device", "-q", "-p", "no:cacheprovider", "tests"), 240),
-    Stage("copies", ("-m", "benchmarks.gpu_copies"), 90),
+    Stage("copies", ("-m", "benchmarks.gpu_copies"), 120),
     *(Stage(name, ("-m", "benchmarks.card_facts", name), 60) for name in FACTS),
     Stage("tasks", ("-m", "benchmarks.gpu_matmul"), 150),
 )
@@ -60,13 +61,34 @@ def missing() -> dict[str, str]:
     return {module: package for module, package in NEEDED.items() if find_spec(module) is None}
 
 
+ASK = """
+import ctypes
+cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+code = cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count))
+print(f"CUDA answers {code} when it is to start" if code else "" if count.value else "CUDA shows no device")
+"""
+
+
+def no_card() -> str:
+    """Why CUDA can use no GPU here; empty: it can. Another process asks, for the driver may hang."""
+    command = [sys.executable, "-c", ASK]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CARD_S)
+    except subprocess.TimeoutExpired:
+        return f"the driver did not answer within {CARD_S} s"
+    return done.stdout.strip() if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2]
+
+
 def unpack(packages: Sequence[str], wheels: Path, place: Path) -> str:
     """Install packages from a folder of wheels into another; why that fails, or nothing."""
     if not wheels.is_dir():
         return f"there is no folder {wheels}"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
     command += ["--find-links", str(wheels), "--target", str(place), *packages]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=UNPACK_S)
+    except subprocess.TimeoutExpired:
+        return f"pip did not end within {UNPACK_S} s"
     return "" if done.returncode == 0 else done.stderr.strip()
 
 
@@ -137,6 +159,9 @@ def main() -> int:
         "begun": time.strftime("%Y-%m-%d %H:%M:%S"), "python": platform.python_version(),
         "system": platform.platform(), "processors": os.cpu_count(), "missing": prepare(arguments.wheels, place),
     }  # fmt: skip
+    results["no_card"] = no_card()
+    if results["no_card"]:
+        print(f"there is no GPU here that CUDA can use: {results['no_card']}. Nothing is measured.", file=sys.stderr)
     if results["missing"]:
         print(results["missing"], file=sys.stderr)
     for stage in STAGES:
@@ -144,6 +169,8 @@ def main() -> int:
         if arguments.stages and stage.name not in arguments.stages:
             continue
         skipped = {"skipped": "what it needs is missing"} if results["missing"] and stage.name != "export" else {}
+        if results["no_card"]:
+            skipped = {"skipped": "there is no GPU"}
         if left_s < 1:
             skipped = {"skipped": f"the {arguments.seconds:.0f} s were over"}
         results[stage.name] = skipped or run(stage, place, min(stage.limit_s, left_s))
@@ -152,7 +179,7 @@ def main() -> int:
         print(f"{stage.name:10} {one.get('seconds', ''):>6}  {how}", flush=True)
         arguments.out.write_text(json.dumps(results, indent=1))
     print(f"written: {arguments.out}")
-    return 1 if results["missing"] else 0
+    return 1 if results["missing"] or results["no_card"] else 0
 
 
 if __name__ == "__main__":

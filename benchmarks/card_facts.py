@@ -198,6 +198,58 @@ def register(descriptor: int) -> Facts:
     found["unregister_s"] = seconds(lambda: runtime.hostUnregister(here), 1)
     parts = range(0, GIB, 4 * MIB)
     found["register_by_4_mib_s"] = seconds(lambda: [runtime.hostRegister(here + at, 4 * MIB, 0) for at in parts], 1)
+    found["across_two_ranges"] = str(answer_of(runtime.memcpy, there, here, 8 * MIB, runtime.memcpyHostToDevice))
+    for at in parts:
+        runtime.hostUnregister(here + at)
+    return found
+
+
+def pinned() -> Facts:
+    """What the pinning of the object store rests on (`mpi_runtime/objects/pinned_extents.py`), in the driver's words.
+
+    Mappings that are read only; copies that lie in a pinned range only in part; and the hazard itself: when pinned
+    pages are taken from under their mapping, does the device still write into the old ones?
+    """
+    import mmap
+    import resource
+
+    import cupy
+    import numpy
+
+    from mpi_runtime.gpu import cuda_context
+
+    descriptor, size = os.memfd_create("card_facts"), 8 * MIB
+    os.ftruncate(descriptor, size)
+    mapping = mmap.mmap(descriptor, size)
+    host, seen = (numpy.frombuffer(one, numpy.uint8) for one in (mapping, mmap.mmap(descriptor, size)))
+    seen[:] = 1
+    device, runtime, value = cupy.full(size, 7, cupy.uint8), cupy.cuda.runtime, ctypes.c_int(-1)
+    here, there, cuda = host.ctypes.data, device.data.ptr, cuda_context.driver()  # which cupy has loaded by now
+    limits = [str(one) for one in resource.getrlimit(resource.RLIMIT_MEMLOCK)]
+    found: Facts = {"driver_is_found": cuda is not None, "ulimit_l": limits}
+    if cuda is None:
+        return found
+    for name, number in (("host_register", 99), ("read_only_register", 113), ("uses_host_page_tables", 100)):
+        code = cuda.cuDeviceGetAttribute(ctypes.byref(value), number, 0)
+        found[f"attribute_{name}"] = value.value if not code else f"error {code}"
+    read_only = numpy.frombuffer(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ), numpy.uint8).ctypes.data
+    for name, flags in (("", 1), ("_by_its_flag", 1 | 8)):
+        found[f"register_read_only{name}"] = cuda_context.register(cuda, read_only, size, flags)
+        cuda_context.unregister(cuda, read_only)
+    found["register"] = cuda_context.register(cuda, here, size // 2)
+    found["register_again"] = cuda_context.register(cuda, here + MIB, MIB)
+    found["copy_in_part"] = str(answer_of(runtime.memcpy, there, here, size, runtime.memcpyHostToDevice))
+    found["copy_by_another_mapping"] = str(
+        answer_of(runtime.memcpy, seen.ctypes.data, there, size, runtime.memcpyDeviceToHost)
+    )
+    found["another_mapping_has_it"] = bool((seen == 7).all())
+    mapping.madvise(mmap.MADV_REMOVE, 0, MIB)
+    runtime.memcpy(here, there, 2 * MIB, runtime.memcpyDeviceToHost)
+    found["seen_where_pages_were_taken"] = int(seen[:MIB].max())  # 0: the hazard is real
+    found["seen_beside"] = int(seen[MIB : 2 * MIB].min())
+    found["unregister"] = cuda_context.unregister(cuda, here)
+    found["unregister_again"] = cuda_context.unregister(cuda, here)
+    os.close(descriptor)
     return found
 
 

@@ -2,8 +2,9 @@
 
 Each way down and up, by size of the array: the plain copy of pageable memory; through two pinned buffers, as
 `gpu/staging.py` does it, by chunks of 1 to 64 MiB; memory that was registered with the driver, and what registering
-takes; and `put` and `get` as programs call them. `python -m benchmarks.gpu_copies`, with `--quick` for the smallest
-sizes. It needs cupy and a GPU that cupy can use.
+takes; and `put` and `get` as programs call them, with and without a pinned object store (`MPI_RUNTIME_GPU_PIN_MB`):
+of one array again and again, and of four in turn. At the end it says which of both should be the default.
+`python -m benchmarks.gpu_copies`, with `--quick` for the smallest sizes. It needs cupy and a GPU that cupy can use.
 """
 
 import argparse
@@ -19,6 +20,11 @@ MIB = 1 << 20
 SIZES = (1 * MIB, 4 * MIB, 8 * MIB, 32 * MIB, 256 * MIB, 1024 * MIB)
 CHUNKS = (1 * MIB, 4 * MIB, 16 * MIB, 64 * MIB)
 SECONDS_MIN, ROUNDS = 0.3, 5
+PIN = "MPI_RUNTIME_GPU_PIN_MB"
+PINNED_MB = 2048
+IN_TURN = 4
+PAYS, COSTS = 1.2, 0.95
+"""Pinning should be the default if it makes one way so many times as fast, and none slower than this."""
 
 
 def rate(work: Callable[[], Any], size: int, quick: bool) -> float:
@@ -106,8 +112,43 @@ def all_ways(size: int, quick: bool) -> Iterator[tuple[str, float, float]]:
     else:
         yield f"registered (took {taken * 1e3:.2f} ms)", rate(down, size, quick), rate(up, size, quick)
         runtime.hostUnregister(host.ctypes.data)
-    ref = ray.put(device)
-    yield "put and get", rate(lambda: ray.put(device), size, quick), rate(lambda: ray.get(ref), size, quick)
+
+
+@ray.remote(num_cpus=0, num_gpus=1)
+def by_programs(size: int, quick: bool) -> list[tuple[str, float, float]]:
+    """The same for the ways of programs. Raises RuntimeError if an array comes back with other bytes."""
+    import cupy
+
+    arrays_of = [cupy.arange(size // 8) + number for number in range(IN_TURN)]
+    refs = [ray.put(one) for one in arrays_of]
+    turn = iter(range(1 << 30))
+
+    def put_in_turn() -> None:
+        number = next(turn) % IN_TURN
+        refs[number] = ray.put(arrays_of[number])
+
+    def get_in_turn() -> None:
+        number = next(turn) % IN_TURN
+        if int(ray.get(refs[number])[-1:].get()[0]) != size // 8 - 1 + number:
+            raise RuntimeError(f"array {number} of {size} bytes came back with other bytes")
+
+    one = ray.put(arrays_of[0])
+    return [
+        ("put, get", rate(lambda: ray.put(arrays_of[0]), size, quick), rate(lambda: ray.get(one), size, quick)),
+        ("put, get in turn", rate(put_in_turn, size, quick), rate(get_in_turn, size, quick)),
+    ]
+
+
+def verdict(found: list[tuple[float, float]]) -> str:
+    """What follows from pairs of rates, without and with pinning."""
+    ratios = sorted(pinned / plain for plain, pinned in found if plain)
+    if not ratios:
+        return "nothing was measured"
+    pays = ratios[-1] >= PAYS and ratios[0] >= COSTS
+    return (
+        f"{PIN}={PINNED_MB} makes put and get {ratios[0]:.2f} to {ratios[-1]:.2f} times as fast, in the middle "
+        f"{median(ratios):.2f}: it should be {'on' if pays else 'off'} by default"
+    )
 
 
 @ray.remote(num_cpus=0, num_gpus=1)
@@ -138,10 +179,18 @@ def main() -> None:
         print(f"skipped: everything. Missing: {name[1:-1]}")
         return
     print(f"{name}; staged from {staging.PINNED_BYTES_MIN >> 10} KiB on by chunks of {staging.CHUNK / MIB:g} MiB")
+    pairs: list[tuple[float, float]] = []
     print("     size  way                              down          up")
     for size in SIZES[: 2 if quick else None]:
-        for way, down, up in ray.get(copies.remote(size, quick)):
-            print(f"{size // MIB:5} MiB  {way:28} {down:6.2f} GB/s {up:6.2f} GB/s")
+        found = ray.get(copies.remote(size, quick))
+        plain = ray.get(by_programs.remote(size, quick))
+        pinning = by_programs.options(runtime_env={"env_vars": {PIN: str(PINNED_MB)}})
+        pinned = ray.get(pinning.remote(size, quick))
+        for before, after in zip(plain, pinned, strict=True):
+            pairs += zip(before[1:], after[1:], strict=True)
+        for way, down, up in [*found, *plain, *((f"{way}, pinned", down, up) for way, down, up in pinned)]:
+            print(f"{size // MIB:5} MiB  {way:28} {down:6.2f} GB/s {up:6.2f} GB/s", flush=True)
+    print(verdict(pairs))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Whether CUDA still works in this process. The driver's library is asked, if it is loaded.
+"""Whether CUDA still works in this process, and memory that it pins. The driver's library is asked, if it is loaded.
 
 Libraries on top of CUDA (cuBLAS, cuDNN, NCCL) have errors of their own, which do not say whether the context is dead.
 Nothing is loaded here and no context is made: a process that has not used CUDA has no context that could be dead.
@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from typing import Any
 
 LIBRARY = "libcuda.so.1"
+PORTABLE = 1
+"""`CU_MEMHOSTREGISTER_PORTABLE`: the memory counts as pinned in the contexts of all devices."""
+NO_CONTEXT = 201
+"""`CUDA_ERROR_INVALID_CONTEXT`."""
 
 
 def driver() -> Any:
@@ -56,19 +61,55 @@ def _is_active(cuda: Any, ordinal: int) -> bool:
     return not code and bool(is_active.value)
 
 
+def register(cuda: Any, address: int, size: int, flags: int = PORTABLE) -> int:
+    """Have memory of this process pinned, so that devices read and write it themselves; returns CUDA's number or 0.
+
+    The driver is asked and not the CUDA runtime: a refusal by the runtime would be found by the next one who asks for
+    the last error, which libraries do after each kernel.
+
+    Args:
+        cuda: from `driver`.
+        address: where it starts: whole pages, mapped to be written.
+        size: in bytes.
+        flags: of `cuMemHostRegister`.
+    """
+    return _in_a_context(
+        cuda, lambda: cuda.cuMemHostRegister_v2(ctypes.c_void_p(address), ctypes.c_size_t(size), flags)
+    )
+
+
+def unregister(cuda: Any, address: int) -> int:
+    """Undo `register` for the memory that starts there; returns CUDA's number or 0: only then is it not pinned."""
+    return _in_a_context(cuda, lambda: cuda.cuMemHostUnregister(ctypes.c_void_p(address)))
+
+
+def _in_a_context(cuda: Any, call: Callable[[], int]) -> int:
+    """Make a call in a context that this process has."""
+    count = ctypes.c_int()
+    if cuda is None or cuda.cuDeviceGetCount(ctypes.byref(count)):
+        return NO_CONTEXT
+    active = (ordinal for ordinal in range(count.value) if _is_active(cuda, ordinal))
+    return next((_in_context(cuda, ordinal, call) for ordinal in active), NO_CONTEXT)
+
+
 def _error_on(cuda: Any, ordinal: int) -> int:
-    """The same for one device, in its primary context: the one that cupy, torch and the CUDA runtime use."""
-    device, flags, is_active, context = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int(), ctypes.c_void_p()
+    """What `error` asks, for one device."""
+    device, flags, is_active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
     cuda.cuDeviceGet(ctypes.byref(device), ordinal)
     code = int(cuda.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(is_active)))
-    if code or not is_active.value:
-        return code
+    return code if code or not is_active.value else _in_context(cuda, ordinal, cuda.cuCtxSynchronize)
+
+
+def _in_context(cuda: Any, ordinal: int, call: Callable[[], int]) -> int:
+    """Make a call in a device's primary context: the one that cupy, torch and the CUDA runtime use."""
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    cuda.cuDeviceGet(ctypes.byref(device), ordinal)
     code = int(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
     if code:
         return code
     code = int(cuda.cuCtxPushCurrent_v2(context))  # this thread may have used no context yet
     if not code:
-        code = int(cuda.cuCtxSynchronize())
+        code = int(call())
         cuda.cuCtxPopCurrent_v2(ctypes.byref(context))
     cuda.cuDevicePrimaryCtxRelease_v2(device)
     return code

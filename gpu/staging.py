@@ -1,12 +1,13 @@
 """Copies between device memory and host memory. Large ones go through two pinned buffers.
 
 The driver copies pageable memory through a buffer of its own, and the caller waits. A pinned buffer can be read and
-written by the device itself. With two of them, the device transfers one chunk while the CPU copies the other.
+written by the device itself. With two of them, the device transfers one chunk while the CPU copies the other. If the
+array's own place in host memory is pinned, there is only one copy: by the device, straight from or to there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -22,6 +23,9 @@ PINNED_BYTES_MIN = 64 << 10
 """Arrays of at least this size go through pinned memory. It is allocated once per process: the only cost is one more
 copy. Neither this value nor `CHUNK` has been confirmed on a card: see benchmarks/gpu_copies.py."""
 
+WAITS = 3
+"""How often to wait for a copy that must have ended. An interrupt breaks off one wait; an error of CUDA comes again."""
+
 
 class Pair(NamedTuple):
     """Two buffers, used in turn; or one, if there is only one chunk."""
@@ -32,8 +36,8 @@ class Pair(NamedTuple):
 
 _pairs: list[Pair] = []
 """The two pinned buffers of this process, while nobody uses them."""
-_lost: list[Pair] = []
-"""Buffers of copies that were interrupted. The device may still write to them, so they are kept and not used again."""
+_lent_out: dict[int, Pair] = {}
+"""Buffers in use. Those of copies that were interrupted stay here: the device may still write to them."""
 
 
 class Way(Protocol):
@@ -109,6 +113,57 @@ def to_device(way: Way, data: memoryview) -> None:
             way.up(buffer, at)
 
 
+def fill_pinned(way: Way, target: Bytes) -> bool:
+    """Have the device write the bytes of the array into pinned memory itself; returns whether it could.
+
+    The copy is complete on return, and however this ends, nothing is written there afterwards.
+    """
+    way.settle()
+    return _at_once(way, way.down, target)
+
+
+def from_pinned(way: Way, source: Bytes) -> bool:
+    """Have the device fill the array from pinned memory itself; otherwise the same."""
+    return _at_once(way, way.up, source)
+
+
+def _at_once(way: Way, start: Callable[[Bytes, int], None], buffer: Bytes) -> bool:
+    is_started = False
+    try:
+        try:
+            with suppress(Exception):  # refused; what is wrong with the device itself is met again in `_landed`
+                start(buffer, 0)
+                is_started = True
+        finally:
+            _landed(way)
+    finally:
+        _landed(way)  # an interrupt may come anywhere, also before the first has begun
+    return is_started
+
+
+def _landed(way: Way) -> None:
+    """Wait until the copy has ended, also if signal handlers raise something meanwhile, which is raised at the end.
+
+    The memory belongs to somebody else soon: a copy that goes on would overwrite what is there by then.
+    """
+    raised = None
+    for _ in range(WAITS):
+        error = _waited(way)
+        raised = error or raised
+        if error is None:
+            break
+    if raised is not None:
+        raise raised
+
+
+def _waited(way: Way) -> BaseException | None:
+    try:
+        way.wait()
+    except BaseException as error:
+        return error
+    return None
+
+
 def _pieces(way: Way, buffers: list[Bytes]) -> Iterator[tuple[Bytes, int]]:
     """Yield for each chunk a buffer, of two in turn, and the offset of the chunk in the array."""
     size = len(buffers[0])
@@ -123,14 +178,12 @@ def _lent(way: Way) -> Iterator[list[Bytes]]:
     They are the pinned buffers of this process, or new ones while another thread has those.
     """
     pair = _take(way)
+    _lent_out[id(pair)] = pair
     try:
         yield pair.buffers
     finally:
-        try:
-            way.wait()
-        except BaseException:
-            _lost.append(pair)
-            raise
+        way.wait()
+        del _lent_out[id(pair)]
         if pair.is_pinned and not _pairs:
             _pairs.append(pair)
 

@@ -27,6 +27,7 @@ JOURNAL = "MPI_RUNTIME_JOURNAL"
 RANKS_TAKEN = "_MPI_RUNTIME_RANKS_TAKEN"
 """Set by ourselves: see `launchers.offer_ranks`."""
 GPU_RESERVE_MB = "MPI_RUNTIME_GPU_RESERVE_MB"
+GPU_PIN_MB = "MPI_RUNTIME_GPU_PIN_MB"
 
 AMOUNT_MAX = 9e14
 """The largest amount of a resource. 10 000 times as much fits into the 64 bits in which amounts are counted."""
@@ -143,8 +144,9 @@ def from_init(**arguments: Any) -> Config:
     folder = os.path.dirname(record_file(env)) or "."
     if record_file(env) and not os.path.isdir(folder):
         raise ValueError(f"the variable {RECORD} is {env[RECORD]!r}, and there is no directory {folder}: make it first")
-    if not (env.get(GPU_RESERVE_MB) or "0").isdecimal():
-        raise ValueError(f"the variable {GPU_RESERVE_MB} is {env[GPU_RESERVE_MB]!r}; it must be a number of MiB")
+    for variable in (GPU_RESERVE_MB, GPU_PIN_MB):
+        if not (env.get(variable) or "0").isdecimal():
+            raise ValueError(f"the variable {variable} is {env[variable]!r}; it must be a number of MiB")
     if env.get(FIND_GPUS, "auto") not in _WAYS_TO_FIND:
         raise ValueError(f"the variable {FIND_GPUS} is {env[FIND_GPUS]!r}; it may be {', '.join(_WAYS_TO_FIND)}")
     return config
@@ -181,6 +183,12 @@ def gpu_reserve(env: Mapping[str, str] | None = None) -> int:
     """Return how many bytes of a GPU each process needs for itself, besides the memory that programs request."""
     text = (os.environ if env is None else env).get(GPU_RESERVE_MB, "")
     return (int(text) if text.isdecimal() else _GPU_RESERVE_MB) << 20
+
+
+def gpu_pin(env: Mapping[str, str] | None = None) -> int:
+    """Return how many bytes of the object store each process may pin for copies from and to GPUs; 0: none."""
+    text = (os.environ if env is None else env).get(GPU_PIN_MB, "")
+    return (int(text) if text.isdecimal() else 0) << 20
 
 
 def to_bytes(config: Config) -> bytes:

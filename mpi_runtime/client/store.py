@@ -46,7 +46,8 @@ class Store:
         if reply.offset < 0:
             raise errors.ObjectStoreFullError(reply.reason)
         try:
-            self._arena.write(self._regions[reply.rank], reply.offset, size, serialized.parts())
+            place = self._regions[reply.rank], reply.offset, size
+            self._arena.write(*place, serialized.parts(lambda: self._arena.pinned(*place)))
         except BaseException:
             self._outbox.send_local(Abandon(reply.offset))
             raise

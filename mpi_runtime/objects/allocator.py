@@ -6,7 +6,8 @@ touch of cold memory costs 5 to 40 times as much as a copy into warm memory, so 
 
 import mmap
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import NamedTuple
 
 PAGE = mmap.PAGESIZE
@@ -151,19 +152,26 @@ class Allocator:
         """How many bytes the extent at an offset takes; 0 if there is none."""
         return self._extents.get(offset, 0)
 
-    def trim(self, size: int, give_back: Callable[[int, int], bool]) -> int:
+    def trim(
+        self,
+        size: int,
+        give_back: Callable[[int, int], bool],
+        parts: Callable[[int, int], Iterable[tuple[int, int]]] = lambda low, high: [(low, high)],
+    ) -> int:
         """Make warm free pages cold: `size` bytes in all, as far as there are any, out of the largest holes first.
 
         Args:
             size: in bytes.
             give_back: does it, given an offset and a size; returns whether it could.
+            parts: starts and ends of what may be given back of a range, the last first.
 
         Returns:
             How many bytes are cold now that were not.
         """
         trimmed = 0
         for start, (hole, _) in sorted(self._holes.items(), key=lambda item: -item[1][0]):
-            for low, high in reversed(self._warm_within(round_up(start, PAGE), round_down(start + hole, PAGE))):
+            warm = reversed(self._warm_within(round_up(start, PAGE), round_down(start + hole, PAGE)))
+            for low, high in chain.from_iterable(parts(*one) for one in warm):
                 low = max(low, high - round_up(size - trimmed, PAGE))
                 if low >= high or not give_back(low, high - low):
                     return trimmed

@@ -23,13 +23,21 @@ import os
 import resource
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, fcntl
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from mpi_runtime.objects.allocator import PAGE, Allocator, Statistics, round_down, round_up
+from mpi_runtime import config as configuration
+from mpi_runtime.objects import range_locks
+from mpi_runtime.objects.allocator import LARGE, PAGE, Allocator, Statistics, round_down, round_up
 from mpi_runtime.transport.base import Buffer
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+    from mpi_runtime.objects.pinned_extents import PinnedExtents
 
 TRIM_STEP = 32 << 20
 """How much an agent gives back in one turn: slow machines take 2 ms for a MiB, and an agent has to answer."""
@@ -141,6 +149,12 @@ class _Window:
         self.touched = bytearray(0 if self._whole is None else -(-self._size // TOUCH_GRAIN))
         """For `_copy`: which parts of the whole have been written; empty if it is not mapped as a whole."""
 
+    def whole(self) -> "NDArray[numpy.uint8] | None":
+        """All bytes of the region; None if it is not mapped as a whole."""
+        import numpy
+
+        return None if self._whole is None else numpy.frombuffer(self._whole, numpy.uint8)
+
     def locate(self, offset: int, size: int) -> tuple[mmap.mmap, int]:
         """A mapping that contains the extent, and where in it the extent starts."""
         if size < 1 or not 0 <= offset <= self._size - size:
@@ -160,12 +174,13 @@ class AgentArena:
     """The arena as the agent of one rank uses it: allocates in its own region and reads and writes there."""
 
     def __init__(self, descriptor: int, region: int) -> None:
-        """Use the arena behind a descriptor, which stays the caller's.
+        """Use the arena behind a descriptor, which stays the caller's and must stay open until `close`.
 
         Args:
             descriptor: from `create`.
             region: index of this rank among the ranks of its host, ascending.
         """
+        self._descriptor = descriptor
         self.layout = Layout.of(descriptor)
         self.region = region
         self.allocator = Allocator(self.layout.length)
@@ -227,8 +242,11 @@ class AgentArena:
         return self._window.view(offset, size)
 
     def trim(self, size: int) -> int:
-        """Give at least `size` bytes of spare memory back to the system, or as much as there is; returns how much."""
-        trimmed = self.allocator.trim(size, self._give_back)
+        """Give at least `size` bytes of spare memory back to the system, or as much as there is; returns how much.
+
+        What a client has pinned stays.
+        """
+        trimmed = self.allocator.trim(size, self._give_back, self._not_pinned)
         self._publish()
         return trimmed
 
@@ -267,11 +285,29 @@ class AgentArena:
 
     def _give_back(self, offset: int, size: int) -> bool:
         mapping, at = self._window.locate(offset, size)
+        start = self.layout.start(self.region) + offset
+        if not range_locks.take(self._descriptor, start, size):
+            return False
         try:
             mapping.madvise(mmap.MADV_REMOVE, at, size)
         except OSError:  # this system cannot
             return False
+        finally:
+            range_locks.drop(self._descriptor, start, size)
         return True
+
+    def _not_pinned(self, low: int, high: int) -> Iterator[tuple[int, int]]:
+        """Yield the parts of a range of which no client has pinned a page, the last first."""
+        base = self.layout.start(self.region)
+        parts = [(low, high)]
+        while parts:
+            low, high = parts.pop()
+            pinned = range_locks.shared_part(self._descriptor, base + low, high - low)
+            if pinned is None:
+                yield low, high
+                continue
+            first, last = pinned[0] - base, pinned[1] - base
+            parts += [(start, end) for start, end in ((low, first), (last, high)) if start < end]
 
     def _publish(self) -> None:
         self._used[self.region] = self.allocator.used
@@ -294,6 +330,7 @@ class ClientArena:
         self._readers: dict[int, _Window] = {}
         self._writers: dict[int, _Window] = {}
         self._views: dict[int, weakref.ref[object]] = {}
+        self._pinned: PinnedExtents | None = None
         _client_arenas.add(self)
 
     def write(self, region: int, offset: int, size: int, parts: Iterable[tuple[int, Buffer]]) -> None:
@@ -347,8 +384,46 @@ class ClientArena:
         views[key] = weakref.ref(lender, released)
         return lender.data
 
+    @contextmanager
+    def pinned(self, region: int, offset: int, size: int) -> "Iterator[NDArray[numpy.uint8] | None]":
+        """The bytes of an extent in pinned memory, to be copied by a GPU while the block runs; None: it is not pinned.
+
+        It never is without `MPI_RUNTIME_GPU_PIN_MB`. See `pinned_extents.py`.
+        """
+        found = None
+        if size >= LARGE and offset % PAGE == 0 and (bytes_max := configuration.gpu_pin()):
+            found = self._window(self._writers, region, mmap.ACCESS_WRITE).whole()
+        if found is None:
+            yield None
+            return
+        if self._pinned is None:
+            from mpi_runtime.objects.pinned_extents import PinnedExtents  # not at the top: most processes pin nothing
+
+            self._pinned = PinnedExtents(self._descriptor, bytes_max)
+        start, address = self.layout.start(region) + offset, found.ctypes.data + offset
+        with self._pinned.pinned(start, Allocator.rounded(size), address, found) as is_pinned:
+            yield found[offset : offset + size] if is_pinned else None
+
+    @contextmanager
+    def pinned_twin(self, data: memoryview) -> "Iterator[NDArray[numpy.uint8] | None]":
+        """The same bytes as those of a part of a view from `read`, as by `pinned`."""
+        import numpy
+
+        owner = data.obj
+        if isinstance(owner, numpy.ndarray) and owner.nbytes >= LARGE:
+            address, inside = owner.ctypes.data, numpy.frombuffer(data, numpy.uint8).ctypes.data - owner.ctypes.data
+            for region, window in list(self._readers.items()):
+                whole = window.whole()
+                if whole is not None and 0 <= address - whole.ctypes.data < len(whole):
+                    with self.pinned(region, address - whole.ctypes.data, owner.nbytes) as found:
+                        yield None if found is None else found[inside : inside + len(data)]
+                    return
+        yield None
+
     def close(self) -> None:
         """Stop using the arena. Views stay readable, but their release is not reported any more."""
+        if self._pinned is not None:
+            self._pinned.close()
         self._forget_views()
         self._readers.clear()
         self._writers.clear()
@@ -361,6 +436,18 @@ class ClientArena:
         if window is None:
             window = windows.setdefault(region, _Window(self._descriptor, self.layout, region, access))
         return window
+
+
+@contextmanager
+def pinned_twin(data: memoryview) -> "Iterator[NDArray[numpy.uint8] | None]":
+    """`ClientArena.pinned_twin` of whichever arena the bytes are in, if any."""
+    if len(data) >= LARGE and configuration.gpu_pin():
+        for arena in list(_client_arenas):
+            with arena.pinned_twin(data) as found:
+                if found is not None:
+                    yield found
+                    return
+    yield None
 
 
 def _copy(mapping: mmap.mmap, start: int, source: memoryview, touched: bytearray) -> None:
@@ -383,6 +470,8 @@ def _copy(mapping: mmap.mmap, start: int, source: memoryview, touched: bytearray
 def _after_fork_in_child() -> None:
     for arena in _client_arenas:
         arena._forget_views()
+        if arena._pinned is not None:
+            arena._pinned.forget()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -17,6 +17,7 @@ import cloudpickle
 from mpi_runtime import errors
 from mpi_runtime.gpu import arrays, cuda_context, staging
 from mpi_runtime.objects import this_process
+from mpi_runtime.objects.arena import pinned_twin
 
 Reducer = Callable[[Any], Any]
 _COMMON: list[dict[type, Reducer]] = cloudpickle.Pickler.dispatch_table.maps
@@ -40,6 +41,10 @@ class OnDevice(bytearray):
     def fill(self, target: memoryview) -> None:
         """Have them copied there."""
         staging.fill(self.way, target)
+
+    def fill_pinned(self, target: Any) -> bool:
+        """Have the device write them into pinned memory itself; whether it could."""
+        return staging.fill_pinned(self.way, target)
 
 
 class _Reducers:
@@ -143,7 +148,9 @@ def make_on_device(facts: arrays.Facts, place: str, data: memoryview) -> Any:
             f"This process cannot have it as it is: {error}. A task gets it as an argument if it has num_gpus; else "
             'pass it the reference in a list, f.remote([ref]), and have it call get with device="cpu".'
         ) from error
-    staging.to_device(way, memoryview(data))
+    with pinned_twin(memoryview(data)) as pinned:
+        if pinned is None or not staging.from_pinned(way, pinned):
+            staging.to_device(way, memoryview(data))
     return array
 
 

@@ -15,6 +15,7 @@ import pickle
 import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -30,6 +31,8 @@ _BUFFERS = 0x01
 _PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
 """Types that plain pickle carries without looking at any module."""
 _PLAIN_ITEMS_MAX = 16
+PINNED_PART_MIN = 1 << 20
+"""From so many bytes on a part that is on a device is written by the device itself, if its place is pinned."""
 _REFUSALS = (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError, NotImplementedError)
 
 _modules = sys.modules
@@ -37,6 +40,8 @@ _device_arrays: Any = None
 """The module, from when it is of use: an import costs each time."""
 
 Buffer = bytes | bytearray | memoryview
+Pinned = Callable[[], AbstractContextManager[Any]]
+"""Gives the place of a whole value as bytes of numpy in pinned memory, or None. See `ClientArena.pinned`."""
 
 
 class Serialized(NamedTuple):
@@ -55,8 +60,11 @@ class Serialized(NamedTuple):
             return len(self.data)
         return _layout(self)[-1]
 
-    def parts(self) -> Iterator[tuple[int, Buffer]]:
-        """The pieces of the whole, each with its position; each is good until the next is asked for."""
+    def parts(self, pinned: Pinned | None = None) -> Iterator[tuple[int, Buffer]]:
+        """The pieces of the whole, each with its position; each is good until the next is asked for.
+
+        With `pinned` a GPU may write its parts there itself; those are left out.
+        """
         if not self.buffers:
             yield 0, self.data
             return
@@ -79,10 +87,12 @@ class Serialized(NamedTuple):
 class _PartlyOnDevice(Serialized):
     """One with bytes that are copied from a device when it is their turn."""
 
-    def parts(self) -> Iterator[tuple[int, Buffer]]:
+    def parts(self, pinned: Pinned | None = None) -> Iterator[tuple[int, Buffer]]:
         for position, part in super().parts():
             if not isinstance(part, bytearray):  # nothing else is one
                 yield position, part
+                continue
+            if pinned is not None and _is_written(cast("OnDevice", part), position, pinned):
                 continue
             at = position
             for piece in cast("OnDevice", part).pieces():
@@ -98,6 +108,14 @@ class _PartlyOnDevice(Serialized):
             else:
                 view[position : position + len(part)] = part
         return bytes(whole)
+
+
+def _is_written(part: OnDevice, position: int, pinned: Pinned) -> bool:
+    """Have the device write the part itself to its place in the whole; whether it has."""
+    if part.nbytes < PINNED_PART_MIN:
+        return False
+    with pinned() as whole:
+        return whole is not None and part.fill_pinned(whole[position : position + part.nbytes])
 
 
 def _layout(value: Serialized) -> list[int]:

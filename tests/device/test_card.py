@@ -46,9 +46,9 @@ def card() -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-def said(source: str) -> list[str]:
+def said(source: str, **variables: str) -> list[str]:
     """The lines that a program prints which finds the real devices."""
-    done = run_program(BEGIN + source, env={"MPI_RUNTIME_FIND_GPUS": "always"}).expect(0)
+    done = run_program(BEGIN + source, env={"MPI_RUNTIME_FIND_GPUS": "always", **variables}).expect(0)
     return done.stdout.splitlines()
 
 
@@ -196,6 +196,54 @@ print(type(found).__module__, len(pids()) <= 1)
     assert lines == ["numpy True"]
 
 
+PINNED = """
+import signal
+import numpy as np
+ray.shutdown()
+ray.init(num_cpus=4, object_store_memory=120_000_000)
+
+@ray.remote(num_cpus=0, num_gpus=0.5)
+class Pins:
+    def make(self, n, add):
+        import LIBRARY
+        return LIBRARY.arange(n, **OPTIONS) * 2 + add
+    def total(self, x):
+        return int(x.sum())
+    def pid(self):
+        return os.getpid()
+
+def check(pins, other):
+    for number in range(12):
+        n = 2_000_001 + 1000 * (number % 3)
+        ref = pins.make.remote(n, number)
+        wanted = np.arange(n) * 2 + number
+        assert np.array_equal(ray.get(ref, device="cpu"), wanted)
+        assert ray.get(other.total.remote(ref)) == ray.get(pins.total.remote(ref)) == wanted.sum()
+        del ref
+        if number % 4 == 3:
+            refs = [ray.put(np.full(3_000_000, number + each)) for each in range(4)]
+            assert all((ray.get(ref) == number + each).all() for each, ref in enumerate(refs))
+            del refs
+
+pins, other = Pins.remote(), Pins.remote()
+check(pins, other)
+for number in range(5):  # killed while the device writes into the object store, or near it
+    pid = ray.get(pins.pid.remote())
+    lost = [pins.make.remote(2_000_001, 1) for _ in range(20)]
+    time.sleep(number * 0.005)
+    os.kill(pid, signal.SIGKILL)
+    del lost
+    pins = Pins.remote()
+    check(pins, other)
+print("done")
+"""
+
+
+def test_an_object_store_of_which_much_is_pinned(card: list[str]) -> None:
+    source = PINNED.replace("LIBRARY", "cupy").replace("OPTIONS", "{}")
+    assert said(source, MPI_RUNTIME_GPU_PIN_MB="40") == ["done"]
+
+
 TORCH = """
 import torch
 """
@@ -279,3 +327,8 @@ except GpuOutOfMemoryError as error:
     print(isinstance(error, torch.OutOfMemoryError))
 """)
     assert lines == ["True", "True"]
+
+
+def test_torch_and_a_pinned_object_store(card: list[str], torch: None) -> None:
+    source = PINNED.replace("LIBRARY", "torch").replace("OPTIONS", '{"device": "cuda"}')
+    assert said(source, MPI_RUNTIME_GPU_PIN_MB="40") == ["done"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.gpu_copies import verdict
 from tests.fake_cuda import memory
 from tests.fake_nvml.machines import a100x4, h100x8, shown, shown_on_hosts
 from tests.helpers import ROOT, Completed, run_program
@@ -202,6 +203,52 @@ def test_a_driver_with_a_real_gpu(way: str | None) -> None:
     assert done.stdout == "done\n"
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_an_object_store_of_which_much_is_pinned(way: str | None) -> None:
+    """Devices read and write values there themselves; values that come after have their own bytes, also when who has
+    pinned the memory is killed."""
+    done = run(
+        """
+ray.init(num_cpus=4, object_store_memory=120_000_000)
+
+@ray.remote(num_cpus=0, num_gpus=1)
+class Pins:
+    def make(self, n, add):
+        import cupy
+        return cupy.arange(n) * 2 + add
+    def total(self, x):
+        return int(x.sum().get())
+    def straight(self):
+        return memory.counts["straight"], sum(held.size for held in memory.registered.values())
+
+def check(pins, rounds):
+    for number in range(rounds):
+        n = 2_000_001 + 1000 * (number % 3)
+        ref = pins.make.remote(n, number)
+        wanted = np.arange(n) * 2 + number
+        assert np.array_equal(ray.get(ref, device="cpu"), wanted)
+        assert ray.get(other.total.remote(ref)) == wanted.sum()
+        assert ray.get(pins.total.remote(ref)) == wanted.sum()
+        del ref
+        if number % 4 == 3:  # there is room for these only if memory that is spare is given back
+            refs = [ray.put(np.full(3_000_000, number + each)) for each in range(4)]
+            assert all((ray.get(ref) == number + each).all() for each, ref in enumerate(refs))
+            del refs
+
+pins, other = Pins.remote(), Pins.remote()
+check(pins, 8)
+for one in (pins, other):
+    straight, size = ray.get(one.straight.remote())
+    assert straight > 3 and 16_000_000 < size <= 40 << 20, (straight, size)
+ray.kill(pins)
+check(Pins.remote(), 8)
+""",
+        way,
+        MPI_RUNTIME_GPU_PIN_MB="40",
+    )
+    assert done.stdout == "done\n"
+
+
 @pytest.mark.parametrize("way", [None, pytest.param("openmpi", marks=pytest.mark.mpi)])
 def test_tensors(way: str | None) -> None:
     run(
@@ -303,11 +350,57 @@ def test_the_benchmark_says_what_it_skips() -> None:
     done = run_program(benchmark, "--quick", env=pretended()).expect(0)
     lines = done.stdout.splitlines()
     assert lines[0] == "NVIDIA H100 80GB HBM3; staged from 64 KiB on by chunks of 4 MiB"
-    ways = [" ".join(re.sub(r"\(.*\)|[\d.]+ GB/s", "", line).split()) for line in lines[2:]]
+    ways = [" ".join(re.sub(r"\(.*\)|[\d.]+ GB/s", "", line).split()) for line in lines[2:-1]]
+    common = ["put, get", "put, get in turn", "put, get, pinned", "put, get in turn, pinned"]
     assert ways == [
-        *("1 MiB pageable", "1 MiB staged by 1 MiB", "1 MiB registered", "1 MiB put and get"),
-        *("4 MiB pageable", "4 MiB staged by 1 MiB", "4 MiB staged by 4 MiB", "4 MiB registered", "4 MiB put and get"),
+        *(f"1 MiB {way}" for way in ("pageable", "staged by 1 MiB", "registered", *common)),
+        *(f"4 MiB {way}" for way in ("pageable", "staged by 1 MiB", "staged by 4 MiB", "registered", *common)),
     ]
+    assert re.fullmatch(r"MPI_RUNTIME_GPU_PIN_MB=2048 makes .* times as fast.* should be o(n|ff) by default", lines[-1])
+
+
+def test_which_default_the_benchmark_finds_right() -> None:
+    assert verdict([(10, 50), (12, 40), (10, 9.6)]).endswith("3.33: it should be on by default")
+    assert verdict([(10, 50), (12, 40), (10, 9)]).endswith("it should be off by default"), "one way is slower"
+    assert verdict([(10, 11), (12, 12)]).endswith("it should be off by default"), "it gains too little"
+    assert verdict([(0, 0)]) == "nothing was measured"
+
+
+def test_the_programs_of_the_page_about_gpus() -> None:
+    """docs/gpus.md, on four pretended A100: what asks for GPUs, and where arrays are read."""
+    begin, arrays = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "gpus.md").read_text(), re.DOTALL)
+    kinds = []
+    for line in arrays.splitlines():
+        call, _, comment = line.partition("  # ")
+        kinds.append(comment)
+        arrays = arrays.replace(line, f"found.append({call})" if call.startswith("ray.get") else call)
+    source = f"""{begin}
+import numpy, sys
+@ray.remote(num_gpus=1)
+def make_matrix():
+    import cupy
+    return cupy.arange(6).reshape(2, 3)
+
+@ray.remote(num_gpus=1)
+def devices():
+    return ray.get_gpu_ids(), [gpu.types for gpu in ray.get_gpus()]
+
+assert ray.get([train.remote([1]), score.remote([2])]) == [None, None]
+model = Model.remote()
+assert ray.cluster_resources()["accelerator_type:A100"] == 4
+numbers, types = ray.get(devices.remote())
+assert len(numbers) == 1 and "A100" in types[0], (numbers, types)
+found = []
+{arrays}
+assert [type(one).__module__ for one in found] == ["builtins", "numpy", "numpy", "cupy"], found
+assert found[1].tolist() == found[2].tolist() == found[3].get().tolist() == [[0, 1, 2], [3, 4, 5]]
+print("done")
+"""
+    env = {**pretended(FAKE_CUDA_DEVICES="1"), **shown(a100x4())}
+    env["PYTHONPATH"] = os.pathsep.join([str(LIBRARIES), str(env["PYTHONPATH"])])
+    done = run_program(source, env=env).expect(0)
+    assert done.stdout == "done\n"
+    assert "a numpy.ndarray" in kinds[2]
 
 
 REAL_TORCH = """

@@ -9,11 +9,16 @@ for it, and not before: until then what is to be filled holds `POISON`. Counts w
 - FAKE_CUDA_DIRECTORY: processes share the memory of devices, FAKE_CUDA_MEMORY bytes each. The first use of a device
   takes FAKE_CUDA_CONTEXT bytes of it, and what was taken is free when the last process is gone that has inherited it.
 - Pinned memory comes in powers of two from a pool, which hands out a block again as soon as nobody refers to it.
+- Memory that is registered is held by its pages (`pages.py`): whoever takes them from under the mapping has a device
+  that reads and writes others. Not registered is what is mapped to be read only, what is registered in part, and more
+  than FAKE_CUDA_PIN_LIMIT bytes. A copy has to lie in one registered range, or in none.
+- A forked child can use nothing of what its parent has begun.
 """
 
 import ctypes
 import fcntl
 import json
+import mmap
 import os
 import threading
 import weakref
@@ -25,18 +30,27 @@ from typing import Any, ClassVar, NamedTuple
 import numpy
 
 from mpi_runtime.gpu import cuda_context
+from tests.fake_cuda.pages import Held
 
 FIRST = 0x7_0000_0000_0000
 """Where addresses of devices begin, beyond all that processes have."""
 PER_DEVICE = 1 << 40
 POISON = 0xA5
 TO_DEVICE, TO_HOST = 1, 2
+READ_ONLY = 8
+CAN_REGISTER = 99
+"""The attribute of a device that says that it can register memory. The others that are asked for are not there."""
+PAGE = mmap.PAGESIZE
 TEXTS = {
     2: "cudaErrorMemoryAllocation: out of memory",
     3: "cudaErrorInitializationError: initialization error",
     1: "cudaErrorInvalidValue: invalid argument",
     46: "cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable",
     100: "cudaErrorNoDevice: no CUDA-capable device is detected",
+    201: "cudaErrorDeviceUninitialized: invalid device context",
+    712: "cudaErrorHostMemoryAlreadyRegistered: part or all of the requested memory range is already mapped",
+    713: "cudaErrorHostMemoryNotRegistered: pointer does not correspond to a registered memory region",
+    801: "cudaErrorNotSupported: operation not supported",
     700: "cudaErrorIllegalAddress: an illegal memory access was encountered",
     802: "cudaErrorSystemNotReady: system not yet initialized",
 }
@@ -83,6 +97,10 @@ class _State:  # of this process
     is_loaded = False
     error = 0
     """CUDA's number of what has killed the contexts of this process."""
+    pid = 0
+    """The process that has begun: not that of a forked child."""
+    pushed = 0
+    """How many contexts the driver was told to use."""
     contexts: ClassVar[dict[int, int]] = {}
     """By device the descriptor that says that this process uses it."""
     used: ClassVar[Counter[int]] = Counter()
@@ -126,7 +144,7 @@ def start() -> int:
 def count() -> int:
     """As `cudaGetDeviceCount`: raises what CUDA answers."""
     _State.is_loaded = True
-    number = start() or _State.error
+    number = start() or _State.error or (3 if _State.contexts and os.getpid() != _State.pid else 0)
     if number:
         raise CUDARuntimeError(number)
     return len(shown())
@@ -152,6 +170,7 @@ def check() -> None:
         raise CUDARuntimeError(100)
     if current() not in _State.contexts:
         _State.contexts[current()] = _enter(shown()[current()])
+        _State.pid = os.getpid()
         if "FAKE_CUDA_BUSY" in os.environ:
             raise CUDARuntimeError(46)
 
@@ -178,16 +197,39 @@ class _Driver:
         return 0
 
     def cuCtxPushCurrent_v2(self, context: Any) -> int:
+        _State.pushed += 1
         return 0
 
     def cuCtxSynchronize(self) -> int:
         return _State.error
 
     def cuCtxPopCurrent_v2(self, reference: Any) -> int:
+        _State.pushed -= 1
         return 0
+
+    def cuDeviceGetAttribute(self, reference: Any, attribute: int, device: int) -> int:
+        reference._obj.value = int(attribute == CAN_REGISTER)
+        return 0
+
+    def cuMemHostRegister_v2(self, pointer: Any, size: Any, flags: int) -> int:
+        return _code(lambda: register(pointer.value, size.value, flags))
+
+    def cuMemHostUnregister(self, pointer: Any) -> int:
+        return _code(lambda: unregister(pointer.value))
 
     def cuDevicePrimaryCtxRelease_v2(self, device: Any) -> int:
         return 0
+
+
+def _code(call: Callable[[], None]) -> int:
+    """As the driver answers, in the context that it was told to use."""
+    try:
+        if not _State.pushed:
+            raise CUDARuntimeError(201)
+        call()
+    except CUDARuntimeError as error:
+        return error.status
+    return 0
 
 
 _real_driver = cuda_context.driver
@@ -202,6 +244,9 @@ def reset() -> None:
     """For tests in one process: as a new process finds it."""
     cuda_context.driver = _real_driver
     _State.error, _State.is_loaded = 0, False
+    for held in registered.values():
+        held.close()
+    _State.pushed = 0
     for one in (counts, _State.contexts, _State.used, _State.limits, registered, _pool):
         one.clear()
     set_current(0)
@@ -321,6 +366,8 @@ class Task(NamedTuple):
     device: int
     stream: int
     run: Callable[[], None]
+    is_straight: bool = False
+    """Whether it copies from or to registered memory."""
 
 
 _tasks: deque[Task] = deque()
@@ -328,11 +375,11 @@ _lock = threading.RLock()
 _current = threading.local()
 
 
-def begin(device: int, stream: int, run: Callable[[], None]) -> None:
+def begin(device: int, stream: int, run: Callable[[], None], is_straight: bool = False) -> None:
     """Have a device do something, some time."""
     check()
     with _lock:
-        _tasks.append(Task(device, stream, run))
+        _tasks.append(Task(device, stream, run, is_straight))
 
 
 def settle(device: int) -> None:
@@ -383,22 +430,58 @@ def pinned(nbytes: int) -> Any:
 _pool: dict[int, list[bytearray]] = {}
 """Blocks that nobody has, by their size."""
 _pinned: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
-registered: dict[int, int] = {}
-"""Memory that was made known to the driver: its length by its address."""
+registered: dict[int, Held] = {}
+"""Memory that was made known to the driver, by its address."""
 
 
-def register(pointer: int, size: int) -> None:
+def register(pointer: int, size: int, flags: int = 0) -> None:
     check()
-    if any(base < pointer + size and pointer < base + length for base, length in registered.items()):
+    if any(base < pointer + size and pointer < base + held.size for base, held in registered.items()):
+        raise CUDARuntimeError(712)
+    if flags & READ_ONLY:
+        raise CUDARuntimeError(801)
+    if not size or not _is_writable(pointer, size):
         raise CUDARuntimeError(1)
-    registered[pointer] = size
+    if sum(held.size for held in registered.values()) + size > int(os.environ.get("FAKE_CUDA_PIN_LIMIT", str(1 << 40))):
+        raise CUDARuntimeError(2)
+    start, end = pointer // PAGE * PAGE, -(-(pointer + size) // PAGE) * PAGE
+    registered[pointer] = Held(start, end - start)
+    counts["registered"] += 1
 
 
 def unregister(pointer: int) -> None:
     check()
     if pointer not in registered:
+        raise CUDARuntimeError(713)
+    registered.pop(pointer).close()
+
+
+def _is_writable(pointer: int, size: int) -> bool:
+    """Whether this process may write all of it."""
+    at = pointer
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        ends, rights, *_ = line.split()
+        low, high = (int(end, 16) for end in ends.split("-"))
+        if low <= at < high and "w" in rights:
+            at = high
+    return at >= pointer + size
+
+
+def _held(pointer: int, size: int) -> Held | None:
+    """The registered range in which these bytes lie; None: they lie in none."""
+    found = [held for base, held in registered.items() if base < pointer + size and pointer < base + held.size]
+    if not found:
+        return None
+    (held, *others) = found
+    if others or pointer < held.address or pointer + size > held.address + held.size:
         raise CUDARuntimeError(1)
-    del registered[pointer]
+    return held
+
+
+def copy_now(to: int, source: int, size: int, kind: int) -> None:
+    """`memcpy`."""
+    copy(to, source, size, kind, 0)
+    wait(current(), 0)
 
 
 def host(pointer: int, size: int) -> Bytes:
@@ -415,15 +498,27 @@ def copy(to: int, source: int, size: int, kind: int, stream: int) -> None:
     assert allocation.device == current(), "the copy is told to another device than the one that has the memory"
     there, here = allocation.store[offset : offset + size], host(pointer, size)
     block = next((one for base, one in list(_pinned.items()) if base <= pointer < base + len(one)), None)
+    held = _held(pointer, size) if block is None else None
     alive = weakref.ref(block) if block is not None else lambda: True
     counts["down" if kind == TO_HOST else "up"] += 1
     counts["pinned copies"] += block is not None
-    if kind == TO_HOST:
-        here[:] = POISON
+    if held is not None:
+        counts["straight"] += 1
+
+    def write(content: Any) -> None:
+        if held is None:
+            here[:] = content
+        else:
+            held.write(pointer - held.address, numpy.broadcast_to(content, size).astype(numpy.uint8))
 
     def run() -> None:
         assert alive() is not None, "pinned memory was freed while a copy was under way"
-        target, origin = (here, there) if kind == TO_HOST else (there, here)
-        target[:] = origin
+        assert held is None or held in registered.values(), "memory was unpinned while a copy was under way"
+        if kind == TO_HOST:
+            write(there)
+        else:
+            there[:] = here if held is None else numpy.frombuffer(held.read(pointer - held.address, size), numpy.uint8)
 
-    begin(current(), stream, run)
+    if kind == TO_HOST:
+        write(POISON)
+    begin(current(), stream, run, held is not None)

@@ -49,6 +49,13 @@ def test_each_mpi_has_an_extra_of_its_own() -> None:
         assert {"mpi4py", mpi} == {requirement.split(">=")[0] for requirement in extras[mpi]}
 
 
+def test_cupy_comes_with_the_libraries_of_cuda() -> None:
+    """From 14 on cupy's wheels leave CUDA's compiler and libraries to the extra `ctk`; many machines have no others."""
+    for cuda in ("12", "13"):
+        cupy = METADATA["optional-dependencies"][f"cuda{cuda}"][0]
+        assert cupy == f"cupy-cuda{cuda}x[ctk]>=14"
+
+
 def test_what_is_imported_is_required() -> None:
     """Optional libraries come with an extra; mpi4py with each MPI. What only type checkers read, they bring."""
     names = {"nvidia-ml-py": "pynvml", "cupy-cuda12x": "cupy", "cupy-cuda13x": "cupy"}

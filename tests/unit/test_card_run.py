@@ -1,6 +1,8 @@
 """`make device`: one file of results, whatever is missing, hangs or fails. What it measures only a card can test."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,16 @@ import pytest
 
 from benchmarks import card
 from benchmarks.card import FACTS, STAGES, Stage
+from tests.fake_cuda import memory
+from tests.helpers import ROOT
+
+LIBRARIES = Path(memory.__file__).parent / "libraries"
 
 
-def run(monkeypatch: pytest.MonkeyPatch, out: Path, *words: str) -> tuple[int, dict[str, Any]]:
+def run(monkeypatch: pytest.MonkeyPatch, out: Path, *words: str, ask: str = "") -> tuple[int, dict[str, Any]]:
+    monkeypatch.setattr(card, "ASK", ask)
+    if not ask:
+        monkeypatch.setattr(card, "no_card", lambda: "")  # without another process, which would take its time
     monkeypatch.setattr(sys, "argv", ["card", "--out", str(out), *words])
     monkeypatch.setattr(sys, "path", list(sys.path))
     code = card.main()
@@ -67,3 +76,39 @@ def test_stages_have_names_of_their_own_and_facts_exist() -> None:
     names = [stage.name for stage in STAGES]
     assert len(set(names)) == len(names)
     assert all(callable(getattr(card_facts, name)) for name in (*FACTS, "warm_up"))
+
+
+def test_what_pinning_rests_on_is_asked_of_the_driver() -> None:
+    """On a pretended card, which answers as the documentation has it, and holds pages as a driver does."""
+    env = {**os.environ, "FAKE_CUDA_DEVICES": "1", "PYTHONPATH": os.pathsep.join([str(LIBRARIES), str(ROOT)])}
+    env.pop("CUDA_VISIBLE_DEVICES", None)
+    command = [sys.executable, "-m", "benchmarks.card_facts", "pinned"]
+    found = json.loads(subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout)
+    assert found.pop("ulimit_l")
+    assert "InvalidValue" in found.pop("copy_in_part")
+    assert found == {
+        "driver_is_found": True, "attribute_host_register": 1, "attribute_read_only_register": 0,
+        "attribute_uses_host_page_tables": 0, "register_read_only": 1, "register_read_only_by_its_flag": 801,
+        "register": 0, "register_again": 712, "copy_by_another_mapping": "None", "another_mapping_has_it": True,
+        "seen_where_pages_were_taken": 0, "seen_beside": 7, "unregister": 0, "unregister_again": 713,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ask", "reason"),
+    [
+        ("raise OSError('libcuda.so.1: cannot open shared object file')", "OSError: libcuda.so.1: cannot open"),
+        ("print('CUDA answers 802 when it is to start')", "CUDA answers 802"),
+        ("import time; time.sleep(60)", "the driver did not answer within 1 s"),
+    ],
+)
+def test_a_machine_without_a_card(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], ask: str, reason: str
+) -> None:
+    monkeypatch.setattr(card, "CARD_S", 1 if "sleep" in ask else 60)
+    monkeypatch.setattr(card, "NEEDED", {})
+    monkeypatch.setattr(card, "STAGES", (python("print(1)", name="export"),))
+    code, found = run(monkeypatch, tmp_path / "device.json", ask=ask)
+    assert (code, found["export"]) == (1, {"skipped": "there is no GPU"})
+    assert reason in found["no_card"]
+    assert f"there is no GPU here that CUDA can use: {found['no_card']}" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Arrays of cupy and torch inside values, on pretended GPUs (`tests/fake_cuda`): how they are sent, and made again."""
 
 import gc
+import importlib
 import pickle
 import sys
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("cupy", "torch"):
         sys.modules.pop(name, None)
     staging._pairs.clear()
+    staging._lent_out.clear()
     own_pickles = memory.counts["own pickles"]
     memory.reset()
     assert not own_pickles
@@ -210,7 +212,8 @@ def test_buffers_that_may_be_written_into_still_are_used_no_more(cupy: Any) -> N
     way.wait = interrupted  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         staging.to_device(way, data)
-    assert (staging._pairs, staging._lost.pop()) == ([], pair)
+    assert (staging._pairs, list(staging._lent_out.values())) == ([], [pair])
+    staging._lent_out.clear()
     assert serialize.loads(serialize.dumps(there).inline()).get()[-1] == staging.CHUNK - 1
     assert staging._pairs[0].buffers[0] is not pair.buffers[0]
 
@@ -254,6 +257,19 @@ def test_where_there_is_no_gpu(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(DeviceUnavailableError, match="cupy cannot be imported"):
         serialize.loads(data, serialize.loads_on_device)
     assert serialize.loads(data, serialize.loads_on_host)["a"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("library", ["cupy", "torch"])
+def test_a_card_that_does_not_start_is_not_an_absent_one(
+    gpus: None, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The libraries' `is_available` says False in both cases."""
+    module = importlib.import_module(library)
+    array = module.arange(3) if library == "cupy" else module.tensor([0, 1, 2], device="cuda")
+    data = serialize.dumps(array).inline()
+    monkeypatch.setenv("FAKE_CUDA_START", "3")
+    with pytest.raises(RuntimeError, match="initialization error"):
+        serialize.loads(data, serialize.loads_on_device)
 
 
 def test_a_pickle_inside_of_a_pickle(cupy: Any) -> None:

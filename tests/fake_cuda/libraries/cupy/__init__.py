@@ -12,6 +12,7 @@ import numpy
 from tests.fake_cuda import memory
 
 memory.install()
+uint8 = numpy.uint8
 
 
 class ndarray:
@@ -221,10 +222,11 @@ _available: bool | None = None
 class _Runtime:
     CUDARuntimeError = memory.CUDARuntimeError
     memcpyAsync = staticmethod(memory.copy)
+    memcpy = staticmethod(memory.copy_now)
     memcpyHostToDevice = memory.TO_DEVICE
     memcpyDeviceToHost = memory.TO_HOST
     getDeviceCount = staticmethod(memory.count)
-    hostRegister = staticmethod(lambda pointer, size, flags: memory.register(pointer, size))
+    hostRegister = staticmethod(memory.register)
     hostUnregister = staticmethod(memory.unregister)
 
 
