@@ -78,7 +78,7 @@ NEAR_WORTH_BYTES = 1 << 20
 
 
 def enqueue(state: State, task: Task) -> None:
-    """A call is ready: queue it."""
+    """Queue a call that is ready."""
     queue = task.queue = queue_for(state, task)
     queue.ready.append(task)
     mark_dirty(state, queue)
@@ -95,7 +95,7 @@ def requeue(state: State, tasks: list[Task]) -> None:
 
 
 def withdraw(state: State, task: Task) -> None:
-    """A call that was queued has ended.
+    """Note that a queued call has ended.
 
     It stays in its place until that is the first one, or half of the queue has ended: so each costs the same, however
     many there are.
@@ -112,7 +112,7 @@ def withdraw(state: State, task: Task) -> None:
 
 
 def clear(queue: Queue) -> deque[Task]:
-    """Empty a queue; the calls that were ready, but for those that have ended since."""
+    """Empty a queue. Return its calls, without those that have ended."""
     ready, queue.ready, queue.withdrawn = queue.ready, deque(), 0
     return deque([task for task in ready if task.state == READY])
 
