@@ -41,7 +41,7 @@ from mpi_runtime.scheduler.state import State
 
 
 def submit(state: State, task: Task) -> None:
-    """A creation or a method call was submitted."""
+    """Note that a creation or a method call was submitted."""
     if task.function.spec.kind == ACTOR:
         actor = Actor(task.id, task)
         state.totals.actors += 1
@@ -58,7 +58,7 @@ def submit(state: State, task: Task) -> None:
 
 
 def ended(state: State, task: Task) -> None:
-    """A creation or a method call has ended."""
+    """Note that a creation or a method call has ended."""
     actor = task.actor
     if actor is None:
         return
@@ -76,7 +76,7 @@ def ended(state: State, task: Task) -> None:
 
 
 def reduce_grant(state: State, executor: Executor, held_cpu: int) -> None:
-    """Once placed, an actor keeps only part of its CPU."""
+    """Reduce the grant of an actor, once it is created, to what it keeps."""
     grant = executor.grant
     assert grant is not None
     source = executor.source
@@ -90,7 +90,7 @@ def reduce_grant(state: State, executor: Executor, held_cpu: int) -> None:
 
 
 def creation_failed(state: State, task: Task, error: Value | None, cause: str) -> None:
-    """There will be no actor: every call gets the error, if there is one, or else the cause; the process ends."""
+    """End an actor that was not created: every call gets the error, or else the cause. Its process ends."""
     actor = task.actor
     assert actor is not None
     actor.error = error
@@ -98,7 +98,7 @@ def creation_failed(state: State, task: Task, error: Value | None, cause: str) -
 
 
 def unreferenced(state: State, actor: Actor) -> None:
-    """The last handle is gone, and so are all calls. An actor that has lived need not be created again for nobody."""
+    """End an actor without handles and calls. One that has lived is not created again."""
     found = state.objects.get(actor.id)
     if found is None or found.references > 1:
         return
@@ -116,7 +116,7 @@ def unreferenced(state: State, actor: Actor) -> None:
 
 
 def orphaned(state: State, id: bytes) -> None:
-    """A process with a reference to this died. An actor to which nobody else has one is not created any more."""
+    """Note the death of a process with a reference to an actor. If it was the only one, the actor is not created."""
     found = state.objects.get(id)
     if found is None or found.actor is None or found.references != 1:
         return
@@ -149,7 +149,7 @@ def end(state: State, actor: Actor, cause: str, force: bool) -> None:
 
 
 def kill(state: State, actor: Actor, no_restart: bool) -> None:
-    """A client wants the actor's process killed; for good, or only what it is now."""
+    """Kill the process of an actor for a client. With `no_restart` the actor ends for good."""
     if no_restart or not may_restart(actor) or actor.state in (ENDING, DEAD):
         end(state, actor, "was killed by kill()", force=True)
         return
@@ -172,7 +172,7 @@ def is_forgotten(state: State, actor: Actor) -> bool:
 
 
 def die(state: State, actor: Actor) -> None:
-    """The actor will not run again."""
+    """Note that an actor will not run again."""
     advance(state.stories, actor, DIE, actor.cause)
     actor_names.ended(state, actor)
     kept, actor.kept = actor.kept, []
@@ -186,7 +186,7 @@ def die(state: State, actor: Actor) -> None:
 def executor_died(
     state: State, actor: Actor, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int
 ) -> None:
-    """The actor's process is gone, and with it the calls in hand."""
+    """Handle the death of the process of an actor, with its calls in hand."""
     creation = actor.creation
     sent = [task.id for task in in_hand if task.state != STAGING]
     started = set(sent[: sent.index(event.running) + 1]) if event.running in sent else set()
@@ -241,7 +241,7 @@ def died_for_good(state: State, actor: Actor, executor: Executor, in_hand: list[
 def restart(
     state: State, actor: Actor, executor: Executor, in_hand: list[Task], started: set[bytes], event: ExecutorDied
 ) -> None:
-    """The actor's process is gone, and it is created again.
+    """Create an actor again after the death of its process.
 
     Of the calls in hand those that had not started go back to the front of their callers' queues, and so do those that
     have retries left, or had ended without telling. The others get an error: they may have run.
@@ -273,7 +273,7 @@ def restart(
 
 
 def create_again(state: State, actor: Actor, cause: str, now: int) -> None:
-    """Have the creation run, which has been run before."""
+    """Queue the creation of an actor for a further attempt."""
     creation = actor.creation
     advance(state.stories, actor, CREATE)
     if creation.state == FINISHED:

@@ -1,4 +1,4 @@
-"""Calls whose process dies at once, several times in a row, are run again later: tasks, and the creations of actors.
+"""Waits before a task or the creation of an actor is run again whose process died at once, several times in a row.
 
 The first time they are run again at once, as is right for a process that was killed. After that each wait is twice the
 one before, or a call that cannot be run at all would keep a processor busy with forks. What has worked in between ends
@@ -20,17 +20,17 @@ from mpi_runtime.scheduler.state import State
 
 
 def note_crash(task: Task, executor: Executor, now: int) -> None:
-    """Its process has died while it ran, and not since somebody had asked for that."""
+    """Count a crash of the process of a call, which nobody had asked for. After a late one the count begins again."""
     task.crashes = task.crashes + 1 if now - executor.progress_us < AT_ONCE_US else 1
 
 
 def wait_us(crashes: int) -> int:
-    """How long a call waits before it is run again, by the number of crashes in a row."""
+    """Return how long a call waits before it is run again, by the number of crashes in a row."""
     return min(BACKOFF_US << min(crashes - 2, 30), BACKOFF_US_MAX) if crashes > 1 else 0
 
 
 def run_again(state: State, task: Task, now: int, has_crashed: bool = True) -> None:
-    """A lost call will be run once more: now, or when it has waited."""
+    """Run a lost call again, now or after its wait."""
     task.executor = None
     task.call.attempt += 1
     wait = wait_us(task.crashes) if has_crashed else 0
@@ -41,7 +41,7 @@ def run_again(state: State, task: Task, now: int, has_crashed: bool = True) -> N
 
 
 def queue(state: State, task: Task) -> None:
-    """It has waited long enough, if it still is to be run."""
+    """Handle the alarm of a call: its wait is over, if it still has to run."""
     if task.state == LOST:
         advance(state.stories, task, RETRY)
         if not wait_again(state, task):
@@ -49,7 +49,7 @@ def queue(state: State, task: Task) -> None:
 
 
 def note_begun(state: State, executor: Executor) -> None:
-    """A first call of the executor has ended: it could be started, and so can others like it."""
+    """Note that the first call of an executor has ended, so executors like it can be started."""
     queue, executor.forked_for = executor.forked_for, None
     if queue is not None and queue.stillborn and executor.id >= queue.next_try:
         queue.stillborn = queue.forks_from_us = 0
@@ -57,7 +57,7 @@ def note_begun(state: State, executor: Executor) -> None:
 
 
 def note_stillborn(state: State, queue: Queue, executor: Executor, now: int) -> bool:
-    """An executor has died before it began a call. Whether it is the first of its try: of those forked meanwhile."""
+    """Note the death of an executor that began no call. Return False if it was forked before the last such death."""
     if executor.id < queue.next_try:
         return False
     queue.stillborn += 1
@@ -67,18 +67,18 @@ def note_stillborn(state: State, queue: Queue, executor: Executor, now: int) -> 
 
 
 def is_hopeless(queue: Queue) -> bool:
-    """Whether the last few executors for a queue have died so, and it has no other that has ever ended a call."""
+    """Whether the last few executors of a queue have died so, and no other of its executors has ended a call."""
     return queue.stillborn >= STILLBORN_MAX and not any(one.forked_for is None for one in queue.executors.values())
 
 
 def note_fork(queue: Queue, now: int) -> None:
-    """An executor is forked for a queue. After one that has died it is alone, until it has had time to begin a call."""
+    """Note that an executor is forked for a queue. After deaths, the next one waits until this one may have begun."""
     if queue.stillborn:
         queue.forks_from_us = now + AT_ONCE_US
 
 
 def why(state: State, task: Task, now: int) -> str:
-    """Why a call does not run that has crashed, or for which no executor comes up; empty: it is not one."""
+    """Return why a call waits after crashes, or for an executor that cannot be started; empty: it does not."""
     at_us = state.alarms.at(task)
     if task.state == READY and not task.function.is_method:
         return why_no_fork(queue_for(state, task), now)
@@ -90,7 +90,7 @@ def why(state: State, task: Task, now: int) -> str:
 
 
 def why_no_fork(queue: Queue, now: int) -> str:
-    """Why no executor is forked for a queue; empty: one could be."""
+    """Return why no executor is forked for a queue; empty: one could be."""
     if now >= queue.forks_from_us:
         return ""
     return (

@@ -16,7 +16,7 @@ def blocked(state: State, executor: Executor, ids: list[bytes]) -> None:
     """Lend the CPU of an executor whose call waits for objects, and steal the calls behind it."""
     running = executor.running()
     if executor.blocked or not (running or executor.actor):
-        return  # or a thread waits that was left behind by a call that has ended
+        return  # or the waiting thread belongs to a call that has ended
     if are_here(state, executor, ids):
         return
     executor.waits_for = ids

@@ -18,7 +18,7 @@ def fetched(state: State, event: Fetched, now: int) -> None:
 
 
 def unreached(state: State, fetching: Fetching, now: int) -> None:
-    """An alarm: a fetch has failed, and the rank that has the copy lives."""
+    """Handle an alarm: a fetch has failed, and the rank with the copy is still alive."""
     tell(state, *objects.unreached(state, fetching), now)
 
 
@@ -26,7 +26,7 @@ def tell(state: State, waiting: list[tuple[Task, Executor]], error: ReadyFailed 
     """Send calls whose arguments are all on their host. Calls that cannot have an argument get the error."""
     for task, executor in waiting:
         if task.executor is not executor or task.state != STAGING or are_lost(state, task):
-            continue  # it was given up, goes elsewhere, or waits for another executor
+            continue  # it has ended, or was given to another executor
         if error is not None:
             executor.drop(task.id)
             tasks.fail(state, task, error.code, error.message)

@@ -91,17 +91,17 @@ from mpi_runtime.scheduler.stealing import look_for_stuck
 
 
 class Described(NamedTuple):
-    """An executor as people know it; by default one that is gone."""
+    """A description of an executor; by default of one that has ended."""
 
     pid: int = 0
     rank: int = -1
     hostname: str = ""
     title: str = ""
-    """What its actor calls itself, if its class says how."""
+    """The title of its actor; empty: none."""
 
 
 class Scheduler:
-    """Everything that is decided in a job.
+    """The scheduler of one job.
 
     The caller passes in what happened, with the time in microseconds, and after each batch asks once for a decision.
     It must then perform all effects: first those for ranks, then the messages for clients, in their order.
@@ -137,7 +137,7 @@ class Scheduler:
     def handle(
         self, client_number: int, events: Sequence[ClientEvent], now: int, ended_in_frame: int | None = None
     ) -> None:
-        """A client said these, in this order. What a client says after its death is known is dropped.
+        """Take events of a client, in order. Events of a client that is known to be dead are dropped.
 
         An executor that says what it may not is killed. `ended_in_frame` is how many calls end in these events by the
         books of its agent; None: nobody has counted.
@@ -191,14 +191,14 @@ class Scheduler:
             settle(state, executor, now)
 
     def handle_rank(self, event: RankEvent | HeadEvent, now: int) -> None:
-        """A rank said this, or the head that all ranks have joined.
+        """Take an event of a rank, or that of the head that all ranks have joined.
 
         Raises:
             RefusedError: it cannot be, and nothing has come of it.
         """
         state = self.state
         if isinstance(event, Fetched | MemoryReported | RankLost | RoomWanted | Spilled) and event.rank in state.lost:
-            return  # it was on its way when the rank was given up
+            return  # sent before the rank was lost
         refusals.check_rank(state, event)
         state.stories.now = now
         if isinstance(event, RankJoined):
@@ -281,32 +281,32 @@ class Scheduler:
         if len(queues) > 1:
             queues.sort(key=Queue.precedence)
         for queue in queues:
-            if queue.ready and queue.ready[0].function.infeasible:  # as all are, or have been till now
+            if queue.ready and queue.ready[0].function.infeasible:  # then all its calls are
                 health.fail_all(state, queue)
             if queue.timed is None or not deadline.holds_back(state, queue, now):
                 serve(state, queue, now)
 
     def start_line(self) -> str:
-        """What the job has, in words."""
+        """Return the resources of the job in one line."""
         return notes.start(self.state)
 
     def totals_line(self, took_us: int) -> str:
-        """What the job has done in this time, in words."""
+        """Return the totals of the job, which took this time, in one line."""
         return notes.totals(self.state, took_us)
 
     def deadline(self) -> int | None:
-        """When `decide` wants to be called even if nothing has happened; at once when it was told of a failed start."""
+        """Return when `decide` must be called even without events, in microseconds: 0: at once; None: not at all."""
         return 0 if self.state.dirty else self.state.alarms.next_us()
 
     # Answers: what the caller needs for performing effects. They change nothing.
 
     def rank_of(self, executor: int) -> int:
-        """The rank on which an executor is; -1: it is gone."""
+        """Return the rank of an executor; -1: it has ended."""
         found = self.state.executors.get(executor)
         return found.rank.number if found is not None else -1
 
     def describe_executor(self, executor: int) -> Described:
-        """An executor in words."""
+        """Return a description of an executor."""
         found = self.state.executors.get(executor)
         if found is None:
             return Described()
@@ -314,7 +314,7 @@ class Scheduler:
         return Described(found.pid, found.rank.number, found.rank.node.hostname, title)
 
     def name_of(self, spec: int) -> str:
-        """The name of the function whose calls have this spec."""
+        """Return the name of the function with this spec."""
         return self.state.functions[spec].spec.name
 
     def has_free_cpu(self, rank: int) -> bool:
@@ -405,6 +405,6 @@ class Scheduler:
     def _query(self, client: Client, event: Query, now: int) -> None:
         try:
             answer = explain.answer(self.state, event, now)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # what the question is about is itself msgpack
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # the argument of some questions is msgpack too
             raise RefusedError(f"a question {event.what!r} about what cannot be read") from error
         self.state.to_client(client.id, answer)

@@ -21,7 +21,7 @@ from mpi_runtime.scheduler.stealing import ask_for_the_rest
 
 
 def look_for_long(state: State) -> None:
-    """A long call has ended: functions whose calls have been found to take long get queues of their own."""
+    """Note the end of a long call. Functions with long calls get queues of their own."""
     for function in state.functions.values():
         if function.is_timed or function.spec.kind == ACTOR or function.duration_us <= LONG_US:
             continue
@@ -40,7 +40,7 @@ def look_for_long(state: State) -> None:
 
 
 def holds_back(state: State, queue: Queue, now: int) -> bool:
-    """Whether the queue is not to be served because its calls cannot finish in time. It then keeps nothing."""
+    """Whether the calls of a queue cannot finish in time. Then its reservations end."""
     assert queue.timed is not None
     last_us = last_start_us(state, queue.timed)
     if now <= last_us:
@@ -69,7 +69,7 @@ def holds_back(state: State, queue: Queue, now: int) -> bool:
 
 
 def is_late(state: State, function: Function, now: int) -> bool:
-    """Whether a call of the method, which could begin now, is not to: it cannot finish in time."""
+    """Whether a call of a method that could begin now cannot finish in time."""
     last_us = last_start_us(state, function)
     if now <= last_us:
         state.alarms.set(function, last_us + 1)  # it may have to wait for its turn
@@ -79,7 +79,7 @@ def is_late(state: State, function: Function, now: int) -> bool:
 
 
 def note_duration(state: State, function: Function) -> None:
-    """A call of a timed method has ended: now more is known of the others, in whatever actors they are."""
+    """Note the end of a call of a timed method: the duration of the others is known better now."""
     if function.spec.time_limit_us:
         return
     function.is_timed = function.duration_us > LONG_US
@@ -88,17 +88,17 @@ def note_duration(state: State, function: Function) -> None:
 
 
 def look_at_actors(state: State) -> None:
-    """Calls that wait for their turn may be late now, or may not be any more."""
+    """Check again which waiting calls are too late."""
     state.called.update((actor, None) for actor in state.actors.values() if actor.callers)
 
 
 def may_take_us(function: Function) -> int:
-    """How long a call may take, as far as anybody knows."""
+    """Return the expected duration of a call in microseconds."""
     return function.spec.time_limit_us or function.duration_us
 
 
 def last_start_us(state: State, function: Function) -> int:
-    """When a call can be started at the latest to finish in time."""
+    """Return the latest start at which a call can finish in time."""
     assert state.end_us is not None
     return state.end_us - may_take_us(function)
 
@@ -123,7 +123,7 @@ def in_words(state: State, function: Function, now: int) -> tuple[str, str]:
 
 
 def tell(state: State, function: Function, now: int) -> None:
-    """Have the user told, once for each name, that calls of a function wait in vain."""
+    """Tell the user, once for each name, that calls of a function cannot finish in time."""
     name = function.spec.name
     if name not in state.told:
         state.told.add(name)

@@ -46,7 +46,7 @@ from mpi_runtime.scheduler.stealing import give_elsewhere
 
 
 def executor_died(state: State, event: ExecutorDied, now: int) -> None:
-    """An executor's process is gone. The steps are at the head of this file."""
+    """Handle the death of an executor. The steps are at the head of this file."""
     executor = state.executors.pop(event.executor, None)
     if executor is None:
         return
@@ -151,7 +151,7 @@ def stillborn(state: State, queue: Queue, executor: Executor, event: ExecutorDie
 
 
 def tell_crash(state: State, task: Task, executor: Executor, event: ExecutorDied) -> None:
-    """The user is told that a call is run again, since its executor has died."""
+    """Tell the user that a call is run again, because its executor has died."""
     spec, rank = task.function.spec, executor.rank
     left = "as often as need be" if task.retries < 0 else f"{task.retries} of {spec.max_retries} retries left"
     text = (
@@ -162,7 +162,7 @@ def tell_crash(state: State, task: Task, executor: Executor, event: ExecutorDied
 
 
 def crash_message(task: Task, executor: Executor, event: ExecutorDied, before: str) -> str:
-    """What the caller of a call that took its executor down is told."""
+    """Return the error for the caller of a call during which its executor died."""
     spec = task.function.spec
     cause, line, traceback = event.cause.partition("\n")
     return (

@@ -1,4 +1,4 @@
-"""Arguments on their way. A call is sent to its executor when all its arguments are on that host."""
+"""The arguments of a call that was given to an executor. It is sent when all of them are on that host."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def stage(state: State, executor: Executor, task: Task) -> bool:
 
 
 def are_lost(state: State, task: Task) -> bool:
-    """Whether arguments of a call have had values and are lost. Behind one that is an error none is looked at."""
+    """Whether a call has lost arguments. Those after an argument that is an error do not matter."""
     is_error = False
     for id in task.call.arguments:
         found = state.objects[id]
@@ -39,7 +39,7 @@ def are_lost(state: State, task: Task) -> bool:
 
 
 def wait_again(state: State, task: Task) -> bool:
-    """If arguments of a call that had them all are lost it waits until they are made again, or fails with them."""
+    """If a call has lost arguments, have it wait until they are made again, or fail."""
     if not task.call.arguments or not are_lost(state, task):
         return False
     advance(state.stories, task, WAIT_AGAIN, "an argument is lost")
@@ -52,7 +52,7 @@ def wait_again(state: State, task: Task) -> bool:
 
 
 def await_lost(state: State, task: Task, ids: Iterable[bytes]) -> None:
-    """A call waits for those of these that are made again."""
+    """Have a call wait for those arguments that are made again."""
     for id in ids:
         found = state.objects[id]
         if found.state in UNSEALED:

@@ -40,7 +40,7 @@ def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -
 
 
 def spend_retry(state: State, task: Task, had_ended: bool = False) -> None:
-    """A call that was lost will be run once more. It has one retry less, unless it `had_ended`."""
+    """Prepare a lost call for its next attempt. It uses up a retry, unless it `had_ended`."""
     task.overdue = ""
     if not had_ended and task.retries > 0:
         task.retries -= 1
@@ -71,7 +71,7 @@ def may_exceed_again(task: Task) -> bool:
 
 
 def overdue(state: State, task: Task) -> None:
-    """The call was interrupted because it ran longer than its time limit, and has ended."""
+    """Fail a call that was interrupted because it ran longer than its time limit."""
     fail(state, task, "TaskTimeoutError", task.overdue)
 
 

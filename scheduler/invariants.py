@@ -29,6 +29,7 @@ from mpi_runtime.scheduler.lifecycle import (
     CREATING,
     DEAD,
     ENDED,
+    ENDING,
     LOST,
     PENDING,
     READY,
@@ -318,6 +319,8 @@ def check_actors(state: State, live: dict[bytes, Task]) -> None:
             executor = actor.executor
             holds(executor is not None and executor.id in state.executors, f"{name} lives nowhere")
             holds(executor is not None and executor.is_reduced, f"{name} was not made smaller after its creation")
+        if actor.state in (RESTARTING, ENDING) and actor.executor is not None:
+            holds(actor.executor.state == STOPPING, f"{name} is to end or to restart, and its process is not")
         if actor.state == CREATING:
             holds(actor.creation.id in live, f"{name} is being created by nobody")
         for (client, group, function), queue in actor.callers.items():

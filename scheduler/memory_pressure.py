@@ -1,4 +1,4 @@
-"""Hosts whose memory is nearly used up: nothing is started there, and then what runs is ended, one after the other.
+"""Hosts with nearly no memory left: nothing is started there, and then running calls are ended one after the other.
 
 An agent says so about four times a second while it lasts.
 
@@ -26,7 +26,7 @@ from mpi_runtime.scheduler.stealing import ask_for_the_rest
 
 
 def reported(state: State, event: MemoryReported) -> None:
-    """A rank has looked at the memory of its host."""
+    """Take a report of a rank about the memory of its host."""
     node = state.ranks[event.rank].node
     if not event.is_tight:
         if node.pressure.pop(event.rank, None) is not None and not node.pressure:
@@ -55,7 +55,7 @@ def end_one(state: State, node: Node, event: MemoryReported) -> None:
     sizes = {number: size for report in node.pressure.values() for number, size in report.executors}
     everybody = [executor for rank in node.ranks for executor in rank.executors.values()]
     if any(executor.id not in sizes and running(executor) is not None for executor in everybody):
-        return  # it has just been started, and nobody knows what it takes
+        return  # it has just been started, and its use is not known yet
     executors = [executor for executor in everybody if sizes.get(executor.id, 0) >= event.limit // 100]
     tasks = [(executor, task) for executor in executors if (task := running(executor)) is not None]
     story = f"was ended because the memory of {node.hostname} is nearly used up: {full_words(state, node, event)}"
@@ -77,25 +77,25 @@ def end_one(state: State, node: Node, event: MemoryReported) -> None:
 
 
 def running(executor: Executor) -> Task | None:
-    """The task that an executor runs."""
+    """Return the task that an executor runs; None: none, or it is an actor."""
     task = executor.running() if executor.actor is None and not executor.refusal else None
     return task if task is not None and task.state in (SENT, BLOCKED) else None
 
 
 def started_last(candidate: tuple[Executor, Task]) -> tuple[bool, int, int]:
-    """Which call is ended first: the largest."""
+    """Return a sort key of calls. The one with the largest key is ended first: it may be retried, and began last."""
     executor, task = candidate
     return task.retries != 0, executor.progress_us, task.order
 
 
 def created_last(executor: Executor) -> tuple[bool, int]:
-    """Which actor is ended first: the largest."""
+    """Return a sort key of actors. The one with the largest key is ended first: it may restart, and is the newest."""
     assert executor.actor is not None
     return actor_lives.may_restart(executor.actor), executor.actor.creation.order
 
 
 def words(event: MemoryReported) -> str:
-    """How full the memory is."""
+    """Describe the use of the memory."""
     used, limit = notes.gib(event.used), notes.gib(event.limit)
     share = 100 * event.used / event.limit if event.limit else 100.0
     return (
@@ -105,7 +105,7 @@ def words(event: MemoryReported) -> str:
 
 
 def full_words(state: State, node: Node, event: MemoryReported) -> str:
-    """The same, and who has it."""
+    """Describe the use of the memory, with the largest processes and values."""
     by_pid = {executor.pid: executor for rank in node.ranks for executor in rank.executors.values()}
     processes = [f"{notes.gib(size)} {named(by_pid.get(pid), pid, name)}" for pid, name, size in event.largest]
     objects = [(copy.size, found) for found in state.objects.values() for copy in copies_on(found.copies, node)]
@@ -117,12 +117,12 @@ def full_words(state: State, node: Node, event: MemoryReported) -> str:
 
 
 def copies_on(copies: dict[int, Stored] | None, node: Node) -> list[Stored]:
-    """What a node has of a value: one copy or none."""
+    """Return the copies of a value on a node: one or none."""
     return [copies[node.number]] if copies is not None and node.number in copies else []
 
 
 def named(executor: Executor | None, pid: int, name: str) -> str:
-    """A process in words."""
+    """Describe a process."""
     if executor is None:
         return f"{name} (pid {pid})"
     task = executor.running()

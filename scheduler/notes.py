@@ -1,4 +1,4 @@
-"""What the user is told of a job while it runs: each in one line, with the level that `logging` would give it.
+"""Lines for the user about a running job, each with its level of `logging`.
 
 What may happen very often is told singly a few times, and then each time that its number has doubled.
 """
@@ -17,13 +17,13 @@ HOSTS_NAMED_MAX = 4
 
 
 def tell(state: State, level: int, event: str, text: str, rank: Rank | None = None) -> None:
-    """Have the user told this of the whole job, or of this rank."""
+    """Tell the user something about the whole job, or about this rank."""
     number, host = (rank.number, rank.node.hostname) if rank is not None else (0, "")
     state.effects.notes.append(Note(level, event, text, number, host))
 
 
 def tell_often(state: State, level: int, event: str, name: str, text: str, rank: Rank | None) -> None:
-    """The same of what may happen often to functions or classes of this name."""
+    """Tell the user something that may happen often to functions or classes of this name."""
     state.times_told[event, name] = times = state.times_told.get((event, name), 0) + 1
     if times <= TOLD_SINGLY_MAX:
         tell(state, level, event, text, rank)
@@ -32,7 +32,7 @@ def tell_often(state: State, level: int, event: str, name: str, text: str, rank:
 
 
 def unhandled(state: State, failure: Failure) -> None:
-    """The error of a call is gone, and nobody has read it."""
+    """Tell the user of an error that nobody has read."""
     is_first = not any(event == UNHANDLED for event, _ in state.times_told)
     hint = " (MPI_RUNTIME_IGNORE_UNHANDLED_ERRORS=1 silences such lines)" if is_first else ""
     text = f"unhandled error of {failure.name}(), for which nobody has called get(): {failure.text}{hint}."
@@ -40,7 +40,7 @@ def unhandled(state: State, failure: Failure) -> None:
 
 
 def start(state: State) -> str:
-    """What the job has, in one line."""
+    """Return the resources of the job in one line."""
     nodes = list(state.nodes.values())
     gpus = sum(node.total.inventory is not None and len(node.total.inventory.devices) for node in nodes)
     gpus = gpus or sum(len(node.total.devices) for node in nodes)
@@ -50,7 +50,7 @@ def start(state: State) -> str:
 
 
 def totals(state: State, took_us: int) -> str:
-    """What the job has done, in one line."""
+    """Return the totals of the job in one line."""
     cpu_s = took_us / 1e6 * sum(node.total.cpu for node in state.nodes.values()) / UNIT
     ended, failed = counted(state.finished + state.failed, "call"), state.failed + state.totals.raised
     parts = [
@@ -69,12 +69,12 @@ def _hosts(nodes: list[Node]) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things in words."""
+    """Return a number with its noun."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def gib(size: int) -> str:
-    """Bytes in a unit that people read."""
+    """Return a number of bytes with a binary unit, as people read it."""
     value, unit = float(size), "bytes"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if value < 1024:
@@ -84,5 +84,5 @@ def gib(size: int) -> str:
 
 
 def first_line(text: str) -> str:
-    """The first line of what may have a traceback below it."""
+    """Return the first line of a text that may end with a traceback."""
     return text.partition("\n")[0]

@@ -117,13 +117,13 @@ def on_error_read(state: State, ids: list[bytes]) -> None:
 
 
 def free_extent(state: State, place: Stored) -> None:
-    """Return an extent to the arena."""
+    """Free an extent of the arena."""
     state.extents.pop((place.rank, place.offset), None)
     state.frees.setdefault(place.rank, []).append(place.offset)
 
 
 def erase(state: State, place: OnDisk) -> None:
-    """Return a part of a scratch file."""
+    """Free a part of a spill file."""
     del state.spilling.on_disk[place.rank, place.offset]
     state.spilling.erasures.setdefault(place.rank, []).append(place.offset)
     rank = state.ranks.get(place.rank)
@@ -132,7 +132,7 @@ def erase(state: State, place: OnDisk) -> None:
 
 
 def note_told(found: Object, client: int) -> None:
-    """A client has been told where an object is in the arena of its node, or knows it by itself."""
+    """Note that a client knows the place of an object in the arena of its node."""
     if found.told is None:
         found.told = {}
     found.told[client] = 0
@@ -186,7 +186,7 @@ def announce(state: State, found: Object) -> None:
 
 
 def await_value(found: Object, task: Task) -> None:
-    """A call has the object as an argument, or waits for it as for one: it is told of the value."""
+    """Note that a call waits for an object. It is told of the value."""
     task.missing += 1
     if found.waiters is None:
         found.waiters = [task]
@@ -200,7 +200,7 @@ def push(state: State, found: Object, client: Client) -> None:
         is_small = len(found.data) <= PUSH_BYTES_MAX
         state.to_client(client.id, Ready(found.id, found.data) if is_small else ReadyElsewhere(found.id))
     elif found.state == STORED and client.node.number in state.spilling.rooms and not found.is_error:
-        state.to_client(client.id, ReadyElsewhere(found.id))  # its place may be needed before it is read
+        state.to_client(client.id, ReadyElsewhere(found.id))  # its extent may be needed before it is read
     else:
         deliver(state, found, client, fetch=False)
 
@@ -219,7 +219,7 @@ def deliver(state: State, found: Object, client: Client, fetch: bool) -> None:
 
 
 def value_message(found: Object, number: int) -> ClientEffect | None:
-    """The message with the value for a client on this host; None: there is no copy."""
+    """Return the message with the value for a client on this host; None: there is no copy."""
     if found.state == INLINE:
         return Ready(found.id, found.data)
     if found.state in (STORED, GONE):
@@ -246,7 +246,7 @@ def start_fetch(state: State, found: Object, number: int, waiter: Waiter) -> Non
 
 
 def fetch(state: State, found: Object, number: int, waiting: list[Waiter]) -> None:
-    """Have a copy brought to a node for those who wait. The fetch holds the object already."""
+    """Fetch a copy to a node for those who wait. The fetch holds the object already."""
     if found.copies:
         place = next(iter(found.copies.values()))
         rank = state.nodes[number].ranks[0].number
@@ -268,7 +268,7 @@ def on_fetched(state: State, event: Fetched, now: int) -> tuple[list[tuple[Task,
     """A copy arrived or could not be had: tell the clients that waited. Returns the calls that did, and the error."""
     fetching = state.fetching.get((event.id, state.ranks[event.rank].node.number))
     if fetching is None or event.rank != fetching.rank or event.source not in (-1, fetching.source.rank):
-        if event.offset >= 0:  # it is brought from elsewhere by now, or made again
+        if event.offset >= 0:  # it is fetched from another place by now, or made again
             free_extent(state, Stored(event.rank, event.offset, 1))
         return [], None
     if event.is_lost:
@@ -279,7 +279,7 @@ def on_fetched(state: State, event: Fetched, now: int) -> tuple[list[tuple[Task,
 
 
 def unreached(state: State, fetching: Fetching) -> tuple[list[tuple[Task, Executor]], ReadyFailed | None]:
-    """A copy could not be had a while ago, and the rank that has it lives. As `on_fetched`."""
+    """Handle a failed fetch, some time after it failed: the rank with the copy is alive. Returns as `on_fetched`."""
     if state.fetching.get((fetching.id, fetching.node)) is not fetching:
         return [], None
     return end_fetch(state, fetching, Fetched(fetching.rank, fetching.id, -1, fetching.reason, is_lost=True))
@@ -288,7 +288,7 @@ def unreached(state: State, fetching: Fetching) -> tuple[list[tuple[Task, Execut
 def end_fetch(
     state: State, fetching: Fetching, event: Fetched
 ) -> tuple[list[tuple[Task, Executor]], ReadyFailed | None]:
-    """A fetch has ended so. As `on_fetched`."""
+    """Handle the end of a fetch. Returns as `on_fetched`."""
     number = fetching.node
     del state.fetching[event.id, number]
     found = state.objects[event.id]
@@ -322,7 +322,7 @@ def end_fetch(
 
 
 def go_on(state: State, onward: Fetching, found: Object, number: int, has_failed: bool) -> list[Waiter]:
-    """A copy that another node waits for was read from disk, or could not be. Returns who has waited in vain."""
+    """Continue a fetch whose copy was first read from disk. If that failed, return who has waited in vain."""
     key = (onward.id, onward.node)
     if state.fetching.get(key) is not onward:
         return []

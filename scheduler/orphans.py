@@ -1,4 +1,4 @@
-"""Calls whose submitter's process has died: what nobody else wants is cancelled.
+"""Orphans: calls whose caller has died. Those that nobody else wants are cancelled.
 
 Else they would run for nobody, beside those that the next attempt of the same call submits. A call is wanted while
 anything holds its result: another process, a value, another call that is itself wanted. What a task has left behind
@@ -18,19 +18,20 @@ from mpi_runtime.scheduler.state import State
 
 
 def submitted_by(executor: Executor, in_hand: list[Task], running: bytes) -> list[Task]:
-    """The calls that have not ended and were submitted by attempts that died with a process, first to last."""
+    """Return the calls that have not ended and were submitted by attempts that died with a process, in order."""
     children = executor.children
     if not children or executor.actor is not None:
         return [child for id, child in children.items() if id not in executor.left_behind]
     sent = [task for task in in_hand if task.state != STAGING]
     has_run = [index for index, task in enumerate(sent) if task.id == running or task.state == BLOCKED]
-    died = [task for task in sent[: 1 + max(has_run, default=-1)] if not task.is_cancelled]  # that has its own rules
+    # A cancelled call has rules of its own.
+    died = [task for task in sent[: 1 + max(has_run, default=-1)] if not task.is_cancelled]
     prefixes = tuple(prefix_of(task.id, task.call.attempt) for task in died)
     return [child for id, child in children.items() if id.startswith(prefixes)]
 
 
 def abandon(state: State, orphans: list[Task], now: int) -> None:
-    """Cancel those that nobody wants, with what they have submitted in turn.
+    """Cancel orphans that nobody wants, with the calls that they have submitted.
 
     The last come first: earlier ones may have been passed to them.
     """

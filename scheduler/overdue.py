@@ -27,7 +27,7 @@ GRACE = f"{INTERRUPT_GRACE_US / 1e6:g} s"
 
 
 def began(state: State, executor: Executor, id: bytes, now: int) -> None:
-    """User code of a call with a time limit has begun."""
+    """Note that user code of a call with a time limit has begun."""
     task = executor.in_hand.get(id)
     if task is not None and task.state != STAGING and task.function.spec.enforces_limit:
         executor.watch(task).began_us = now
@@ -35,7 +35,7 @@ def began(state: State, executor: Executor, id: bytes, now: int) -> None:
 
 
 def look(state: State, executor: Executor, now: int) -> None:
-    """An alarm of an executor: see to each of its calls whose time has come, and be woken for the next."""
+    """Handle the alarm of an executor: treat each call whose time is over, and set the next alarm."""
     if executor.id not in state.executors or executor.refusal:
         return
     for id, watch in list(executor.watched.items()):
@@ -55,7 +55,7 @@ def look(state: State, executor: Executor, now: int) -> None:
 
 
 def due_us(task: Task, watch: Watch) -> int | None:
-    """When to look at a call; None: not again."""
+    """Return when to look at a call again; None: never."""
     over_us = limit_us(task, watch)
     if watch.interrupted_us < 0:
         return over_us
@@ -66,7 +66,7 @@ def due_us(task: Task, watch: Watch) -> int | None:
 
 
 def limit_us(task: Task, watch: Watch) -> int | None:
-    """When the time of a call is over; None: that does not matter, or not any more."""
+    """Return when the time limit of a call is over; None: it has none, or the call has not begun."""
     return watch.began_us + task.function.spec.time_limit_us if watch.began_us >= 0 else None
 
 
@@ -104,7 +104,7 @@ def kill(state: State, executor: Executor, task: Task, watch: Watch) -> None:
 
 
 def tell_ignored(state: State, executor: Executor, task: Task, watch: Watch, now: int) -> None:
-    """Somebody has cancelled the call a while ago. If it is the one that runs, the user is told that it goes on."""
+    """Tell the user that a call still runs some time after it was cancelled."""
     actor = executor.actor
     if actor is not None and not actor.creation.function.spec.concurrency and executor.running() is not task:
         watch.interrupted_us = now  # it will not run when its turn comes

@@ -100,7 +100,7 @@ def requeue(state: State, tasks: list[Task]) -> None:
 
 
 def withdraw(state: State, task: Task) -> None:
-    """A call that was queued has ended.
+    """Note that a queued call has ended.
 
     It stays in its place until that is the first one, or half of the queue has ended: so each costs the same, however
     many there are.
@@ -117,7 +117,7 @@ def withdraw(state: State, task: Task) -> None:
 
 
 def clear(queue: Queue) -> deque[Task]:
-    """Empty a queue; the calls that were ready, but for those that have ended since."""
+    """Empty a queue. Return its calls, without those that have ended."""
     ready, queue.ready, queue.withdrawn = queue.ready, deque(), 0
     return deque([task for task in ready if task.state == READY])
 

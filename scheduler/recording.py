@@ -1,4 +1,4 @@
-"""What the scheduler of a job was told, kept so that the same decisions can be made again.
+"""Recordings: the events of the scheduler of a job, kept so that its decisions can be repeated.
 
 A recording is a list of frames, each with its length before it: what clients and ranks said, with the time at which it
 was handled, and after each decision a hash of its effects. The scheduler is a function of these, so a fresh one that is
@@ -27,17 +27,17 @@ DIGEST_BYTES = 16
 
 
 class ClientSaid(Struct, array_like=True, tag=1):
-    """A client said these."""
+    """Events of a client."""
 
     now: int
     client: int
     events: list[ClientEvent]
     ended: int | None = None
-    """How many calls end in them by the books of its agent."""
+    """How many calls end in them, as its agent counts."""
 
 
 class RankSaid(Struct, array_like=True, tag=2):
-    """A rank said this, or the head."""
+    """An event of a rank or of the head."""
 
     now: int
     event: RankEvent | HeadEvent
@@ -48,7 +48,7 @@ class Decided(Struct, array_like=True, tag=3):
 
     now: int
     digest: bytes
-    """Of its effects."""
+    """The hash of its effects."""
 
 
 Entry: TypeAlias = "ClientSaid | RankSaid | Decided"
@@ -62,14 +62,14 @@ def digest_of(effects: Effects) -> bytes:
 
 
 class RecordedScheduler(Scheduler):
-    """A scheduler that writes down what it is told, before anything is done about it."""
+    """A scheduler that records each event before it handles it."""
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
-        """Give everything to this function."""
+        """Pass the bytes of the recording to this function."""
         super().__init__()
         self._write = write
         self._is_settled = False
-        """Nothing was said since the last decision."""
+        """Whether there was no event since the last decision."""
         write(MAGIC)
 
     def _record(self, entry: Entry) -> None:
@@ -102,7 +102,7 @@ class RecordedScheduler(Scheduler):
 
 
 class NotARecordingError(ValueError):
-    """These bytes are none, or of another version."""
+    """The bytes are no recording, or of another version."""
 
 
 class Recording:
@@ -135,14 +135,14 @@ class Recording:
 
 
 class Outcome(Struct):
-    """What a replay has shown."""
+    """The result of a replay."""
 
     events: int = 0
     decisions: int = 0
     difference: str = ""
-    """What was different first; empty: nothing."""
+    """The first difference; empty: there is none."""
     error: Exception | None = None
-    """What the scheduler raised, which is where the replay ends, as the job may have."""
+    """The error of the scheduler, at which the replay ends, as the job may have; None: there is none."""
 
     def __str__(self) -> str:
         so_far = f"{self.events} events, {self.decisions} decisions"
@@ -154,7 +154,7 @@ class Outcome(Struct):
 
 
 def replay(recording: Recording, scheduler: Scheduler) -> Outcome:
-    """Tell a fresh scheduler what is recorded, and compare its effects."""
+    """Pass a recording to a fresh scheduler, and compare the effects."""
     outcome = Outcome()
     since: list[str] = []
     for entry in recording:
@@ -172,7 +172,7 @@ def replay(recording: Recording, scheduler: Scheduler) -> Outcome:
             effects = scheduler.decide(entry.now)
         except Exception as error:
             if isinstance(error, RefusedError) and isinstance(entry, RankSaid):
-                continue  # the head has dropped it
+                continue  # the head had dropped it
             outcome.error = error
             return outcome
         outcome.decisions += 1

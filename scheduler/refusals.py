@@ -1,4 +1,4 @@
-"""What a client may not say, though it can be decoded, and what becomes of an executor that says it.
+"""Events that can be decoded and break the protocol, and what becomes of an executor that sends them.
 
 User code can write to descriptors that it inherits, so any frame may come from an executor. Each event is looked at
 before it changes anything. What is refused here would contradict the state, or would do harm to other clients; what
@@ -48,7 +48,7 @@ from mpi_runtime.scheduler.state import Client, State
 
 
 def check(state: State, client: Client, event: Any) -> None:
-    """Look at what a client says.
+    """Check the events of a client.
 
     Raises:
         RefusedError: it may not.
@@ -59,7 +59,7 @@ def check(state: State, client: Client, event: Any) -> None:
 
 
 def check_rank(state: State, event: Any) -> None:
-    """Look at what a rank says.
+    """Check an event of a rank.
 
     Raises:
         RefusedError: it cannot be.
@@ -88,7 +88,7 @@ def check_rank(state: State, event: Any) -> None:
 
 
 def require(holds: object, problem: str) -> None:
-    """Refuse unless this holds."""
+    """Raise `RefusedError` unless the condition holds."""
     if not holds:
         raise RefusedError(problem)
 
@@ -186,7 +186,7 @@ _CLIENT_EVENTS: dict[type, Callable[[State, Client, Any], None]] = {
 
 
 def refuse(state: State, executor: Executor, problem: str, ended: int, now: int) -> None:
-    """Have an executor killed that has sent what it may not, or what cannot be read.
+    """Kill an executor that has broken the protocol, or sent a frame that cannot be read.
 
     `ended` is how many calls end in what was dropped, by the books of its agent.
     """
@@ -210,7 +210,7 @@ def refuse(state: State, executor: Executor, problem: str, ended: int, now: int)
 
 
 def as_after_a_crash(executor: Executor, event: ExecutorDied) -> None:
-    """A refused executor is gone: say why, and that the last call whose end was dropped was running, if none was."""
+    """State why a refused executor has ended. If no call ran, the last one whose end was dropped counts as running."""
     event.cause = executor.refusal
     sent = [task.id for task in executor.in_hand.values() if task.state != STAGING]
     last = sent[: executor.refused_ends][-1:]

@@ -44,7 +44,7 @@ def reserve_for_fractions(state: State, queue: Queue, source: Source, now: int) 
         source.reserved_for is None
         and not queue.reserved
         and now >= queue.no_reservation_until_us
-        and 0 < queue.request.cpu <= UNIT
+        and queue.request.cpu <= UNIT
         and allows(queue.where, source)
         and fits(queue.request, reachable(source))
     ):

@@ -15,7 +15,7 @@ from mpi_runtime.scheduler.state import State
 
 
 def rebalance(state: State, queue: Queue, now: int) -> None:
-    """There is room and no ready call: steal from an executor with enough in hand, or look again soon."""
+    """Steal from an executor with enough in hand, since another has room and no call is ready; or set an alarm."""
     if queue.ready or not queue.loaded:
         return
     victim = max(islice(queue.loaded.values(), VICTIMS_MAX), key=lambda executor: executor.load_us)

@@ -67,14 +67,14 @@ def why_infeasible(state: State, function: Function) -> str:
 
 
 def largest(nodes: list[Node]) -> str:
-    """The node with most CPUs, in words, and the nodes with most of the other resources."""
+    """Describe the node with most CPUs, and the nodes with most of the other resources."""
     if not nodes:
         return "none that runs calls"
     best = max(nodes, key=lambda node: (node.total.cpu, len(node.total.devices), -node.number))
     custom = [
         f"{amount(units)} of {name!r}"
         for name, units in best.total.custom.items()
-        if not name.startswith(("node:", TYPE))  # what types of GPUs there are is said with them
+        if not name.startswith(("node:", TYPE))  # the types of GPUs are described with the GPUs
     ]
     owned = [f"{amount(best.total.cpu)} CPU", gpu_pool.owned(best), f"{best.total.memory} bytes of memory"]
     return f"{best.hostname} with {', '.join(owned + custom)}"
@@ -126,7 +126,7 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
 
 
 def begin(state: State, task: Task, lost: bytes | None) -> None:
-    """A call that holds what it needs waits for what is missing, or fails. `lost`: what it needs and is gone."""
+    """Have a call wait for missing arguments, or fail. `lost`: an object that it needs and that no longer exists."""
     function = task.function
     if lost is not None:
         fail(state, task, "ObjectLostError", gone(state, function, lost))
@@ -189,11 +189,11 @@ def not_run(state: State, task: Task, error: Value | None, cause: str) -> None:
 def arguments_ready(state: State, task: Task) -> None:
     """Handle a call with all arguments: queue it, unless an argument is an error, which becomes the call's result."""
     if task.state != WAITING or task.missing or task.recalling:
-        return  # it has failed meanwhile, or an argument was lost
+        return  # it has failed meanwhile, or has lost an argument
     for id in task.call.arguments:
         found = state.objects[id]
         if found.is_error:
-            break  # it is large: the executor reads it and raises it; errors behind it do not count
+            break  # a large error: the executor reads and raises it; later errors do not matter
         if found.state == RUNTIME_ERROR:
             objects.pass_on(found)
             fail(state, task, found.code, found.data.decode())
@@ -306,12 +306,12 @@ def returned(state: State, executor: Executor | None, event: Returned) -> None:
         advance(state.stories, task, LOSE, "it raised what it may be run again for")
         retry(state, task, now=0, has_crashed=False)
         return
-    is_news = event.said and not task.is_cancelled  # who cancels a call does not wait for what it says to that
+    is_news = event.said and not task.is_cancelled  # after a cancel nobody waits for its error
     failure = Failure(function.spec.name, event.said, executor.rank) if is_news else None
     if event.raised:
         state.totals.raised += 1
     if event.raised and function.is_actor:
-        if failure is not None:  # calls that wait get it now
+        if failure is not None:  # waiting calls get the error now
             objects.mark(state, task.return_ids(), failure)
         actor_lives.creation_failed(state, task, event.values[0], "could not be created")
     if task.call.digest:

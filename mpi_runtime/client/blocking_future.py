@@ -1,4 +1,4 @@
-"""The futures that this package makes. Apart from `refs.py`, because `concurrent.futures` is slow to load."""
+"""The futures of this package. They are not in `refs.py`, because `concurrent.futures` is slow to load."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ T = TypeVar("T")
 
 
 class BlockingFuture(Future[T]):
-    """One whose `result` and `exception` give up the CPU of a task that waits in them, as `get` does."""
+    """A future. A task that waits in `result` or `exception` lends its CPU meanwhile, as in `get`."""
 
     def result(self, timeout: float | None = None) -> T:
-        """The result; `TimeoutError` if it is not there within `timeout` seconds."""
+        """Wait for the result and return it, or raise its error; `TimeoutError` after `timeout` seconds."""
         with nullcontext() if self.done() else blocked():
             return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What was raised, or None; `TimeoutError` if that is not known within `timeout` seconds."""
+        """Wait for the error and return it; None: there is none; `TimeoutError` after `timeout` seconds."""
         with nullcontext() if self.done() else blocked():
             return super().exception(timeout)
 
 
 def blocked() -> AbstractContextManager[None]:
-    """While entered this thread waits for what other processes do: if it is a task's, its CPU is given up."""
+    """Return a context in which this thread waits for other processes. If it is a thread of a task, its CPU is lent."""
     client = current.client_or_none()
     return nullcontext() if client is None else client.line.blocked()

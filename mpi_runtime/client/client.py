@@ -1,9 +1,8 @@
-"""The client: what driver and executors have in common. Here its parts are put together.
+"""The client, which driver and executors have in common. This module puts its parts together.
 
-What is the same in every client, whatever line it has, stands in `references.py`, `outgoing.py`, `received_items.py`,
-`feed.py`, `blocking.py` and `arrivals.py`: the simulator's processes are made of these too. `line.py` connects them to
-the process of the rank. The parts know ids; what users hold of them is above, in `refs.py` and `generators.py`, and is
-made by `submitting.py`.
+`references.py`, `outgoing.py`, `received_items.py`, `feed.py`, `blocking.py` and `arrivals.py` need no socket, and the
+simulator runs them too. `line.py` connects them to the process of the rank. These parts know ids only. Users hold the
+objects of `refs.py` and `generators.py`, which `submitting.py` makes.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from mpi_runtime.scheduler.events import Spec
 
 
 class Client:
-    """One process's part in the object store and the task graph. Any thread may use it."""
+    """The connection of one process to the job: it submits calls and reads values. Any thread may use it."""
 
     def __init__(self, end: socket.socket, arena: ClientArena, regions: dict[int, int], inline_bytes_max: int) -> None:
         """Use a connected socket.
@@ -40,12 +39,12 @@ class Client:
         Args:
             end: our end of the socketpair to the rank process; blocking.
             arena: the arena of this host.
-            regions: for each rank of this host the index of its region.
-            inline_bytes_max: values up to this size ride in messages.
+            regions: by rank of this host, the index of its region of the arena.
+            inline_bytes_max: values up to this size are sent in messages.
         """
         self._arena = arena
         self.has_ended = False
-        """Whether the job was shut down: its references are worth nothing any more."""
+        """Whether the job was shut down. Then its references are useless."""
         self.executor: Any = None
         """In an executor: the `Executor`, for questions about the running call."""
         self._registered: set[int] = set()
@@ -67,19 +66,19 @@ class Client:
         _clients.add(self)
 
     def register(self, spec: Spec) -> None:
-        """Make a spec known, once."""
+        """Send a spec, once."""
         if spec.id not in self._registered:
             self._registered.add(spec.id)
             self.outbox.post(spec)
 
     def close(self) -> None:
-        """Use the connection no more; the socket itself is its owner's."""
+        """Stop using the connection. The caller closes the socket."""
         self.has_ended = True
         self.line.close()
         self._arena.close()
 
     def forked(self) -> None:
-        """This is a forked child of the process that the client was made for: say nothing, run nothing."""
+        """Send nothing and run nothing any more: this process is a forked child of that of the client."""
         self.line.forked()
         self.feed.calls.clear()
         self.feed.block.clear()

@@ -1,4 +1,4 @@
-"""The one global of the package: the client of this process, set by `init()` or by an executor in itself."""
+"""The client of this process, set by `init()` or by an executor: the only global state of the package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _disowned = False
 
 
 def client() -> Client:
-    """The client of this process.
+    """Return the client of this process.
 
     Raises:
         RuntimeNotInitializedError: `init()` was not called, and this is not an executor.
@@ -21,7 +21,7 @@ def client() -> Client:
 
 
 def client_or_none() -> Client | None:
-    """The client of this process, or None."""
+    """Return the client of this process, or None."""
     return _client
 
 
@@ -33,12 +33,12 @@ def set_client(client: Client | None) -> None:
 
 
 def disown() -> None:
-    """Forget the client of the parent: this is a forked child."""
+    """Forget the client, since this process is a forked child."""
     global _client, _disowned
     _disowned = _disowned or _client is not None
     _client = None
 
 
 def is_disowned() -> bool:
-    """Whether this process was forked from one that has a client, and has none of its own."""
+    """Whether this is a forked child of a process with a client, and has no client of its own."""
     return _disowned

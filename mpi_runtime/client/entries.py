@@ -1,4 +1,4 @@
-"""What a client knows of a value."""
+"""Values as messages bring them to a client."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mpi_runtime.scheduler.effects import Entry, ReadyError, ReadyFailed, ReadyS
 
 
 def is_error(entry: Entry | None) -> bool:
-    """Whether `get` would raise it."""
+    """Whether `get` would raise an error."""
     if isinstance(entry, ReadyStored):
         return entry.is_error
     return isinstance(entry, (ReadyError, ReadyFailed))

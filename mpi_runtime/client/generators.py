@@ -1,4 +1,4 @@
-"""Generators of references: one by one while the call runs, or all when it has ended."""
+"""Generators of references to items: one by one while the call runs, or all at its end."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class ObjectRefGenerator(Generic[T_co]):
         try:
             client, ref = self._client, self._ref
         except AttributeError:
-            return  # Ctrl-C came while it was made
+            return  # Ctrl-C interrupted its constructor
         client.items.forget(ref.binary())
 
     def __repr__(self) -> str:
@@ -124,7 +124,7 @@ class DynamicObjectRefGenerator(Generic[T_co]):
     """
 
     def __init__(self, refs: Sequence[ObjectRef[T_co]]) -> None:
-        """Hold these references."""
+        """Make a generator of these references."""
         self._refs = list(refs)
         self._next = 0
 
@@ -132,7 +132,7 @@ class DynamicObjectRefGenerator(Generic[T_co]):
         return iter(self._refs)
 
     def __next__(self) -> ObjectRef[T_co]:
-        """The next reference."""
+        """Return the next reference."""
         if self._next == len(self._refs):
             raise StopIteration
         self._next += 1

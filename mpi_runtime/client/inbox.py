@@ -20,7 +20,7 @@ class Inbox:
         self._splitter = Splitter()
         self.patience = Patience()
         self.is_closed = False
-        """Whether the other end is gone."""
+        """Whether the other end has closed."""
 
     def read(self, timeout_s: float | None, also: int = -1) -> None:
         """Read once, waiting up to the time given, or until there is something to read from another descriptor.
@@ -56,6 +56,6 @@ class Inbox:
             return None
         data = self._arrived.popleft()
         frames = self._splitter.feed(data)
-        if not data or self._splitter.problem:  # somebody else has read from our socket: what follows is lost
+        if not data or self._splitter.problem:  # another reader has taken bytes from our socket: the rest is lost
             self.is_closed = True
         return frames

@@ -23,7 +23,7 @@ CANCEL_SIGNAL = signal.SIGURG
 
 
 class Interrupts:
-    """While the main thread has entered it, Ctrl-C waits; a second one does not: who presses it again sees a hang.
+    """A context in which Ctrl-C waits in the main thread. A second one does not wait: the user believes in a hang.
 
     Outside, the program's own handler is in place: asyncio, trio and notebooks inspect it and set theirs.
     """

@@ -1,6 +1,6 @@
-"""A client's line to the process of its rank: what is said goes out, what comes is taken in, threads wait for it.
+"""A client's connection to the process of its rank, on which threads wait for messages.
 
-Any thread may wait: one of those that do reads the socket for all (the leader), the others sleep until it has read
+Any number of threads may wait. One of them, the leader, reads the socket for all. The others sleep until it has read
 something.
 """
 
@@ -31,7 +31,7 @@ class Line:
     def __init__(
         self, end: socket.socket, outbox: Outbox, arrivals: Arrivals, scopes: Scopes, blocking: Blocking
     ) -> None:
-        """Use our end of a socketpair; what waits is a thread of what runs in these scopes."""
+        """Use our end of a socketpair. `scopes` tells for which call a thread waits."""
         self._socket = end
         self.outbox = outbox
         self._inbox = Inbox(end)
@@ -42,15 +42,24 @@ class Line:
         self._leading = 0
         """The thread that reads; 0: none."""
         self.closed = ""
-        """Why there is no connection any more."""
+        """Why the connection is closed; empty: it is open."""
         self.last_call = b""
-        """The call that was submitted last. Who waits for it alone does so with little sleep, if he `may_spin`."""
+        """The call that was submitted last. If `may_spin`, a thread that waits for it alone polls before it sleeps."""
         self.may_spin = True
         self.cancels = -1
-        """In an executor: the pipe that has something to read until the main thread has heard what is cancelled."""
+        """In an executor: the pipe with the ids of cancelled calls, which also ends a wait of the main thread."""
 
     def wait_until(self, complete: Callable[[], bool], timeout_s: float | None, ids: list[bytes] | None) -> bool:
-        """Read until `complete()` says so, or the time is over. With `ids`, an executor's CPU is given up meanwhile."""
+        """Read until `complete()` is true, or the time is over. Return whether it is.
+
+        Args:
+            complete: is called after each frame.
+            timeout_s: the most seconds to wait; None: no limit.
+            ids: the objects waited for. With them an executor lends its CPU meanwhile.
+
+        Raises:
+            HeadDiedError: the connection is closed.
+        """
         outbox, blocking = self.outbox, self._blocking
         outbox.flush_or(self.lost)
         self._inbox.patience.is_granted = self.may_spin and ids == [self.last_call]
@@ -93,7 +102,7 @@ class Line:
 
     @contextmanager
     def blocked(self) -> Iterator[None]:
-        """For a thread that waits for results by other means than `get` and `wait`: gives up an executor's CPU too."""
+        """Return a context in which an executor lends its CPU, for waits other than `get` and `wait`."""
         if not self._blocking.lends_cpu:
             yield
             return
@@ -115,11 +124,11 @@ class Line:
             raise errors.HeadDiedError(self.outbox.why_lost() if self.closed == LOST else self.closed)
 
     def lost(self) -> None:
-        """The other end of the connection is gone."""
+        """Note that the other end has closed."""
         self.closed = self.closed or LOST
 
     def _take_in(self) -> bool:
-        """Take in what was read; whether anything was."""
+        """Handle the frames that were read. Return whether anything was read."""
         frames = self._inbox.frames()
         if frames is None:
             return False
@@ -133,23 +142,23 @@ class Line:
         return True
 
     def read_to_end(self, silence_s: float) -> None:
-        """Read what still comes, until the head says that the job is over, or says nothing for this long."""
+        """Read until the head ends the job, or has sent nothing for `silence_s` seconds."""
         seen, arrivals = -1, self._arrivals
         while not self.closed and seen != arrivals.taken:
             seen = arrivals.taken
             self.wait_until(lambda seen=seen: bool(self.closed) or arrivals.taken != seen, silence_s, None)  # type: ignore[misc]
 
     def close(self) -> None:
-        """Use the connection no more; the socket itself is its owner's."""
+        """Stop using the connection. The caller closes the socket."""
         self.closed = self.closed or SHUT_DOWN
         self.outbox.mute()
         with self._changed:
             self._changed.notify_all()
 
     def forked(self) -> None:
-        """This is a forked child of the process that has the connection: say nothing."""
+        """Send nothing any more: this process is a forked child of that of the connection."""
         self.closed = _FORKED
         self.outbox.mute()
         self._changed = threading.Condition()  # another thread of the parent may have held it
         self._leading = 0
-        self._socket.close()  # or the head would not notice the parent's end while the child lives
+        self._socket.close()  # or the head would not notice the end of the parent while the child lives

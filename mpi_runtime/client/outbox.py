@@ -1,8 +1,8 @@
-"""What a client has to say: sent at once when the line is quiet, together with others when it is busy.
+"""Outgoing messages of a client: sent at once if the connection is quiet, together with others if it is busy.
 
-While the line is busy messages wait until there are enough for a frame, until the client waits for an answer, or at
-most about a millisecond: then a thread sends them that exists only while there is something to look after. Without it
-the last calls of a burst would wait for as long as the program computes.
+While it is busy, messages wait until there are enough for a frame, until the client waits for an answer, or for about a
+millisecond. Then a thread sends them, which exists only while there are messages. Without it the last calls of a burst
+would wait for as long as the program computes.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from mpi_runtime.transport.draft import Draft
 
 LOST = "The connection to the scheduler is gone: its process ended or was killed. The job cannot go on."
 QUIET_S = 200e-6
-"""A line that has been silent for this long is quiet: about a round trip."""
+"""A connection is quiet after this many seconds without a message: about a round trip."""
 FRAME_MESSAGES = 100
 TICK_S = 1e-3
 TICKS_IDLE_MAX = 20
 DROPPED_MAX = 1000
-"""References to small values that may be gone without being told while nothing else is said."""
+"""Number of releases of small values that may wait for other messages."""
 
 
 class Outbox(Outgoing):
     """Orders and sends the messages of one client. Any thread may post."""
 
     def __init__(self, end: socket.socket, references: References) -> None:
-        """Send to a socket, connected and blocking, what is said and becomes of these references."""
+        """Use a connected, blocking socket. Releases of these references are sent too."""
         super().__init__(references)
         self._socket: socket.socket | None = end
         self.draft: Draft | None = None
@@ -48,15 +48,15 @@ class Outbox(Outgoing):
         self._values = references.values
         self.lock = threading.RLock()
         self.interrupts: AbstractContextManager[None] = Interrupts()
-        """While it is entered, no signal breaks off what the main thread does."""
+        """A context in which no signal interrupts the main thread."""
         self._last_s = 0.0
         self.ticking = False
-        """Whether a thread sees to it that everything is sent soon."""
+        """Whether there is a thread that sends messages soon."""
         self.why_lost: Callable[[], str] = lambda: LOST
-        """Says in words that the other end is gone; whoever asks tells it the program."""
+        """Returns the message of the error for a lost connection."""
 
     def post(self, message: object) -> None:
-        """Say this, soon."""
+        """Post a message, to be sent soon."""
         messages = self.messages
         messages.append(message)
         if len(messages) >= FRAME_MESSAGES or time.monotonic() - self._last_s > QUIET_S:
@@ -65,30 +65,30 @@ class Outbox(Outgoing):
             self.tick()
 
     def drop(self, id: bytes, urgent: bool = False) -> None:
-        """A reference or a view is gone. Runs in `__del__`: takes no lock, raises nothing."""
+        """Note that a reference or a view is gone. Runs in `__del__`: takes no lock, raises nothing."""
         self._dropped.append(id)
         if not self.ticking and (urgent or len(self._dropped) > DROPPED_MAX or type(self._values.get(id)) is not Ready):
-            self.tick()  # it may hold much memory, here or elsewhere
+            self.tick()  # the object may use much memory
 
     def adopt(self, id: bytes) -> None:
-        """A reference came to this process inside a value, or a view of an object was made."""
+        """Note that a reference came to this process inside a value, or that a view of an object was made."""
         with self.interrupts, self.lock:
             super().adopt(id)
         if not self.ticking and self.messages:
             self.tick()
 
     def view(self, id: bytes) -> None:
-        """A view of an object is made."""
-        with self.interrupts, self.lock:  # nobody forgets its place meanwhile
+        """Note that a view of an object is made."""
+        with self.interrupts, self.lock:  # no other thread forgets its place meanwhile
             super().view(id)
 
     def drop_view(self, id: bytes) -> None:
-        """A view is gone. Runs when it is collected: takes no lock, raises nothing."""
+        """Note that a view is gone. Runs in a destructor: takes no lock, raises nothing."""
         self.references.dropped_views.append(id)
         self.drop(id)
 
     def look_at(self, id: bytes) -> Entry | None:
-        """The value of an object, if there is one; one in the arena is viewed from now on."""
+        """Return the value of an object, or None. If it is in the arena, it counts as viewed from now on."""
         entry = self._values.get(id)
         if type(entry) is not ReadyStored:
             return entry
@@ -96,19 +96,19 @@ class Outbox(Outgoing):
             return super().look_at(id)
 
     def forget(self, request: Forget) -> None:
-        """Use places no more, and say so soon."""
+        """Forget places of objects, and answer soon."""
         with self.interrupts, self.lock:
             super().forget(request)
         if not self.ticking:
             self.tick()
 
     def keep(self, id: bytes) -> None:
-        """A reference is kept for as long as the process lives; there is another one while this is called."""
+        """Add a reference for the life of the process. Another reference must exist during this call."""
         with self.interrupts, self.lock:
             self.references.add(id)
 
     def post_now(self, message: object) -> None:
-        """Say this at once, with everything posted before."""
+        """Send a message at once, with everything posted before."""
         self.messages.append(message)
         self.flush()
 
@@ -129,7 +129,7 @@ class Outbox(Outgoing):
         """Send everything that was posted before.
 
         Raises:
-            HeadDiedError: the other end is gone.
+            HeadDiedError: the other end has closed.
         """
         try:
             self._flush()
@@ -150,30 +150,30 @@ class Outbox(Outgoing):
         return bool(self.messages or self._dropped or (self.draft is not None and self.draft.count))
 
     def flush_or(self, lost: Callable[[], None]) -> None:
-        """Send everything; call `lost` if the other end is gone."""
+        """Send everything. Call `lost` if the other end has closed."""
         try:
             self._flush()
         except HeadDiedError:
             lost()
 
     def send_local(self, message: object) -> None:
-        """Say this to the own agent, now, after everything posted before."""
+        """Send a message to the agent at once, after everything posted before."""
         with self.interrupts, self.lock:
             self.flush()
             self._send(codec.encode([message]), LOCAL)
 
     def send_last(self, message: object) -> None:
-        """Say this to the own agent, and nothing after it: other threads may still drop references."""
+        """Send the last message to the agent. Later ones are dropped: other threads may still drop references."""
         with self.interrupts, self.lock:
             self.send_local(message)
             self._socket = None
 
     def mute(self) -> None:
-        """Say nothing more: in a forked child, which shares the socket with its parent."""
+        """Send nothing any more, for instance in a forked child, which shares the socket with its parent."""
         self._socket = None
         self.draft = None
         self.lock = threading.RLock()
-        self.ticking = True  # there is nothing to look after any more
+        self.ticking = True  # so that no thread is started
 
     def _send(self, frame: Buffer, count: int) -> None:
         if self._socket is None:
@@ -186,11 +186,11 @@ class Outbox(Outgoing):
             self.draft.sent()
 
     def tick(self) -> None:
-        """Have what was posted sent within about a millisecond. Takes no lock: `__del__` may call it."""
+        """Start a thread that sends posted messages within a millisecond or so. Takes no lock: `__del__` calls it."""
         self.ticking = True
         try:
             _thread.start_new_thread(self._tick, ())
-        except RuntimeError:  # the interpreter is ending, or there can be no more threads
+        except RuntimeError:  # the interpreter is ending, or the system allows no more threads
             self.ticking = False
 
     def _tick(self) -> None:
@@ -202,7 +202,7 @@ class Outbox(Outgoing):
                 try:
                     self._flush()
                 except HeadDiedError:
-                    return  # whoever reads next notices
+                    return  # the next read will notice it
             elif idle < TICKS_IDLE_MAX:
                 idle += 1
             else:

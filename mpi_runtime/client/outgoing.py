@@ -49,18 +49,18 @@ class Outgoing:
         self.drop(id)
 
     def look_at(self, id: bytes) -> Entry | None:
-        """The value of an object, if there is one. One in the arena is viewed from now on."""
+        """Return the value of an object, or None. If it is in the arena, it counts as viewed from now on."""
         entry = self.references.values.get(id)
         if type(entry) is ReadyStored:
             self.view(id)
         return entry
 
     def forget(self, request: Forget) -> None:
-        """Do not use the places of objects any more that are not viewed, and say so."""
+        """Forget the places of objects without views, and answer which these are."""
         self.add(Forgotten(request.request, request.ids, self.references.forget(request.ids)))
 
     def frame(self) -> list[object]:
-        """All messages that are due. A frame is sent before the frames of later calls."""
+        """Take all messages that are due, as one frame. It must be sent before the frames of later calls."""
         gone = self.references.settle() if self.references.dropped else None
         # Only now, and not before: a reference that is gone may have been posted as an argument until then.
         messages = self.messages
@@ -72,7 +72,7 @@ class Outgoing:
 
 
 def ends_in(frame: list[object]) -> int:
-    """How many calls end in a frame of an executor, for its agent, which does not decode it."""
+    """Return how many calls end in a frame of an executor. Its agent does not decode the frame."""
     count = 0
     for message in frame:
         kind = type(message)

@@ -54,23 +54,23 @@ class Questions:
         self._node_id = ""
 
     def number(self) -> int:
-        """A number for a message that gets an answer."""
+        """Return a new number for a message that gets an answer."""
         return next(self._numbers)
 
     def query(self, what: str, id: bytes = b"") -> Any:
-        """Ask the scheduler about its state."""
+        """Ask the scheduler about its state, and return the decoded answer."""
         number = self.number()
         self._line.outbox.post(Query(number, what, id))
         return msgspec.msgpack.decode(self.answer(number))
 
     def node_id(self) -> str:
-        """The id of this process's node. It is asked for once."""
+        """Return the id of the node of this process. The scheduler is asked once."""
         if not self._node_id:
             self._node_id = self.query("node_of_rank", self._host.to_bytes(16, "big"))
         return self._node_id
 
     def allocate(self, size: int) -> Allocated:
-        """Ask the agent for this many bytes of the arena."""
+        """Ask the agent for an extent of this many bytes, and return its answer."""
         number = self.number()
         self._line.outbox.send_local(Allocate(number, size))
         reply = self._reply(number)
@@ -78,7 +78,7 @@ class Questions:
         return reply
 
     def answer(self, number: int) -> bytes:
-        """Wait for the scheduler's answer to a message with this number."""
+        """Wait for the scheduler's answer to the message with this number, and return it."""
         reply = self._reply(number)
         assert isinstance(reply, Answer)
         return reply.data

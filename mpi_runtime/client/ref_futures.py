@@ -1,4 +1,4 @@
-"""Values for those who do not wait themselves: futures, and through them coroutines.
+"""Futures of values, for programs and coroutines that do not wait in `get`.
 
 One thread of the client waits for all of them. It exists only while there is something to wait for.
 """
@@ -31,7 +31,7 @@ class RefFutures:
         self._lock = threading.Lock()
         self._waiting: dict[bytes, list[_Pair]] = {}
         self._is_served = False
-        """Whether the thread is there and will look at `_waiting` once more."""
+        """Whether the thread exists and will read `_waiting` again."""
 
     def add(self, id: bytes, keep: object, future: Future[Any]) -> None:
         """Complete a future with an object's value, never in the caller's thread.

@@ -55,7 +55,7 @@ class ObjectRef(Generic[T_co]):
 
     @classmethod
     def nil(cls) -> ObjectRef[Any]:
-        """A reference that refers to nothing."""
+        """Return a reference that refers to nothing."""
         return ObjectRef(_NIL, _GONE)  # type: ignore[arg-type]
 
     def as_future(self, _internal: bool = False) -> asyncio.Future[T_co]:
@@ -91,7 +91,7 @@ class ObjectRef(Generic[T_co]):
         try:
             client, self._client = self._client, _GONE  # type: ignore[assignment]
         except AttributeError:
-            return  # Ctrl-C came while it was made
+            return  # Ctrl-C interrupted its constructor
         client.outbox.drop(self._id)
 
     def __copy__(self) -> ObjectRef[T_co]:
@@ -168,19 +168,19 @@ class WeakActorRef(ActorRef):
 
 
 def weak_actor(id: bytes) -> WeakActorRef:
-    """A reference to an actor that is not counted."""
+    """Return a reference to an actor that is not counted."""
     return WeakActorRef(id, current.client())
 
 
 def adopt(id: bytes) -> ObjectRef[Any]:
-    """A reference to an object that this process found in a value."""
+    """Return a reference to an object that this process found in a value."""
     client = current.client()
     client.outbox.adopt(id)
     return ObjectRef(id, client)
 
 
 def adopt_actor(id: bytes) -> ActorRef:
-    """A reference to an actor that this process found in a value."""
+    """Return a reference to an actor that this process found in a value."""
     client = current.client()
     client.outbox.adopt(id)
     return ActorRef(id, client)
@@ -198,7 +198,7 @@ def note(id: bytes, client: Client) -> None:
 
 
 def future_of(ref: ObjectRef[T], then: Callable[[Future[T]], None] | None = None) -> Future[T]:
-    """A future of a reference's value. `then` is called when it is done, never in the caller's thread."""
+    """Return a future of the value of a reference. `then` is called when it is done, never in the caller's thread."""
     # Not at the top: the module is slow to load, and most programs use no futures.
     from mpi_runtime.client.blocking_future import BlockingFuture
 

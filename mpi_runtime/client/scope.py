@@ -1,7 +1,7 @@
-"""The call that runs here: what new ids derive from, and what can be asked about it.
+"""The running call of a process, from which new ids derive.
 
-The same program makes the same ids. A process runs one call at a time, or is an actor that runs several: then each has
-its scope in a context variable, which threads of ours and asyncio's tasks see each on their own.
+The same program makes the same ids. A process runs one call at a time, or is an actor that runs several. In that case
+each call has its scope in a context variable, of which each thread and each asyncio task has its own value.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from mpi_runtime.scheduler.events import Call
 from mpi_runtime.scheduler.ids import ID_BYTES, PREFIX_BYTES, index_of_several, prefix_of
 
 beside: ContextVar[Scope | None] = ContextVar("mpi_runtime scope", default=None)
-"""The scope of a call that runs beside others."""
+"""The scope of a call that runs concurrently with others."""
 _lock = threading.Lock()
-"""For what is rare: a scope's first id, and calls with several return values. All scopes share it."""
+"""For the first id of a scope, and for calls with several return values, which are rare. All scopes share it."""
 
 
 class Scope:
-    """One call, or the driver."""
+    """The scope of one call, or of the driver."""
 
     __slots__ = ("_attempt", "_parent", "_prefix", "_several", "_single", "call", "has_errors", "name", "waiting")
     _several: int
-    """How much is used of the indices for calls with several return values: counted apart, under the lock."""
+    """How many indices for calls with several return values are used. They are counted separately, under the lock."""
 
     def __init__(self, parent: bytes, attempt: int = 0, call: Call | None = None, name: str = "") -> None:
-        """Make ids that derive from a parent and the number of the attempt."""
+        """Make ids that derive from the id of a call and the number of its attempt."""
         self._parent, self._attempt = parent, attempt
         self._prefix = b""
-        """Hash of the parent, once it is needed: most calls make no ids."""
+        """Hash of the parent. It is made when it is needed: most calls make no ids."""
         self.call = call
         """None in the driver."""
         self.name = name
-        """Of the function."""
+        """Name of the function."""
         self.has_errors = False
-        """Whether its value holds errors of calls that it has made itself."""
+        """Whether its value contains errors of calls that it has submitted."""
         self.waiting = 0
-        """How many of the call's threads wait for objects."""
+        """How many threads of the call wait for objects."""
 
     def next_ids(self, count: int) -> bytes:
-        """The first of `count` consecutive new ids: the parent's prefix, and a counter."""
+        """Return the first of `count` consecutive new ids: the prefix of the parent, and a counter."""
         if not self._prefix:
             self._begin()
         if count <= 1:
@@ -60,27 +60,27 @@ class Scope:
 
 
 class Scopes:
-    """What runs in one process."""
+    """The scopes of one process."""
 
     def __init__(self) -> None:
         self.running = Scope(b"driver")
-        """What runs here, but for calls that run beside it."""
+        """The scope of the running call, or of the driver. Concurrent calls of an actor have their own."""
 
     def enter(self, scope: Scope) -> None:
-        """From now on this is what runs here."""
+        """Set the scope of the running call."""
         self.running = scope
 
     def current(self) -> Scope:
-        """What has called this."""
+        """Return the scope of the caller."""
         return beside.get() or self.running
 
     def next_ids(self, count: int) -> bytes:
-        """The first of `count` consecutive new ids."""
+        """Return the first of `count` consecutive new ids."""
         return (beside.get() or self.running).next_ids(count)
 
 
 def return_ids(id: bytes, num_returns: int) -> list[bytes]:
-    """The ids of what a call with this id returns. It has one even if it returns nothing."""
+    """Return the ids of the values of a call with this id. It has one even if it returns nothing."""
     if num_returns <= 1:
         return [id]
     start = int.from_bytes(id, "big")

@@ -1,4 +1,4 @@
-"""What the driver says while it waits in vain: after a minute, and then after twice as long each time."""
+"""Log lines of a driver that waits without progress: after a minute, and then after twice as long each time."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from mpi_runtime.client.questions import Questions
 
 
 class Says(NamedTuple):
-    """When the driver says what it waits for."""
+    """When the driver logs what it waits for."""
 
     after_s: float
-    """0: never."""
+    """Seconds without progress; 0: never."""
     quiet: bool
 
 
 class Stalls:
-    """Waits on the line of one client."""
+    """Waits of one client, with log lines."""
 
     def __init__(self, line: Line, arrivals: Arrivals, questions: Questions) -> None:
         self._line = line
         self._arrivals = arrivals
         self._questions = questions
         self.says: Says | None = None
-        """In the driver: when it says what it waits for."""
+        """Set in the driver."""
 
     def wait(
         self,
@@ -38,7 +38,7 @@ class Stalls:
         ids: list[bytes],
         missing: Callable[[], list[bytes]],
     ) -> bool:
-        """Like `Line.wait_until`; in a driver the user is told what is `missing` whenever nothing has come for long."""
+        """Wait like `Line.wait_until`. In a driver, log what is `missing` when no message has arrived for long."""
         says, line, arrivals = self.says, self._line, self._arrivals
         if says is None or not says.after_s or says.quiet:
             return line.wait_until(complete, timeout_s, ids)
@@ -56,7 +56,7 @@ class Stalls:
                 heard_s, pause_s = now_s, says.after_s
             elif now_s >= next_s:
                 text = self._in_words(now_s - began_s, missing())
-                if complete():  # it has come with the answer
+                if complete():  # the value arrived together with the answer
                     return True
                 log.say(log.line(log.INFO, log.WAITING, text), says.quiet)
                 heard_s, pause_s = now_s, 2 * pause_s

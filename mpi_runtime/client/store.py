@@ -1,4 +1,4 @@
-"""Values of a client: written into messages or the arena, and read again from what messages bring."""
+"""Values of a client: written into messages or the arena, and read from messages or the arena."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mpi_runtime.transport.messages import Abandon
 
 
 class Store:
-    """One client's way into the object store and out of it."""
+    """The object store, as one client uses it."""
 
     def __init__(
         self, outbox: Outbox, questions: Questions, arena: ClientArena, regions: dict[int, int], inline_bytes_max: int
@@ -32,9 +32,9 @@ class Store:
         """The directory of the job's journal; empty: it has none."""
 
     def write(self, serialized: serialize.Serialized, is_error: bool = False, keep: str = "") -> Value:
-        """Where a serialised value is to be: in a message, or written into the arena.
+        """Write a serialised value: a small one into the returned `Value`, a large one into the arena.
 
-        With `keep` a large one is also written into a file of the journal, under this name.
+        With `keep`, a large value is also written into a file of the journal with this name.
 
         Raises:
             ObjectStoreFullError: there is no room for it.
@@ -57,7 +57,7 @@ class Store:
         return value
 
     def _note_for_journal(self, value: Value, serialized: serialize.Serialized, keep: str) -> None:
-        from mpi_runtime.journal import value_files  # not at the top: most jobs have none
+        from mpi_runtime.journal import value_files  # not at the top: most jobs have no journal
 
         if keep and not serialized.refs:
             try:
@@ -95,7 +95,7 @@ class Store:
         return values
 
     def write_all(self, serialized: list[serialize.Serialized], keep: str = "") -> list[Value]:
-        """Like `write`, for several: all or none.
+        """Write several values like `write`, all or none.
 
         Raises:
             ObjectStoreFullError: there is no room for all of them.
@@ -110,23 +110,23 @@ class Store:
         return values
 
     def abandon(self, values: Iterable[Value]) -> None:
-        """Give back the room of values that were written and will not be sent."""
+        """Free the extents of values that were written and will not be sent."""
         for value in values:
             if value.stored is not None:
                 self._outbox.send_local(Abandon(value.stored.offset))
 
     def look_at(self, id: bytes) -> Entry | None:
-        """What is known of an object's value; if it is in the arena, to be read at once by `load_seen`."""
+        """Return the value of an object as a message has brought it, or None. One in the arena must be loaded next."""
         return self._outbox.look_at(id)
 
     def load(self, entry: Entry, read: Callable[..., Any] = pickle.loads) -> Any:
-        """The value that a message brought with a call, which keeps it there. See `load_seen`."""
+        """Return the value of an argument. See `load_seen`."""
         if isinstance(entry, ReadyStored):
             self._outbox.view(entry.id)
         return self.load_seen(entry, read)
 
     def load_seen(self, entry: Entry, read: Callable[..., Any] = pickle.loads) -> Any:
-        """The value that a message brought. `read`: see `serialize.loads`.
+        """Return a value that a message has brought. `read`: see `serialize.loads`.
 
         Raises:
             MpiRuntimeError: the object is an error; a `TaskError` is an instance of the user's class too.
@@ -146,6 +146,6 @@ class Store:
         raise errors.from_code(entry.code, entry.message)
 
     def _view(self, entry: ReadyStored) -> memoryview:
-        """The bytes of a stored object. The view has been counted."""
+        """Return the bytes of an object in the arena. The caller has counted the view."""
         id, drop = entry.id, self._outbox.drop_view
         return self._arena.read(self._regions[entry.rank], entry.offset, entry.size, lambda: drop(id))

@@ -1,4 +1,4 @@
-"""How calls, actors, objects and groups are made known, and what whoever made them gets for it."""
+"""Submits calls, actors, objects and placement groups, and makes the references for the caller."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def submit(client: Client, call: Call, spec: Spec) -> Any:
 
 
 def create_actor(client: Client, call: Call) -> ActorRef:
-    """Send the creation of an actor; handles count as references to the call's id."""
+    """Send the creation of an actor. Its handles count as references to the id of this call."""
     client.references.counts[call.id] = 1
     client.outbox.post(call)
     return ActorRef(call.id, client)
@@ -62,8 +62,8 @@ def create_named_actor(
     """Send the creation of an actor with a name.
 
     Returns:
-        The new actor, and id and handle of the one that has the name: this one, or one that was there before, and
-        then the creation counts for nothing.
+        The new actor, and id and handle of the actor that has the name. If that is an earlier one, the new actor is
+        not created.
     """
     request = client.questions.number()
     client.references.counts[creation.id] = 1
@@ -73,7 +73,7 @@ def create_named_actor(
 
 
 def put(client: Client, serialized: Serialized) -> ObjectRef[Any]:
-    """Make a serialised value an object.
+    """Make an object of a serialised value, and return its reference.
 
     Raises:
         ObjectStoreFullError: there is no room for it.
@@ -82,7 +82,7 @@ def put(client: Client, serialized: Serialized) -> ObjectRef[Any]:
 
 
 def put_written(client: Client, value: Value) -> ObjectRef[Any]:
-    """Make what the store has written an object; it may be an error."""
+    """Make an object of a value that the store has written, which may be an error. Return its reference."""
     id = client.scopes.next_ids(1)
     message = client.references.made(id, value)
     ref: ObjectRef[Any] = ObjectRef(id, client)
@@ -91,7 +91,7 @@ def put_written(client: Client, value: Value) -> ObjectRef[Any]:
 
 
 def new_ref(client: Client) -> ObjectRef[Any]:
-    """The first reference to an object that is about to be made."""
+    """Return the first reference to an object that is about to be made."""
     id = client.scopes.next_ids(1)
     client.references.counts[id] = 1
     return ObjectRef(id, client)
@@ -100,7 +100,7 @@ def new_ref(client: Client) -> ObjectRef[Any]:
 def create_group(
     client: Client, ref: ObjectRef[Any], bundles: list[BundleSpec], strategy: str, data: bytes, name: str
 ) -> bool:
-    """Ask for a placement group with the id of a new reference; False: its name is taken."""
+    """Request a placement group with the id of a new reference. Return False if its name is taken."""
     request = client.questions.number() if name else 0
     namespace = client.inherited.namespace
     client.outbox.post(GroupRequested(ref.binary(), bundles, strategy, data, namespace, name, request))

@@ -1,4 +1,4 @@
-"""Ids with a type, as programs written for Ray have them. They are bytes, and can be used where those are wanted."""
+"""Typed ids, as programs written for Ray use them. They are bytes, and are accepted wherever bytes are."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ class BaseID(bytes):
 
     @classmethod
     def from_hex(cls: type[Self], text: str) -> Self:
-        """The id with these hexadecimal digits."""
+        """Return the id with these hexadecimal digits."""
         return cls(bytes.fromhex(text))
 
     @classmethod
     def from_binary(cls: type[Self], data: bytes) -> Self:
-        """The id with these bytes."""
+        """Return the id with these bytes."""
         return cls(data)
 
     @classmethod
     def from_random(cls: type[Self]) -> Self:
-        """An id that nothing has."""
+        """Return a random id, which nothing has."""
         return cls(os.urandom(cls.SIZE))
 
     @classmethod
     def nil(cls: type[Self]) -> Self:
-        """The id that stands for none."""
+        """Return the id that refers to nothing."""
         return cls(b"\xff" * cls.SIZE)
 
     def binary(self) -> bytes:
-        """Its bytes."""
+        """Return the plain bytes."""
         return bytes(self)
 
     def is_nil(self) -> bool:
-        """Whether it stands for none."""
+        """Whether it refers to nothing."""
         return self == self.nil()
 
     def __repr__(self) -> str:
@@ -54,49 +54,49 @@ class BaseID(bytes):
 
 
 class UniqueID(BaseID):
-    """An id of no kind."""
+    """An id of no particular kind."""
 
     __slots__ = ()
 
 
 class ActorID(BaseID):
-    """Of an actor."""
+    """The id of an actor."""
 
     __slots__ = ()
 
 
 class FunctionID(BaseID):
-    """Of a function."""
+    """The id of a function."""
 
     __slots__ = ()
 
 
 class JobID(BaseID):
-    """Of the job."""
+    """The id of the job."""
 
     __slots__ = ()
     SIZE = 4
 
 
 class NodeID(BaseID):
-    """Of a node."""
+    """The id of a node."""
 
     __slots__ = ()
 
 
 class PlacementGroupID(BaseID):
-    """Of a placement group."""
+    """The id of a placement group."""
 
     __slots__ = ()
 
 
 class TaskID(BaseID):
-    """Of a call."""
+    """The id of a call."""
 
     __slots__ = ()
 
 
 class WorkerID(BaseID):
-    """Of a process that runs calls."""
+    """The id of an executor."""
 
     __slots__ = ()

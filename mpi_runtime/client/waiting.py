@@ -133,7 +133,7 @@ class Waiting:
 
             def complete() -> bool:
                 nonlocal least
-                if arrivals.taken >= least:  # else too little has come for a count to be worth it
+                if arrivals.taken >= least:  # else too few messages have arrived to count again
                     lacking = count - sum(id in values for id in ids) - sum(map(is_ready, streams))
                     # The end of a call that streams is one message for two: for its reference and for its stream.
                     least = arrivals.taken + (lacking if not streams else min(lacking, 1))
@@ -148,7 +148,7 @@ class Waiting:
         return [id in values for id in ids] + [is_ready(call) for call in streams]
 
     def first_ready(self, ids: Sequence[bytes], count: int) -> list[int]:
-        """The places of the first of these objects that are ready now: so many, or all there are."""
+        """Return the positions of the first `count` of these objects that are ready now, or of all that are."""
         values = self._values
         return list(islice((place for place, id in enumerate(ids) if id in values), count))
 
@@ -158,12 +158,13 @@ class Waiting:
         return is_error(entry) or type(entry) is ReadyElsewhere
 
     def expect(self, id: bytes) -> bool:
-        """Have `wait_for_expected` tell when this object has a value here, after `ask_for`; or whether it has one now.
+        """Expect an object, so that `wait_for_expected` returns it when its value is here. `ask_for` must follow.
 
-        It does not tell of one that there is now: it may be asleep, and nothing more comes that would wake it.
+        Returns:
+            Whether the value is here already. Then the object is not expected: no further message would end a wait.
         """
         self._arrivals.expected.add(id)
-        entry = self._values.get(id)  # looked at after it is expected: who reads does it in the other order
+        entry = self._values.get(id)  # read after it is expected; the reading thread does both in the other order
         if entry is None or type(entry) is ReadyElsewhere:
             return False
         self._arrivals.expected.discard(id)
@@ -176,10 +177,10 @@ class Waiting:
         self._line.outbox.flush_or(self._line.lost)
 
     def wait_for_expected(self) -> list[bytes]:
-        """Wait until some of the expected objects have a value here; which.
+        """Wait until some of the expected objects have a value here, and return their ids.
 
         Raises:
-            HeadDiedError: none will come any more.
+            HeadDiedError: the connection is closed.
         """
         arrived: list[bytes] = []
         come = self._arrivals.come
@@ -199,10 +200,10 @@ class Waiting:
         return arrived
 
     def next_item(self, call: bytes, timeout_s: float | None) -> bytes | None:
-        """Wait for the next item of a call that yields; its id, now the caller's to count, or None at the end.
+        """Wait for the next item of a call that yields, and return its id, which the caller now counts; None: the end.
 
         Raises:
-            GetTimeoutError: there was none in time.
+            GetTimeoutError: no item was yielded in time.
         """
         items = self._items
 

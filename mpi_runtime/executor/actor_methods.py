@@ -1,4 +1,4 @@
-"""The methods of an actor, with those that every actor has, its title, and its end by its own wish."""
+"""Methods of an actor, with those that every actor has; its title; the exception by which it ends itself."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from mpi_runtime.client import current
 from mpi_runtime.scheduler.events import Spec
 
 _TITLE_CHARACTERS_MAX = 100
-"""It stands before each line of an actor's output."""
+"""It is printed before each line of the output of an actor."""
 
 
 class ActorExit(BaseException):
-    """Raised in an actor by `exit_actor()`; user code does not catch it by mistake."""
+    """Raised by `exit_actor()`. It is no `Exception`, so that user code does not catch it by mistake."""
 
 
 def find_method(actor: Any, spec: Spec) -> Callable[..., Any]:
-    """The method that calls of this spec run: the class's, also where an attribute of the instance hides it."""
+    """Return the method that calls of this spec run: that of the class, even if the instance has such an attribute."""
     name = spec.function.decode() if spec.function else spec.name.rpartition(".")[2]
     if name in _SPECIAL:
         return _SPECIAL[name](actor)
@@ -30,12 +30,12 @@ def find_method(actor: Any, spec: Spec) -> Callable[..., Any]:
 
 
 def title_of(actor: object) -> str:
-    """What an actor calls itself, in one line: its `repr`, if its class defines one; else nothing."""
+    """Return the title of an actor: its `repr` in one line, if its class defines one; else empty."""
     if type(actor).__repr__ is object.__repr__:
         return ""
     try:
         line = " ".join(repr(actor).split())
-    except Exception as error:  # it is asked for before the first call, by us: no reason for the actor to die
+    except Exception as error:  # the runtime asks for it, so the actor should not die of it
         print(f"{type(actor).__name__}.__repr__ raised {error!r}: its output has the class's name.", file=sys.stderr)
         return ""
     line = line.encode(errors="replace").decode()
@@ -54,4 +54,4 @@ _SPECIAL: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "__ray_ready__": lambda actor: lambda: True,
     "__ray_terminate__": lambda actor: _terminate,
 }
-"""Methods that every actor has."""
+"""Methods that every actor has, by name."""

@@ -1,4 +1,4 @@
-"""How a process that was forked becomes an executor: it gets what user code is to find, makes a client, runs calls."""
+"""From a forked process to an executor: it gets the environment of its user code, makes a client, and runs calls."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from mpi_runtime.transport.draft import Draft, map_memory
 from mpi_runtime.transport.messages import bytes_to_text
 
 OOM_SCORE = 1000
-"""The most that there is. Ray's workers say the same of themselves."""
+"""The largest value: the kernel kills such a process first when memory runs out. Ray gives its workers the same."""
 SELECTABLE_MAX = 1024
-"""`select` takes descriptors below this number."""
+"""`select` accepts only descriptors below this number."""
 HIGH_DESCRIPTORS = 32
-"""How far below the limit those of ours begin."""
+"""Our descriptors are moved to numbers from this much below the limit."""
 
 
 def become(
@@ -43,13 +43,13 @@ def become(
 
     Args:
         setup: what all executors have in common.
-        request: what is this one's own.
+        request: the request for this executor.
         descriptors: those that came with the request.
         arena: the descriptor of the arena.
         drafts: that of the file in which one draft is its own.
-        forget: modules that the program means something else by.
+        forget: loaded modules whose names the program uses for modules of its own.
         at_start: names of the modules that Python loads before it looks into the directory of any program.
-        problem: why there can be no files for it.
+        problem: why the files of a `runtime_env` cannot be made; empty: they can.
     """
     channel, tokens, cancels, output, error = descriptors
     os.dup2(output, 1)
@@ -73,13 +73,13 @@ def become(
 
 
 def _settle_in(client: Client, setup: Setup, request: Fork, at_start: Container[str]) -> str:
-    """Give the process the files that its environment names; why that cannot be, or nothing."""
+    """Give the process the files that its `runtime_env` names. Return why that is impossible, else empty."""
     environment = request.environment
     if not scratch.needs_files(environment):
         return ""
     for key in (scratch.WORKING_DIR, scratch.PY_MODULES):
         for hash, id in scratch.archives_in(environment, key):
-            client.outbox.adopt(id)  # for as long as the process lives: calls that its own calls make name it too
+            client.outbox.adopt(id)  # for the life of the process: calls that its calls submit name it too
             client.inherited.archives[hash] = id
     return scratch.settle_in(
         lambda id: client.waiting.get([id], None)[0],
@@ -90,39 +90,39 @@ def _settle_in(client: Client, setup: Setup, request: Fork, at_start: Container[
 
 
 def prepare(setup: Setup, request: Fork) -> None:
-    """Give the process the environment that user code is to find."""
+    """Set the environment in which user code runs."""
     os.environ.update(request.variables)
-    # What the user states for a task is his own word, and goes before ours.
+    # What the user states for a task overrides our values.
     os.environ.update({name: text for name, text in request.environment.items() if "=" not in name})
     os.environ["OMP_NUM_THREADS"] = str(request.threads)
     cpus = near_devices(request)
     if cpus:
-        with contextlib.suppress(OSError):  # processors that this rank was not given: it stays on its own
+        with contextlib.suppress(OSError):  # processors that this rank must not use: its own affinity remains
             os.sched_setaffinity(0, cpus)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # its agent's, which needs many
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # inherited from its agent, which needs many
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, setup.descriptors), hard))
-    with contextlib.suppress(OSError):  # a directory that this host does not have
+    with contextlib.suppress(OSError):  # this host has no such directory
         os.chdir(bytes_to_text(setup.directory))
     sys.path[:] = map(bytes_to_text, setup.path)
     sys.argv[:] = map(bytes_to_text, setup.argv)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    # Rather this process than its rank, if the kernel has to kill one for memory.
+    # If memory runs out, the kernel is to kill this process and not its rank.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(str(OOM_SCORE))
     gc.enable()
 
 
 def threads_of(request: Fork) -> int:
-    """How many threads numerical libraries are to use. One that is loaded asks no more what the user states for it."""
+    """Return the number of threads for numerical libraries. Loaded ones ignore the variables, so they are read here."""
     stated = [request.environment.get(name, "") for name in THREAD_VARIABLES]
     return next((int(text) for text in stated if text.isdecimal()), request.threads)
 
 
 def out_of_the_way(descriptor: int) -> int:
-    """Give a descriptor of ours a high number, and close the low one.
+    """Move a descriptor of ours to a high number, and return that.
 
-    User code that closes, reads or writes descriptors by number, mistaken or in the way of daemons, means low ones.
+    User code that uses descriptors by number, by mistake or as daemons close all of theirs, means low ones.
     """
     limit = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], SELECTABLE_MAX)
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, max(3, limit - HIGH_DESCRIPTORS))
@@ -131,14 +131,14 @@ def out_of_the_way(descriptor: int) -> int:
 
 
 def near_devices(request: Fork) -> Sequence[int]:
-    """The processors for an executor: those near to its GPUs, if they are known and as many as it has threads."""
+    """Return the processors for an executor: those near its GPUs, if they are known and at least as many as threads."""
     near = {cpu for device in request.devices for cpu in device.cpus}
     found = [cpu for cpu in request.cpus if cpu in near]
     return found if len(found) >= request.threads else request.cpus
 
 
 def leave() -> NoReturn:
-    """End an executor as Python ends, without the forkserver's frames below."""
+    """End an executor as Python does at its end, but without returning to the frames of the forkserver."""
     import atexit
     import threading
 

@@ -1,7 +1,8 @@
-"""Which calls of an executor are cancelled, and how those that run are interrupted.
+"""Cancelled calls of an executor, and the interruption of those that run.
 
-A call is cancelled by its id and attempt in a pipe and a signal, which interrupts user code even where it waits. A task
-gets a `KeyboardInterrupt`; methods of actors are left alone once they run, but for coroutines: the actor is to live on.
+The agent writes the id and attempt of a cancelled call into a pipe and has a signal sent, which interrupts user code
+even while it waits. A task gets a `KeyboardInterrupt`. Running methods of actors are not interrupted, because the actor
+is to live on; coroutines are.
 """
 
 from __future__ import annotations
@@ -21,28 +22,29 @@ from mpi_runtime.scheduler.ids import ATTEMPT_BYTES, attempt_of
 
 READ_BYTES = ATTEMPT_BYTES << 12
 IGNORED_PAUSE_S = 0.01
-"""How long after an interrupt that Python had to ignore the next one comes."""
+"""Seconds until an interrupt is repeated that Python had to ignore."""
 
 
 class Cancels:
-    """What is cancelled in one executor. While its main thread has entered this, cancels wait: see `Interrupts`.
+    """The cancelled attempts of one executor. While its main thread is inside this context, interrupts wait.
 
-    The handler stays in place and looks whether it has to wait. Nobody else has one for this signal.
+    `client/interrupts.py` says why. The handler stays in place and checks whether it has to wait. No other code has a
+    handler for this signal.
     """
 
     def __init__(self, pipe: int) -> None:
-        """Listen to nothing yet. What is cancelled comes through this descriptor, which does not block."""
+        """Listen to nothing yet. `pipe`: the descriptor with ids of cancelled attempts, which does not block."""
         self._pipe = pipe
         self._pid = os.getpid()
         self._main = threading.main_thread().ident
         self._depth = 0
         self._put_off = False
         self._attempts: set[bytes] = set()
-        """Attempts of calls that are not to run, or not to run on."""
+        """Attempts of calls that must not start, or must not continue."""
         self.interruptible: Call | None = None
         """The call whose user code runs in the main thread, if it may be interrupted."""
         self.on_cancelled: Callable[[list[bytes]], None] | None = None
-        """Told of calls that are cancelled, where calls run elsewhere than in the main thread."""
+        """Called with cancelled attempts, if calls run in other threads than the main thread."""
 
     def __enter__(self) -> None:
         if threading.get_ident() == self._main:
@@ -59,19 +61,19 @@ class Cancels:
         return bool(self._attempts) and call is not None and attempt_of(call.id, call.attempt) in self._attempts
 
     def forget(self, id: bytes) -> None:
-        """A call has ended, perhaps although it was cancelled."""
-        for attempt in tuple(self._attempts):  # more may come meanwhile, by a signal
+        """Forget a call that has ended."""
+        for attempt in tuple(self._attempts):  # a signal may add more meanwhile
             if attempt.startswith(id):
                 self._attempts.discard(attempt)
 
     def listen(self) -> None:
-        """From now on calls are interrupted. Called in the main thread."""
+        """Interrupt calls from now on. To be called in the main thread."""
         signal.signal(CANCEL_SIGNAL, self._on_interrupt)
         sys.unraisablehook = self._on_ignored
-        self._on_interrupt(CANCEL_SIGNAL, None)  # one may have come before, and was ignored
+        self._on_interrupt(CANCEL_SIGNAL, None)  # a signal that came before was ignored
 
     def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
-        """Calls are to be cancelled. Several signals may have become one, and the ids that came with one be read."""
+        """Handle the signal: read ids and interrupt. Several signals may become one."""
         self._put_off = self._depth > 0
         if self._put_off or os.getpid() != self._pid:
             return
@@ -87,7 +89,7 @@ class Cancels:
         raise KeyboardInterrupt
 
     def _on_ignored(self, ignored: sys.UnraisableHookArgs) -> None:
-        """Python has to ignore what is raised in destructors and callbacks: an interrupt comes again afterwards."""
+        """Repeat an interrupt later that was raised in a destructor or callback, where Python ignores exceptions."""
         if isinstance(ignored.exc_value, KeyboardInterrupt) and self.has(self.interruptible):
             _thread.start_new_thread(_interrupt_again, ())
         else:

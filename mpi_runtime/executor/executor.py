@@ -1,8 +1,7 @@
-"""The executor: runs calls, or is one actor. User code runs here, and nowhere else but in the driver.
+"""The executor: it runs calls, or is one actor. User code runs only here and in the driver.
 
-Calls come in frames and are run in order. Before each the executor claims its token: see `transport/tokens.py`.
-
-What is cancelled is in `cancels.py`, what calls yield in `yields.py`.
+Calls arrive in frames and run in order. Before each call the executor claims its token: see `transport/tokens.py`.
+Cancelled calls are in `cancels.py`, items of generators in `yields.py`, methods of actors in `actor_methods.py`.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     from mpi_runtime.gpu.faults import Fault
 
 _SLOW_US = 1000
-"""A result that follows a call of this length is sent at once."""
+"""The result of a call that took longer is sent at once, in microseconds."""
 
 
 class Executor:
@@ -70,33 +69,33 @@ class Executor:
         self.gpus = request.gpus
         self.devices = request.devices
         self.shown = request.variables.get(VISIBLE, "")
-        """What CUDA_VISIBLE_DEVICES was set to for them."""
+        """The value of CUDA_VISIBLE_DEVICES for them."""
         self._functions: dict[int, Callable[..., Any]] = {}
         self._methods: dict[int, Callable[..., Any]] = {}
-        """Methods of the actor, by the spec of their calls."""
+        """Methods of the actor, by spec."""
         self._has_left = False
-        """The actor has asked for its end."""
+        """Whether the actor has asked for its end."""
         self.actor: Any = None
         self.actor_id = b""
         self.title = ""
-        """What the actor calls itself, if its class says how."""
+        """The title of the actor; empty: its class defines no `__repr__`."""
         self.actor_attempt = 0
         """How often the actor had been created before."""
         self.worked = False
         """Whether a call has ended well here. The creation of an actor need not have used its devices."""
         self.promised = (0, 0)
-        """Units and bytes of each device, for the running call or the actor."""
+        """Granted units and bytes of each device, for the running call or the actor."""
         self._calls_made: dict[int, int] = {}
-        """How many calls of a function, where that is limited."""
+        """By spec with `max_calls`: how many of its calls were run."""
         self.problem = ""
-        """Why the files that its calls are to find are not there: it runs none."""
+        """Why the files of the `runtime_env` could not be made; then it runs no calls. Empty: they exist."""
         self._lanes: Lanes | None = None
-        """In an actor that takes several calls at a time."""
+        """Set in an actor that runs several calls at a time."""
         self.where: Where | None = None
-        """Where the running call, or the actor, was told to run."""
+        """The place that the running call, or the actor, was given."""
 
     def run(self) -> None:
-        """Run calls until told to exit, or the connection is gone."""
+        """Run calls until told to exit, or until the connection closes."""
         client, feed = self._client, self._client.feed
         calls = feed.calls
         while True:
@@ -122,7 +121,7 @@ class Executor:
             client.outbox.flush()
 
     def _shut_down(self) -> None:
-        """An actor ends in peace: it may give back what it has, by `__ray_shutdown__` or `__del__`."""
+        """Let an actor clean up before its process ends, by `__ray_shutdown__` or `__del__`."""
         if self.actor is None:
             return
         shutdown = getattr(type(self.actor), "__ray_shutdown__", None)
@@ -139,7 +138,7 @@ class Executor:
     def _run(self, call: Call, arguments: list[Any]) -> None:
         client, cancels = self._client, self.cancels
         if call.attempt:
-            client.outbox.flush()  # it may end the process again: what others have returned would be run again with it
+            client.outbox.flush()  # it may crash the process again, and unsent results would be lost with it
         spec = client.feed.specs[call.spec]
         if spec.kind != METHOD:
             if self.gpus and self.promised != (spec.gpu, spec.gpu_memory):
@@ -157,7 +156,7 @@ class Executor:
             finally:
                 cancels.interruptible = None
         except BaseException as error:
-            cancels.interruptible = None  # an interrupt may have come just before
+            cancels.interruptible = None  # an interrupt may have arrived just before
             self.failed(spec, call, start_us, error)
         else:
             self.ended(spec, call, start_us, result)
@@ -167,7 +166,11 @@ class Executor:
                 client.feed.retire()
 
     def perform(self, spec: Spec, call: Call, arguments: list[Any]) -> Any:
-        """Run user code: what it returns."""
+        """Run user code, and return its result.
+
+        Raises:
+            BaseException: whatever user code raises; `KeyboardInterrupt` if the call is cancelled.
+        """
         if self.cancels.has(call):
             raise KeyboardInterrupt
         if call.kept:
@@ -184,7 +187,7 @@ class Executor:
         function = self._functions.get(spec.id)
         if function is None:
             if self.problem:
-                self._client.feed.retire()  # another executor will try again
+                self._client.feed.retire()  # the next executor will try again
                 raise errors.RuntimeEnvSetupError(f"The runtime_env of {spec.name} cannot be set up: {self.problem}")
             function = self._functions[spec.id] = pickle.loads(spec.function)
         if spec.kind == ACTOR:
@@ -194,7 +197,7 @@ class Executor:
         return result if spec.num_returns == 1 else self._yields.all_of(spec, call, result)
 
     async def complete(self, spec: Spec, call: Call, result: Any) -> Any:
-        """Wait for what coroutines return, and send what generators yield: what is left."""
+        """Await a coroutine, and send the items of a generator. Return the result."""
         return await self._yields.all_of_async(spec, call, result)
 
     def _find_method(self, spec: Spec) -> Callable[..., Any]:
@@ -202,7 +205,7 @@ class Executor:
         return found
 
     def function_name(self) -> str | None:
-        """The running function or method, with its module; None between calls."""
+        """Return the name of the running function or method with its module; None between calls."""
         call = self._client.scopes.current().call
         spec = self._client.feed.specs.get(call.spec) if call is not None else None
         if spec is None:
@@ -216,9 +219,9 @@ class Executor:
         self.actor_id = call.id
         self.actor_attempt = call.attempt
         if spec.concurrency:
-            from mpi_runtime.executor.lanes import Lanes  # not at the top: most actors take one call at a time
+            from mpi_runtime.executor.lanes import Lanes  # not at the top: most actors run one call at a time
 
-            self._client.blocking.lends_cpu = False  # of several calls one that waits says nothing about the others
+            self._client.blocking.lends_cpu = False  # one call that waits says nothing about the others
             self._lanes = Lanes(self, self._client.feed.specs, spec)
             self.cancels.on_cancelled = self._lanes.cancel
         if self._lanes is not None and inspect.iscoroutinefunction(getattr(cls, "__init__", None)):
@@ -232,7 +235,7 @@ class Executor:
     def _arguments(self, call: Call, arguments: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         client = self._client
         values = [client.store.load(entry) for entry in arguments]
-        if not call.payload:  # too large for a message: the arguments are an object of their own
+        if not call.payload:  # the arguments were too large for a message, and are an object
             positional, named = values[0]
             values = values[1:]
         else:
@@ -245,9 +248,9 @@ class Executor:
     # Results. References in them must live until the message is posted.
 
     def ended(self, spec: Spec, call: Call, start_us: int, result: Any) -> None:
-        """User code has returned; a result that cannot be stored is an error like any other."""
+        """Send the result of a call. A result that cannot be stored becomes an error."""
         duration_us = time.monotonic_ns() // 1000 - start_us
-        if self._has_left:  # it has caught what `exit_actor` raises
+        if self._has_left:  # user code has caught what `exit_actor` raises
             return
         try:
             message = self._result(call, spec, result, duration_us)
@@ -262,7 +265,7 @@ class Executor:
             self._post(spec, message, start_us)
 
     def failed(self, spec: Spec, call: Call, start_us: int, error: BaseException) -> None:
-        """User code has raised."""
+        """Send the error of a call, or end the process if the error demands it."""
         duration_us = time.monotonic_ns() // 1000 - start_us
         if self._has_left or (isinstance(error, SystemExit) and self.actor_id and not error.code):
             self.end_actor()
@@ -276,7 +279,7 @@ class Executor:
     def _post(self, spec: Spec, message: Done | Returned, start_us: int) -> None:
         client = self._client
         message.start_us = start_us
-        self.cancels.forget(message.id)  # also of a call that has run on to its end
+        self.cancels.forget(message.id)  # also if the call has run to its end although it was cancelled
         if client.blocking.is_said:
             client.blocking.goes_on()
         if self._lanes is None and (message.duration_us > _SLOW_US or not client.feed.calls):
@@ -287,7 +290,7 @@ class Executor:
             client.outbox.entrust(message)
 
     def end_actor(self) -> None:
-        """The actor asks for its end: what it has in hand is not run. Said once."""
+        """Tell the scheduler that the actor ends. Calls in hand are not run."""
         client = self._client
         if self._has_left:
             client.feed.exiting = True
@@ -298,7 +301,7 @@ class Executor:
         client.feed.retire()
 
     def _exit(self, request: SystemExit) -> NoReturn:
-        """User code asked the process to end: what ended before is told, the running call is lost with the process."""
+        """End the process as user code asks. Earlier results are sent first; the running call is lost."""
         code = request.code if isinstance(request.code, int) else 0 if request.code is None else 1
         if isinstance(request.code, str):
             print(request.code, file=sys.stderr)
@@ -308,13 +311,13 @@ class Executor:
         os._exit(code)
 
     def _give_out(self, spec: Spec, error: BaseException, found: Fault) -> NoReturn:
-        """This process can use its GPUs no more: what ended before is told, and the call is lost with the process."""
+        """End a process that can no longer use its GPUs. Earlier results are sent first; the running call is lost."""
         text = remote_errors.describe(spec.name, os.getpid(), self.rank, self.hostname, error, self.title)
         faulted = Faulted(spec.name, found.name, found.blame, not self.worked, text)
         _flush_output()
         with contextlib.suppress(errors.HeadDiedError):
             self._client.outbox.post_now(faulted)
-        os._exit(1)  # what libraries do at the end asks CUDA, which may hang
+        os._exit(1)  # exit handlers of libraries use CUDA, which may hang
 
     def _result(self, call: Call, spec: Spec, result: Any, duration_us: int) -> Done | Returned:
         client = self._client
@@ -322,7 +325,7 @@ class Executor:
         if type(result) is Written:
             return Returned(call.id, result, duration_us)
         keep = f"{call.id.hex()}-{call.attempt}-{os.urandom(4).hex()}" if call.digest else ""
-        if count == 1 or count < 0:  # a stream or the like: what is left is None
+        if count == 1 or count < 0:  # the items were sent, and None is left
             if result is None:
                 return Done(call.id, _NONE, duration_us)
             value = client.store.write(serialize.dumps(result, "the result"), keep=keep)
@@ -343,7 +346,7 @@ class Executor:
         return Returned(call.id, client.store.write_all(serialized, keep), duration_us)
 
     def fails(self, spec: Spec, call: Call, error: BaseException) -> bool:
-        """Whether an error in the midst of what a call yields is that of the whole call, and not its last item."""
+        """Whether an error of a generator is that of the whole call. Otherwise it is its last item."""
         if isinstance(error, (ActorExit, SystemExit)) or self.cancels.has(call):
             return True
         if self.gpus and gpu_errors.fault(self._granted(), error) is not None:
@@ -356,12 +359,12 @@ class Executor:
         return Returned(call.id, [value], duration_us, raised=True, may_retry=_may_retry(spec, error), said=said)
 
     def error_of(self, call: Call, spec: Spec, error: BaseException) -> Value:
-        """An error as a value."""
+        """Return an error as a value."""
         described: errors.MpiRuntimeError
         if self.cancels.has(call):
             described = errors.TaskCancelledError(CANCELLED_TEXT.format(spec.name))
         else:
-            if isinstance(error, KeyboardInterrupt):  # as in Ray: it must not look like the caller's own Ctrl-C
+            if isinstance(error, KeyboardInterrupt):  # as in Ray: it must not look like a Ctrl-C of the caller
                 error = errors.TaskCancelledError(f"{spec.name} raised KeyboardInterrupt.").with_traceback(
                     error.__traceback__
                 )
@@ -381,14 +384,14 @@ class Executor:
         return Granted(self.gpus, self.devices, self.shown, *self.promised, self.hostname)
 
     def _devices_in_use(self) -> list[dict[str, Any]]:
-        """What the scheduler says of the devices of this node."""
+        """Ask the scheduler about the devices of this node."""
         questions = self._client.questions
         table: list[dict[str, Any]] = questions.query("nodes", bytes.fromhex(questions.node_id()))[0]["gpus"]
         return table
 
 
 def _may_retry(spec: Spec, error: BaseException) -> bool:
-    """Whether this is what the call may be run again for. A class that cannot be loaded here was not raised here."""
+    """Whether the call may be retried for this error. If a class cannot be loaded here, it was not raised here."""
     if not spec.retry_only:
         return True
     try:
@@ -407,7 +410,7 @@ def _flush_output() -> None:
 
 
 def limit_threads(count: int) -> None:
-    """Have numerical libraries use this many threads. Those that the forkserver has loaded use one until told."""
+    """Limit numerical libraries to this many threads. Those loaded in the forkserver use one until they are told."""
     if count > 1:
         import threadpoolctl
 
@@ -415,10 +418,10 @@ def limit_threads(count: int) -> None:
 
 
 def main(client: Client, tokens: int, cancels: int, draft: Draft, setup: Setup, request: Fork, problem: str) -> None:
-    """Be an executor until told to exit; `problem`: why the files that its calls are to find are not there."""
+    """Be an executor until told to exit. `problem`: why the files of the `runtime_env` cannot be made, else empty."""
     client.outbox.draft = draft
     client.blocking.lends_cpu = True
-    client.line.may_spin = False  # others have work for its processor
+    client.line.may_spin = False  # others need the processor
     client.inherited.namespace = setup.namespace
     client.inherited.environment = request.environment
     client.executor = executor = Executor(client, tokens, cancels, setup, request)

@@ -1,4 +1,4 @@
-"""What an agent and its forkserver say to each other: one message in each packet."""
+"""Messages between an agent and its forkserver, one in each packet."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from msgspec import Struct
 from mpi_runtime.gpu.device import Device
 
 MESSAGE_BYTES_MAX = 1 << 15
-"""What is longer goes through memory of its own: a socket holds some 200 KB at most, on some systems less."""
+"""A longer request is sent in a memory file: a socket holds about 200 KB, on some systems less."""
 
 
 class Setup(Struct, array_like=True, tag=1):
-    """From the agent, first: what all executors have in common. With it come descriptors: arena and drafts."""
+    """The agent's first message: what all executors have in common. With it come descriptors: arena and drafts."""
 
     rank: int
     hostname: str
     regions: dict[int, int]
     inline_bytes_max: int
     directory: bytes
-    """This, the path and the arguments as of `Job`."""
+    """Directory, path and arguments have their meaning in `Job`."""
     path: list[bytes]
     argv: list[bytes]
     descriptors: int
     preload: list[str]
     namespace: str
     scratch: str
-    """Where the job may have files on this host."""
+    """The directory for files of the job on this host."""
     journal: str = ""
     """The directory of the job's journal; empty: it has none."""
 
@@ -38,8 +38,8 @@ class Setup(Struct, array_like=True, tag=1):
 class Fork(Struct, array_like=True, tag=2):
     """From the agent: fork an executor.
 
-    With it come five descriptors: its socket, its token counter, the pipe with ids of calls to cancel, its standard
-    output and error.
+    With it come five descriptors: its socket, its token counter, the pipe with ids of cancelled calls, its standard
+    output and standard error.
     """
 
     executor: int
@@ -48,9 +48,9 @@ class Fork(Struct, array_like=True, tag=2):
     threads: int
     cpus: list[int]
     devices: list[Device] = []
-    """What is known of the GPUs."""
+    """Its GPUs."""
     variables: Mapping[str, str] = {}
-    """What shows them to CUDA: for this process alone, where `environment` is for the calls that it makes too."""
+    """Variables that show its GPUs to CUDA. Unlike `environment` they are not inherited by calls that it submits."""
     imports: list[str] = []
     """Modules that its first function uses."""
     draft: int = 0
@@ -65,33 +65,33 @@ class Kill(Struct, array_like=True, tag=3):
 
 
 class Forked(Struct, array_like=True, tag=4):
-    """To the agent."""
+    """To the agent: an executor was forked."""
 
     executor: int
     pid: int
 
 
 class Exited(Struct, array_like=True, tag=5):
-    """To the agent: an executor is gone and reaped; `status` as of `waitpid`."""
+    """To the agent: an executor has ended and was reaped. `status`: the wait status, as of `waitpid`."""
 
     executor: int
     status: int
     problem: str = ""
-    """Why it was not forked at all."""
+    """Why it could not be forked; empty: it was."""
 
 
 class Long(Struct, array_like=True, tag=6):
-    """From the agent: a request too long for the socket, in memory whose descriptor is the last that comes with it."""
+    """From the agent: a request too long for the socket. The last descriptor is a memory file with it."""
 
 
 _requests = msgspec.msgpack.Decoder(Setup | Fork | Kill | Long)
 
 
 def ask(end: socket.socket, request: Setup | Fork | Kill, descriptors: Sequence[int]) -> None:
-    """Send a request to the forkserver at the other end, however long its arguments and variables are.
+    """Send a request of any length to the forkserver at the other end.
 
     Raises:
-        OSError: it is gone.
+        OSError: it has ended.
     """
     data = msgspec.msgpack.encode(request)
     if len(data) <= MESSAGE_BYTES_MAX:
@@ -107,7 +107,7 @@ def ask(end: socket.socket, request: Setup | Fork | Kill, descriptors: Sequence[
 
 
 def read_request(data: bytes, descriptors: list[int]) -> Setup | Fork | Kill:
-    """What `ask` has sent; of the descriptors those that belong to it are left."""
+    """Return the request that `ask` has sent. A descriptor that only carried it is removed from the list."""
     request: Setup | Fork | Kill | Long = _requests.decode(data)
     if isinstance(request, Long):
         with open(descriptors.pop(), "rb") as file:  # which closes it

@@ -1,16 +1,17 @@
-"""The forkserver: a clean process with the libraries loaded, from which executors are forked in milliseconds.
+"""The forkserver: a process with the libraries loaded, from which executors are forked in milliseconds.
 
-It is the parent of all executors of its agent, and their guardian:
-1. It reaps them, and tells the agent how each ended.
-2. Before it reaps one, it kills what is left of the executor's process group, so that programs that user code started
-   do not outlive it; until it is reaped its number cannot belong to anybody else.
-3. It tells of the end only when the whole group is gone: a forked child, such as a loader of data, holds the files of
-   the GPU that its parent had opened, and with them its memory, which the next executor is to find free.
-4. What has left the group becomes the forkserver's child when its parent ends (`adopt_orphans`). A copy of an executor
-   with GPUs is killed with it and waited for too: it has its pipes. Programs may outlive their executor.
-   When the agent is gone, however it ended, the socket says so: the forkserver kills all its children and ends.
-5. If it is itself killed, the kernel kills the executors (`die_with_parent`).
-It is single-threaded, or forking would not be safe, and runs no user code.
+It is the parent of all executors of its agent, and cleans up after them:
+1. It reaps them, and reports to the agent how each ended.
+2. Before it reaps an executor, it kills the rest of its process group, so that programs started by user code do not
+   outlive it. Until it is reaped, its process id cannot be given to another process.
+3. It reports the end only when the whole group has ended. A forked child, such as a data loader, holds the device files
+   that its parent had opened, and so the memory of the GPU, which the next executor needs.
+4. A process that has left the group becomes a child of the forkserver when its parent ends (`adopt_orphans`). A copy of
+   an executor with GPUs, recognised by its pipes, is killed with it, and its end is awaited too. Other programs may
+   outlive their executor. When the agent ends, however it ends, the socket closes: then the forkserver kills all its
+   children and ends.
+5. If the forkserver is killed, the kernel kills the executors (`die_with_parent`).
+It has one thread, because forking would not be safe with more, and runs no user code.
 """
 
 from __future__ import annotations
@@ -41,25 +42,27 @@ from mpi_runtime.host.spawn import COSTLY, THREAD_VARIABLES, name_process
 from mpi_runtime.transport.messages import bytes_to_text
 
 PRELOADED = ("cloudpickle", "mpi_runtime.executor.becoming", "mpi_runtime.api", "mpi_runtime.context")
-"""What executors find loaded. The last are what user code calls: by name, since they stand above this module."""
+"""Modules that executors find loaded. User code calls the last two; they are named as text, since this module must not
+import them."""
 LOOK_AGAIN_MS = 20
-"""How often to look for what is left of a group. Most of it is adopted, and its end is told by a signal."""
+"""Milliseconds between two looks at the rest of a group. The end of adopted processes, which are most, is signalled."""
 END_LIMIT_S = 5.0
-"""How long to wait for what was killed: much memory takes its time, and what hangs in the system never ends."""
+"""How long to wait for killed processes, in seconds. Freeing much memory takes time, and one that hangs in a device
+driver never ends."""
 
 
 class Leaving(NamedTuple):
-    """An executor that has ended, while something of it is left."""
+    """An executor that has ended, and whose process group has not."""
 
     exited: Exited
-    """What the agent is to be told."""
+    """The report for the agent."""
     pipe: str
-    """How /proc calls a pipe of it, if it had GPUs."""
+    """The name in /proc of a pipe of it, if it had GPUs."""
     deadline_s: float
 
 
 class Forkserver:
-    """Obeys its agent until that is gone."""
+    """Forks and kills executors as its agent asks, until the agent ends."""
 
     def __init__(self, end: socket.socket, at_start: Container[str]) -> None:
         self._end = end
@@ -68,14 +71,14 @@ class Forkserver:
         self._arena = self._drafts = -1
         self._shadowed: list[str] = []
         self._scratch_lock = -1
-        """While executors may have files: keeps others from removing them."""
+        """The lock that keeps other jobs from removing the files of executors; -1: there are no files."""
         self._executors: dict[int, int] = {}
-        """Executor number by process number."""
+        """Executor number, by process id."""
         self._pids: dict[int, int] = {}
         self._leaving: dict[int, Leaving] = {}
-        """Executors that are reaped, and of whose group something is left, by their process number."""
+        """By process id: executors that are reaped, and whose process group has not ended."""
         self._pipes: dict[int, str] = {}
-        """Of executors with GPUs, by process number: how /proc calls a pipe that only they and copies of them have."""
+        """By process id of an executor with GPUs: the name in /proc of a pipe that only it and copies of it have."""
         self._wake, wake = socket.socketpair()
         for one in (self._wake, wake):
             one.setblocking(False)
@@ -84,7 +87,7 @@ class Forkserver:
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def run(self) -> None:
-        """Serve until the agent is gone; then leave nothing."""
+        """Serve until the agent ends; then kill all children."""
         poll = select.poll()
         poll.register(self._end, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
@@ -112,7 +115,7 @@ class Forkserver:
             one.close()
 
     def _serve(self) -> bool:
-        """Read one request; whether there may be more."""
+        """Read and carry out one request. Return False if the agent has ended."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self._end, MESSAGE_BYTES_MAX, 6)
         except OSError:
@@ -120,7 +123,7 @@ class Forkserver:
         if not data:
             return False
         for descriptor in descriptors:
-            os.set_inheritable(descriptor, False)  # not for programs that user code starts
+            os.set_inheritable(descriptor, False)  # not inherited by programs that user code starts
         request = read_request(data, descriptors)
         if isinstance(request, Setup):
             self._setup = request
@@ -139,7 +142,7 @@ class Forkserver:
         return True
 
     def _enter_scratch(self) -> str:
-        """Make the directory for files, once; why it cannot be made, or nothing."""
+        """Make the directory for files, once. Return why it cannot be made, else empty."""
         assert self._setup is not None
         if self._scratch_lock < 0:
             try:
@@ -154,7 +157,7 @@ class Forkserver:
         self._shadowed = shadowed(bytes_to_text(path[0]), self._at_start) if path else []
 
     def _import(self, names: Sequence[str]) -> None:
-        """Import what the next executors would import one by one. What cannot be imported here is left to them."""
+        """Import costly modules once for all later executors. If an import fails here, it is left to them."""
         new = [name for name in COSTLY if name in names and name not in sys.modules]
         if new:
             with contextlib.suppress(Exception):
@@ -176,9 +179,9 @@ class Forkserver:
             try:
                 self._become_executor(request, descriptors, problem, parent)
             except BaseException:
-                with contextlib.suppress(OSError):  # that has been done
+                with contextlib.suppress(OSError):  # this was done before
                     os.dup2(descriptors[4], 2)
-                traceback.print_exc(file=sys.__stderr__)  # its callers are told what it said
+                traceback.print_exc(file=sys.__stderr__)  # its callers get the text
             finally:
                 os._exit(1)
         pipe = f"pipe:[{os.fstat(descriptors[2]).st_ino}]"
@@ -191,9 +194,9 @@ class Forkserver:
         self._send(Forked(request.executor, pid))
 
     def _become_executor(self, request: Fork, descriptors: list[int], problem: str, parent: int) -> NoReturn:
-        """In the child: leave everything of the forkserver behind, then run user code.
+        """In the child: undo what belongs to the forkserver, then be an executor.
 
-        `problem`: why there can be no files for it. `parent`: the forkserver, which may be dead by now.
+        `problem`: why it can have no files; empty: it can. `parent`: the forkserver, which may be dead by now.
         """
         setup = self._setup
         assert setup is not None
@@ -206,20 +209,20 @@ class Forkserver:
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        # Batch systems send them to all processes, and the driver may have to save with our help before it ends us. A
-        # handler, not SIG_IGN: programs that a task starts begin with the default.
+        # Batch systems send these to all processes, and the driver may need executors to save data before it ends the
+        # job. A handler, not SIG_IGN: programs that a task starts have the default again.
         for number in (signal.SIGUSR1, *([signal.SIGTERM] if configuration.is_batch_job() else [])):
             signal.signal(number, lambda *_: None)
         for one in (self._end, self._wake, self._wake_end):
             one.close()
         if self._scratch_lock >= 0:
             os.close(self._scratch_lock)
-        from mpi_runtime.executor import becoming  # it is loaded by now: see PRELOADED
+        from mpi_runtime.executor import becoming  # loaded already: see PRELOADED
 
         becoming.become(setup, request, descriptors, self._arena, self._drafts, self._shadowed, self._at_start, problem)
 
     def _reap(self) -> None:
-        """Tell how executors ended that have ended."""
+        """Reap executors, and report those whose process groups have ended."""
         while True:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -239,7 +242,7 @@ class Forkserver:
                 self._leaving[pid] = Leaving(Exited(number, status), name, time.monotonic() + END_LIMIT_S)
 
     def _tell_ends(self) -> None:
-        """Tell of those executors of which nothing is left. What hangs in a driver is not waited for for ever."""
+        """Report executors whose process groups have ended, or do not end within `END_LIMIT_S`."""
         for pid, leaving in list(self._leaving.items()):
             copies = self._copies(leaving.pipe) if leaving.pipe else []
             for copy in copies:
@@ -250,11 +253,11 @@ class Forkserver:
                 self._send(leaving.exited)
 
     def _copies(self, pipe: str) -> list[int]:
-        """The copies of an executor that have been left to us."""
+        """Return the copies of an executor that have become our children."""
         return [one for one in children() if one not in self._executors and pipe in open_files(one)]
 
     def _send(self, message: Forked | Exited) -> None:
-        with contextlib.suppress(OSError):  # the agent is gone: noticed when reading
+        with contextlib.suppress(OSError):  # the agent has ended, which is noticed when reading
             self._end.send(msgspec.msgpack.encode(message))
 
 
@@ -266,8 +269,8 @@ def main(descriptor: int, at_start: Container[str], preload: bool = True) -> Non
         at_start: names of the modules that Python loads before it looks into the directory of any program.
         preload: see `fork` of `forkserver_handle.py`.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole foreground group; the driver decides
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # what a batch system announces is for the driver
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole foreground group; the driver decides
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # by which a batch system announces the end: it is for the driver
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent's end decides
     name_process("mpi-rt-forksrv")
     if preload:
@@ -278,13 +281,13 @@ def main(descriptor: int, at_start: Container[str], preload: bool = True) -> Non
 
 
 def make_ready(more: Sequence[str] = ()) -> None:
-    """Do what takes time before the first executor; what has been done already takes none."""
+    """Do slow work before the first executor. A second call takes no time."""
     adopt_orphans()
     _load([*PRELOADED, *more])
 
 
 def _load(modules: Sequence[str]) -> None:
-    """Import these, and keep what they have made out of the way of executors' garbage collections."""
+    """Import modules, and exclude their objects from garbage collections of executors."""
     environment = configuration.environment()
     asked = {name: environment.get(name) for name in ("OMP_NUM_THREADS", *THREAD_VARIABLES)}
     os.environ.update(dict.fromkeys(asked, "1"))

@@ -1,4 +1,4 @@
-"""What an executor makes of errors of CUDA: whether it can go on, and what it can say of memory that ran out."""
+"""Errors of CUDA in an executor: whether the process can go on, and which processes use memory that ran out."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 
 class Granted(NamedTuple):
-    """What an executor has of devices."""
+    """The devices of an executor, and how much of them."""
 
     gpus: Sequence[int]
     devices: Sequence[Device]
     shown: str
-    """What CUDA_VISIBLE_DEVICES was set to for them."""
+    """The value of CUDA_VISIBLE_DEVICES for them."""
     units: int
-    """Of each, promised to the running call or the actor."""
+    """Units of each device that are granted to the running call or the actor."""
     memory: int
-    """Bytes of each that were promised; 0: that was not said."""
+    """Bytes of each device that are granted; 0: the request names none."""
     hostname: str
 
 
 def fault(granted: Granted, error: BaseException) -> Fault | None:
-    """Why this process can use its devices no more, if that is what an error says, or what CUDA says after it."""
+    """Return why this process can no longer use its devices, if the error or CUDA says so; else None."""
     from mpi_runtime.gpu import cuda_context, faults  # not at the top: only a failing call with GPUs pays for it
 
     if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
-        return None  # a cancelled call, which is not to wait for what it has told the device
+        return None  # a cancelled call, which should not wait for work on the device
     cuda = cuda_context.driver()
     found = faults.fault(error) or faults.of_number(cuda_context.error(cuda))
     if found is None:
@@ -42,12 +42,12 @@ def fault(granted: Granted, error: BaseException) -> Fault | None:
     if found.number == faults.NO_DEVICE and not _shows_ours(granted):
         return None
     if found.blame == NODE and cuda_context.start_error(cuda) != found.number:
-        return None  # CUDA has started here: it was in a process that the program has forked, say
+        return None  # CUDA works here: the error is from a process that the program has forked, for instance
     return found
 
 
 def hold(devices: Sequence[Device], spec: Spec) -> None:
-    """Hold the libraries of this process to what a call is promised of its device. Of several it has all."""
+    """Limit the libraries of this process to the granted part of a device. Several devices are granted as a whole."""
     if len(devices) == 1:
         from mpi_runtime.gpu import caps, ledger  # not at the top: only calls with GPUs need it
 
@@ -56,13 +56,13 @@ def hold(devices: Sequence[Device], spec: Spec) -> None:
 
 
 def _shows_ours(granted: Granted) -> bool:
-    """Whether what CUDA is shown is what was found, as it was given. The user may state or name other devices."""
+    """Whether CUDA sees the devices that were found and granted. The user may have stated others."""
     is_stated = bool(granted.devices) and granted.devices[0].uuid.startswith(STATED)
     return not is_stated and configuration.environment().get(VISIBLE) == granted.shown
 
 
 def note(error: BaseException, granted: Granted, in_use: Callable[[], list[dict[str, Any]]]) -> str:
-    """If a call has found too little memory on a device: who has what of it, in words. Else nothing.
+    """Return a text that says which processes use a device on which a call found too little memory; else empty.
 
     `in_use` asks the scheduler about the devices of this node.
     """
@@ -70,7 +70,7 @@ def note(error: BaseException, granted: Granted, in_use: Callable[[], list[dict[
         return ""
     try:
         table = in_use()
-    except Exception as reason:  # the job ends: the error is what matters
+    except Exception as reason:  # the job may be ending; the error itself matters more
         return f"(What else is on the device cannot be told: {reason})"
     known = {entry["id"]: entry for entry in table}
     lines = [_line(granted, device, known[id]) for id, device in zip(granted.gpus, granted.devices, strict=True)]
@@ -78,7 +78,7 @@ def note(error: BaseException, granted: Granted, in_use: Callable[[], list[dict[
 
 
 def _line(granted: Granted, device: Device, entry: dict[str, Any]) -> str:
-    """One device: what it has, what this call was promised of it, what others were."""
+    """Return the line about one device: its memory, and what this call and others were granted of it."""
     units, memory = granted.units, granted.memory
     own = memory or device.memory * min(units, UNIT) // UNIT
     size = f" of {device.memory // MIB} MiB" if device.memory else ""
@@ -97,7 +97,7 @@ def _line(granted: Granted, device: Device, entry: dict[str, Any]) -> str:
 
 
 def _advice(granted: Granted) -> str:
-    """What to do about it."""
+    """Return what the user can do."""
     if 0 < granted.units < UNIT or granted.memory:
         return (
             "A share is a promise, not a fence: others may have taken more than theirs. Ask for more with num_gpus or "

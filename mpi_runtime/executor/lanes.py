@@ -1,7 +1,6 @@
-"""An actor that takes several calls at a time: in threads, or, when it has coroutines, in asyncio loops.
+"""An actor that runs several calls at a time: in threads, or in asyncio loops if it has coroutines.
 
-Each concurrency group has a limit of its own, and a loop of its own. Calls of one group start in the order in which
-they came.
+Each concurrency group has its own limit and its own loop. Calls of one group start in the order of their arrival.
 """
 
 from __future__ import annotations
@@ -22,36 +21,36 @@ Work = tuple[Spec, Call, list[Any]]
 
 
 class Runs(Protocol):
-    """What runs the calls: the executor."""
+    """The executor, as it is needed here."""
 
     def perform(self, spec: Spec, call: Call, arguments: list[Any]) -> Any:
-        """Run user code: what it returns."""
+        """Run user code, and return its result."""
 
     async def complete(self, spec: Spec, call: Call, result: Any) -> Any:
-        """Wait for what coroutines return, and send what generators yield: what is left."""
+        """Await a coroutine, and send the items of a generator. Return the result."""
 
     def ended(self, spec: Spec, call: Call, start_us: int, result: Any) -> None:
-        """User code has returned."""
+        """Send the result of a call."""
 
     def failed(self, spec: Spec, call: Call, start_us: int, error: BaseException) -> None:
-        """User code has raised."""
+        """Send the error of a call."""
 
 
 class Lanes:
-    """Runs the calls of one actor beside each other."""
+    """Runs calls of one actor concurrently."""
 
     def __init__(self, executor: Runs, specs: dict[int, Spec], creation: Spec) -> None:
         self._executor = executor
         self._specs = specs
         self._creation = creation
-        # Each group of coroutines has a loop of its own: who holds it up holds up no others.
+        # Each group of coroutines has its own loop, so a method that blocks it blocks no other group.
         make = (lambda limit: _Loop(executor).group(limit)) if creation.is_async else (lambda n: _Threads(executor, n))
         self._groups: dict[str, _Threads | _Coroutines] = {
             name: make(limit) for name, limit in creation.concurrency.items()
         }
 
     def construct(self, cls: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """An instance of a class whose constructor is a coroutine: it is awaited in the loop of the default group."""
+        """Return an instance of a class whose `__init__` is a coroutine. It runs in the loop of the default group."""
         actor = cls.__new__(cls, *positional, **named) if cls.__new__ is not object.__new__ else object.__new__(cls)
         group = self._groups[""]
         assert isinstance(group, _Coroutines)
@@ -70,20 +69,20 @@ class Lanes:
         self._executor.failed(spec, call, time.monotonic_ns() // 1000, error)
 
     def cancel(self, attempts: Sequence[bytes]) -> None:
-        """Interrupt those of the attempts of calls that are coroutines under way."""
+        """Cancel those of these attempts that are running coroutines."""
         for group in self._groups.values():
             group.cancel(attempts)
 
 
 class _Threads:
-    """Up to so many calls, each in a thread. Threads are made as they are needed, and end with the process."""
+    """A group whose calls run in threads, up to a limit. Threads are made when needed, and end with the process."""
 
     def __init__(self, executor: Runs, limit: int) -> None:
         self._executor = executor
         self._limit = limit
         self._waiting: SimpleQueue[Work] = SimpleQueue()
         self._free = threading.Semaphore(0)
-        """How many threads wait for a call that nobody has given them yet."""
+        """Counts the threads that wait for a call."""
         self._made = 0
 
     def put(self, work: Work) -> None:
@@ -93,7 +92,7 @@ class _Threads:
             threading.Thread(target=self._serve, name=f"mpi_runtime lane {self._made}", daemon=True).start()
 
     def cancel(self, attempts: Sequence[bytes]) -> None:
-        """A thread cannot be interrupted; calls that have not started are looked at when they are."""
+        """Do nothing: threads cannot be interrupted, and a call that has not started is checked when it does."""
 
     def _serve(self) -> None:
         while True:
@@ -128,20 +127,20 @@ class _Loop:
 
 
 class _Coroutines:
-    """Up to so many calls under way in the loop. Methods that are no coroutines hold it up while they run."""
+    """A group whose calls run in an asyncio loop, up to a limit. A method that is no coroutine blocks the loop."""
 
     def __init__(self, executor: Runs, loop: asyncio.AbstractEventLoop, limit: int) -> None:
         self._executor = executor
         self._loop = loop
         self._room = asyncio.Semaphore(limit)
         self._tasks: dict[bytes, asyncio.Task[None]] = {}
-        """Those that have begun: one that is cancelled before would never say how it ended."""
+        """Tasks that have begun. One that is cancelled before would never send its end."""
 
     def put(self, work: Work) -> None:
         self._loop.call_soon_threadsafe(self._start, work)
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run one to its end, from outside of the loop."""
+        """Run a coroutine to its end, from another thread."""
         asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def _start(self, work: Work) -> None:

@@ -1,15 +1,16 @@
-"""Directories for the files of a job: what a `runtime_env` has brought, unpacked once on a host.
+"""Directories for the files of a job: archives of a `runtime_env`, unpacked once on each host.
 
     <scratch>/mpi_runtime-<user id>/<job>@<host>/
         lock            held by the forkservers of the job on this host
         <hash>/         an archive, unpacked by the executor that needs it first
         <hash>.lock     held by the executor that unpacks it
 
-They are made with the first executor that needs them, and are the user's alone. How they go, in steps:
-1. A forkserver that has used the directory lets go of the lock at its end, and removes the directory if nobody else
-   holds it. It outlives its agent for this, however that ended.
-2. If the forkserver itself was killed, its agent does that.
-3. If all processes of a host were killed at once, no one is left that could. Locks end with their processes, so the
+They are made with the first executor that needs them, and only the user may read them. They are removed in one of
+three ways:
+1. A forkserver that has used the directory releases the lock at its end, and removes the directory if nobody else holds
+   the lock. It outlives its agent for this, however the agent ended.
+2. If the forkserver was killed, its agent removes the directory.
+3. If all processes of a host were killed at once, none is left to do so. Locks end with their processes, so the
    forkserver of the user's next job on the host finds that nobody holds this one, and removes the directory.
 """
 
@@ -26,26 +27,26 @@ from typing import Any
 from mpi_runtime import config as configuration
 
 WORKING_DIR, PY_MODULES = "=working_dir", "=py_modules"
-"""Entries of an executor's environment that are no variables (their names could not be): archives it is to find, each
-as `<hash>.<id of its object>`, with commas between them."""
+"""Entries of an executor's environment that are no variables, as the '=' in their names shows: archives that it needs,
+each as `<hash>.<id of its object>`, separated by commas."""
 _GOING = "going-"
-"""Before the name of a directory that is being removed."""
+"""Prefix of the name of a directory that is being removed."""
 _ATTEMPTS = 100
 
 
 def directory_of(base: str, job: str, hostname: str) -> str:
-    """Where the files of a job are on a host; nothing is made yet."""
+    """Return the directory for the files of a job on a host. It is not made."""
     return os.path.join(base, f"mpi_runtime-{os.geteuid()}", f"{job}@{hostname.replace('/', '_')}")
 
 
 def archives_in(environment: Mapping[str, str], key: str) -> list[tuple[str, bytes]]:
-    """The archives that an environment names: hash, and id of the object."""
+    """Return the archives that an environment names: hash and id of the object."""
     words = filter(None, environment.get(key, "").split(","))
     return [(hash, bytes.fromhex(id)) for hash, _, id in (word.partition(".") for word in words)]
 
 
 def held(environment: Mapping[str, str]) -> list[bytes]:
-    """The objects that calls with this environment need."""
+    """Return the ids of the objects that calls with this environment need."""
     return [id for key in (WORKING_DIR, PY_MODULES) for _, id in archives_in(environment, key)]
 
 
@@ -58,22 +59,22 @@ def needs_files(environment: Mapping[str, str]) -> bool:
 
 
 def enter(directory: str) -> int:
-    """Make the directory if it is not there, and keep others from removing it; a descriptor, for `leave`.
+    """Make the directory if it does not exist, and keep others from removing it. Return the lock, for `leave`.
 
     Raises:
-        OSError: it cannot be made, or is not this user's alone; says what to do.
+        OSError: it cannot be made, or other users may write to it. The message says what to do.
     """
     parent = os.path.dirname(directory)
     os.stat(os.path.dirname(parent))
     for _ in range(_ATTEMPTS):
-        with contextlib.suppress(FileNotFoundError):  # somebody has removed it just now, with another job
+        with contextlib.suppress(FileNotFoundError):  # another job has just removed it
             with contextlib.suppress(FileExistsError):
                 os.mkdir(parent, 0o700)
             _check_own(parent)
             with contextlib.suppress(FileExistsError):
                 os.mkdir(directory, 0o700)
             lock = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            with contextlib.suppress(OSError):  # a file system without locks: see `_remove_unless_held`
+            with contextlib.suppress(OSError):  # the file system has no locks: see `_remove_unless_held`
                 fcntl.flock(lock, fcntl.LOCK_SH)
             if os.fstat(lock).st_nlink:
                 return lock
@@ -82,17 +83,17 @@ def enter(directory: str) -> int:
 
 
 def leave(directory: str, lock: int = -1) -> None:
-    """Let go of the directory, and remove it if nobody else holds it."""
+    """Release the directory, and remove it if nobody else holds it."""
     if lock >= 0:
         os.close(lock)
     if os.path.isdir(directory):
         _remove_unless_held(directory, if_unknown=True)
-        with contextlib.suppress(OSError):  # there are others in it
+        with contextlib.suppress(OSError):  # other jobs use it
             os.rmdir(os.path.dirname(directory))
 
 
 def clean(directory: str) -> None:
-    """Remove what this user's jobs on this host have left behind that were killed as a whole (step 3)."""
+    """Remove directories of this user's jobs on this host that were killed at once (3)."""
     parent, own = os.path.split(directory)
     try:
         names = os.listdir(parent)
@@ -101,14 +102,18 @@ def clean(directory: str) -> None:
         return
     for name in names:
         if name != own and name.partition("@")[2] == own.partition("@")[2]:
-            # Without locks nothing tells whether its job still runs.
+            # Without locks it is not known whether the job still runs.
             _remove_unless_held(os.path.join(parent, name), if_unknown=False)
     with contextlib.suppress(OSError):
         os.rmdir(parent)
 
 
 def _check_own(parent: str) -> None:
-    """Anybody may make a directory of this name where all users may write."""
+    """Check that the directory belongs to this user only. Where all users may write, another could have made it.
+
+    Raises:
+        PermissionError: it does not.
+    """
     found = os.lstat(parent)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise PermissionError(
@@ -118,7 +123,7 @@ def _check_own(parent: str) -> None:
 
 
 def _remove_unless_held(directory: str, if_unknown: bool) -> None:
-    """Remove a directory of a job unless one of its processes lives; `if_unknown`: also where there are no locks."""
+    """Remove a directory of a job unless a process holds its lock. `if_unknown`: also if there are no locks."""
     parent, name = os.path.split(directory)
     try:
         lock = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CLOEXEC)
@@ -139,17 +144,17 @@ def _remove_unless_held(directory: str, if_unknown: bool) -> None:
             os.close(lock)
             return
     going = directory if name.startswith(_GOING) else os.path.join(parent, _GOING + name)
-    with contextlib.suppress(OSError):  # another process may be at it too
+    with contextlib.suppress(OSError):  # another process may do the same
         os.rename(directory, going)
     _remove(going)
     os.close(lock)
 
 
 def _remove(directory: str) -> None:
-    import shutil  # not at the top: nearly no job has such a directory
+    import shutil  # not at the top: few jobs have such a directory
 
     shutil.rmtree(directory, ignore_errors=True)
-    if os.path.isdir(directory):  # user code has made directories that cannot be written
+    if os.path.isdir(directory):  # user code has made directories without write permission
         for path, _, _ in os.walk(directory):
             with contextlib.suppress(OSError):
                 os.chmod(path, 0o700)
@@ -162,15 +167,16 @@ def _remove(directory: str) -> None:
 def settle_in(
     fetch: Callable[[bytes], Any], directory: str, environment: Mapping[str, str], shadowed: Callable[[str], list[str]]
 ) -> str:
-    """Give an executor the files that its environment names: unpack what is not there yet, go there, find modules.
-
-    Returns why that cannot be, or nothing.
+    """Give an executor the files that its environment names: unpack archives, change directory, set the module path.
 
     Args:
-        fetch: brings the value of an object, which is an archive.
-        directory: of the job, which exists.
+        fetch: returns the value of an object, which is an archive.
+        directory: of the job; it exists.
         environment: of the executor.
-        shadowed: tells which loaded modules a directory has others for.
+        shadowed: returns the loaded modules for which a directory has others of the same name.
+
+    Returns:
+        Why this is impossible; empty: it was done.
     """
     found: list[str] = []
     try:
@@ -192,13 +198,13 @@ def settle_in(
 
 
 def _unpacked(fetch: Callable[[bytes], Any], directory: str, hash: str, id: bytes) -> str:
-    """The path of an archive's content."""
+    """Return the directory with the content of an archive. Unpack it if nobody has."""
     from mpi_runtime.objects import archives
 
     path = os.path.join(directory, hash)
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        with contextlib.suppress(OSError):  # without locks several may unpack it, and one of them puts it into place
+        with contextlib.suppress(OSError):  # without locks several may unpack it, and one moves it into place
             fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.isdir(path):
             part = f"{path}.{os.getpid()}"
@@ -208,7 +214,7 @@ def _unpacked(fetch: Callable[[bytes], Any], directory: str, hash: str, id: byte
                 with contextlib.suppress(OSError):  # somebody else was first
                     os.rename(part, path)
             finally:
-                _remove(part)  # if there was no room
+                _remove(part)  # if it could not be unpacked
     finally:
         os.close(lock)
     return path

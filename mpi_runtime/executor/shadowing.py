@@ -1,4 +1,4 @@
-"""Modules that a process has loaded, and that a program means something else by."""
+"""Loaded modules that hide modules of the program with the same names."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from importlib.machinery import PathFinder
 
 
 def shadowed(directory: str, at_start: Container[str]) -> list[str]:
-    """The modules that are loaded here, but that the program finds in its own directory under the same name.
+    """Return the loaded modules for which the directory of the program has others of the same name.
 
-    Executors forget them, so that an import in a task means what it means in the driver.
+    Executors unload them, so that an import in a task gives the same module as in the driver.
+
+    Args:
+        directory: of the program.
+        at_start: names of the modules that Python loads before it looks there.
     """
     loaded = {name.partition(".")[0] for name in sys.modules}
     try:

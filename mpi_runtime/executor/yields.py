@@ -1,6 +1,6 @@
-"""What calls yield: items of a stream, which are sent one by one, or of "dynamic", which are put.
+"""Items that calls yield: with "streaming" they are sent one by one, with "dynamic" they are put.
 
-With back-pressure an executor waits before it goes on until enough items have been taken.
+With back-pressure an executor waits until enough items have been consumed before it continues.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from mpi_runtime.objects import serialize
 from mpi_runtime.scheduler.events import DYNAMIC, STREAMING, Call, Spec, Value, Yielded
 
 DEMAND_PAUSE_S = 0.002
-"""How often an asynchronous generator looks whether more is wanted of it."""
+"""Seconds between two checks of an asynchronous generator whether it may continue."""
 
 
 class Judge(Protocol):
-    """Who knows what becomes of an error."""
+    """Decides about errors: the executor."""
 
     def fails(self, spec: Spec, call: Call, error: BaseException) -> bool:
-        """Whether it is that of the whole call."""
+        """Whether an error is that of the whole call."""
 
     def error_of(self, call: Call, spec: Spec, error: BaseException) -> Value:
-        """The error as a value."""
+        """Return the error as a value."""
 
 
 class Written(list[Value]):
-    """Values of a call that are serialised already."""
+    """Values of a call in serialised form."""
 
 
 class Yields:
-    """What the calls of one executor yield."""
+    """The items of the calls of one executor."""
 
     def __init__(self, client: Client, cancels: Cancels, judge: Judge) -> None:
         self._client = client
@@ -44,7 +44,7 @@ class Yields:
         self._judge = judge
 
     def all_of(self, spec: Spec, call: Call, result: Any) -> Any:
-        """What user code has returned, or if that is to be gone through: send all of it, or keep references to it."""
+        """Return the result of user code. Send the items of a generator, or put them and return references."""
         if inspect.isawaitable(result) or hasattr(result, "__aiter__"):
             return result  # not here: see `all_of_async`
         if spec.num_returns >= 0:
@@ -66,7 +66,7 @@ class Yields:
         return None
 
     def _first(self, spec: Spec, call: Call, items: Any) -> Written:
-        """The first `num_returns` items of a generator; where it raises, each of the others is that error."""
+        """Return the first `num_returns` items of a generator. If it raises, each item from there on is the error."""
         values = Written()
         store = self._client.store
         try:
@@ -86,7 +86,7 @@ class Yields:
             items.close()
 
     def _dynamic(self, spec: Spec, call: Call, items: Iterator[Any]) -> DynamicObjectRefGenerator[Any]:
-        """References to all items; where the generator raises, the last is that error."""
+        """Return references to all items. If the generator raises, the last item is the error."""
         refs: list[ObjectRef[Any]] = []
         try:
             for item in items:
@@ -108,14 +108,14 @@ class Yields:
             ) from None
 
     async def all_of_async(self, spec: Spec, call: Call, result: Any) -> Any:
-        """The same for what coroutines return, and asynchronous generators yield."""
+        """Do as `all_of` for coroutines and asynchronous generators."""
         if inspect.isawaitable(result):
             result = await result
         if spec.num_returns >= 0 or result is None:
             return result
         if not hasattr(result, "__aiter__"):
             return self.all_of(spec, call, result)
-        import asyncio  # not at the top: whoever comes here has loaded it
+        import asyncio  # not at the top: an actor with coroutines has loaded it
 
         refs = []
         index = 0
@@ -137,7 +137,7 @@ class Yields:
         return put(self._client, serialize.dumps(item))
 
     def _wait_for_demand(self, spec: Spec, call: Call, index: int, timeout_s: float | None) -> bool:
-        """Wait until the item with this index may be yielded; whether it may."""
+        """Wait until the item with this index may be yielded. Return whether it may."""
         feed = self._client.feed
 
         def complete() -> bool:

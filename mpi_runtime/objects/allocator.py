@@ -12,23 +12,23 @@ from typing import NamedTuple
 
 PAGE = mmap.PAGESIZE
 GRANULE = 64
-"""Extents start at, and are as long as, a multiple of this: a cache line."""
+"""Offsets and sizes of extents are multiples of this, a cache line."""
 LARGE = 1 << 20
-"""From this size on they start at, and are as long as, a multiple of a page."""
+"""Offsets and sizes of extents from this size on are multiples of a page."""
 
 
 def round_down(number: int, multiple: int) -> int:
-    """The largest multiple that is not larger."""
+    """Return the largest multiple that is not larger than the number."""
     return number - number % multiple
 
 
 def round_up(number: int, multiple: int) -> int:
-    """The smallest multiple that is not smaller."""
+    """Return the smallest multiple that is not smaller than the number."""
     return -(-number // multiple) * multiple
 
 
 class Statistics(NamedTuple):
-    """What a region holds. Sizes in bytes."""
+    """The use of a region. Sizes are in bytes."""
 
     capacity: int
     used: int
@@ -64,7 +64,7 @@ class _Holes:
             del self.sizes[bisect_left(self.sizes, size)]
 
     def best(self, size: int, alignment: int) -> int | None:
-        """The offset of a smallest hole with room for the size at that alignment."""
+        """Return the offset of the smallest hole with room for the size at this alignment; None: there is none."""
         # Above size + alignment the first one fits; below there are at most alignment / GRANULE different sizes.
         for index in range(bisect_left(self.sizes, size), len(self.sizes)):
             hole = self.sizes[index]
@@ -103,11 +103,11 @@ class Allocator:
 
     @staticmethod
     def rounded(size: int) -> int:
-        """How many bytes an extent for `size` bytes takes."""
+        """Return how many bytes an extent for `size` bytes occupies."""
         return round_up(max(size, 1), PAGE if size >= LARGE else GRANULE)
 
     def allocate(self, size: int) -> int | None:
-        """The offset of a new extent, or None if no hole is large enough."""
+        """Return the offset of a new extent; None: no hole is large enough."""
         alignment = PAGE if size >= LARGE else GRANULE
         size = self.rounded(size)
         start = self._warm.best(size, alignment)
@@ -130,7 +130,7 @@ class Allocator:
         return offset
 
     def free(self, offset: int) -> int:
-        """Give an extent back; returns how many bytes it took.
+        """Free an extent, and return how many bytes it occupied.
 
         Raises:
             ValueError: no extent starts there, or it was freed before.
@@ -149,7 +149,7 @@ class Allocator:
         return size
 
     def size(self, offset: int) -> int:
-        """How many bytes the extent at an offset takes; 0 if there is none."""
+        """Return how many bytes the extent at an offset occupies; 0: there is none."""
         return self._extents.get(offset, 0)
 
     def trim(
@@ -166,7 +166,7 @@ class Allocator:
             parts: starts and ends of what may be given back of a range, the last first.
 
         Returns:
-            How many bytes are cold now that were not.
+            The number of bytes given back: about `size`, or less if less is warm and free.
         """
         trimmed = 0
         for start, (hole, _) in sorted(self._holes.items(), key=lambda item: -item[1][0]):
@@ -182,7 +182,7 @@ class Allocator:
         return trimmed
 
     def statistics(self) -> Statistics:
-        """What the region holds now."""
+        """Return the present use of the region."""
         largest = max((holes.sizes[-1] for holes in (self._warm, self._mixed) if holes.sizes), default=0)
         return Statistics(self.capacity, self.used, self.spare, len(self._extents), len(self._holes), largest)
 
@@ -198,7 +198,7 @@ class Allocator:
         return size, cold
 
     def _warm_within(self, low: int, high: int) -> list[tuple[int, int]]:
-        """The warm parts of a range, ascending; none of a range that ends before it starts."""
+        """Return the warm parts of a range in ascending order; none if the range is empty."""
         if low >= high:
             return []
         first, last = bisect_right(self._cold, low), bisect_left(self._cold, high)

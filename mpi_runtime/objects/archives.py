@@ -1,7 +1,7 @@
-"""Directories as one value: packed where a call names them (`runtime_env`), unpacked where it runs.
+"""Directories as values. They are packed where a call names them in its `runtime_env`, and unpacked where it runs.
 
-An archive is a zip file without compression: packing costs no more than reading, and the same content makes the same
-bytes, so that its hash names it. Links are followed, and what is no file or directory is left out, as in Ray.
+An archive is a zip file without compression: packing costs no more than reading. The same content gives the same bytes,
+so the hash identifies it. As in Ray, links are followed, and only files and directories are packed.
 """
 
 from __future__ import annotations
@@ -20,26 +20,23 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 CONTENT_BYTES_MAX = 500 << 20
-"""What one archive may hold: Ray's limit. It lies in the memory of each host that unpacks it: no place for data."""
+"""The largest content of one archive, as in Ray. Each host that unpacks it has it in memory, so it is not for data."""
 NAMED_MAX = 5
-"""How many files the refusal of a large directory names."""
+"""How many files are named in the error about a large directory."""
 NEVER_PACKED = (".git", ".venv", "venv", "__pycache__")
-"""Directories that are left out without being asked, as in Ray."""
+"""Directories that are always left out, as in Ray."""
 
 _File = tuple[str, str, int]
-"""Its name in the archive, its path, and its size in bytes; an empty directory's name ends with a slash."""
+"""Name in the archive, path, and size in bytes. The name of an empty directory ends with a slash."""
 
 
 def pack_directory(directory: str, excludes: Sequence[str], inside: str = "") -> bytes:
-    """The content of a directory as an archive.
-
-    Left out are what its `.gitignore` files and `excludes` (patterns of the same kind, relative to the directory) say,
-    and NEVER_PACKED.
+    """Pack the content of a directory as an archive, without what its `.gitignore` files name.
 
     Args:
         directory: its path.
-        excludes: patterns.
-        inside: the directory in the archive in which everything is; "": at its top.
+        excludes: patterns as in `.gitignore`, relative to the directory, of what is left out too.
+        inside: the directory in the archive for the content; "": its top.
 
     Raises:
         ValueError: there is no such directory, it cannot be read, or it is larger than CONTENT_BYTES_MAX.
@@ -56,7 +53,7 @@ def pack_directory(directory: str, excludes: Sequence[str], inside: str = "") ->
 
 
 def pack_file(path: str) -> bytes:
-    """One file as an archive.
+    """Pack one file as an archive.
 
     Raises:
         ValueError: it cannot be read, or is too large.
@@ -70,10 +67,10 @@ def pack_file(path: str) -> bytes:
 
 
 def read_zip(path: str) -> bytes:
-    """A zip file that the user has made.
+    """Read a zip file of the user as an archive.
 
     Raises:
-        ValueError: it is none, is too large, or has entries that do not belong into one directory.
+        ValueError: it is no zip file, is too large, or has entries with paths outside of one directory.
     """
     import zipfile
 
@@ -89,10 +86,10 @@ def read_zip(path: str) -> bytes:
 
 
 def unpack(data: bytes | memoryview, directory: str) -> None:
-    """Unpack an archive into an empty directory. All that is made belongs to this user alone.
+    """Unpack an archive into an empty directory. Only this user may read the files.
 
     Raises:
-        ValueError: it has entries that do not belong into one directory.
+        ValueError: it has entries with paths outside of one directory.
         OSError: there is no room, or the directory cannot be written.
     """
     import zipfile
@@ -118,14 +115,14 @@ def _walk(
     ignored: list[tuple[int, GitIgnoreSpec]],
     above: tuple[str, ...],
 ) -> Iterator[_File]:
-    """The files below a directory, in the order of their names.
+    """Yield the files below a directory, in the order of their names.
 
     Args:
         directory: its real path.
-        relative: where it is below the top, with a slash at its end unless it is the top.
-        excluded: what is left out whatever else is said.
-        ignored: the `.gitignore` files from the top to here, each with the length of its place in `relative`.
-        above: the real paths from the top to here: a link to one of them would go round in circles.
+        relative: its path below the top, with a slash at the end; empty: the top.
+        excluded: patterns of what is always left out.
+        ignored: the `.gitignore` files from the top to here, each with the length of its path in `relative`.
+        above: the real paths from the top to here. A link to one of them would be a circle, and is not followed.
     """
     gitignore = os.path.join(directory, ".gitignore")
     if os.path.isfile(gitignore):
@@ -148,14 +145,14 @@ def _walk(
 
 
 def read_patterns(lines: Iterable[str]) -> GitIgnoreSpec:
-    """The patterns of a `.gitignore` file. One that git itself cannot read fits nothing, as with git."""
-    from pathspec import GitIgnoreSpec  # not at the top: nearly no job packs a directory
+    """Return the patterns of a `.gitignore` file. As in git, a pattern that cannot be read matches nothing."""
+    from pathspec import GitIgnoreSpec  # not at the top: few jobs pack a directory
 
     kept = []
     for line in lines:
         line = line.rstrip("\r\n")
         if line.endswith("/**"):
-            line += "/*"  # all that is in the directory: for pathspec also the directory itself
+            line += "/*"  # git means the content of the directory; pathspec would match the directory too
         with contextlib.suppress(ValueError, re.error):
             GitIgnoreSpec.from_lines([line])
             kept.append(line)
@@ -163,7 +160,7 @@ def read_patterns(lines: Iterable[str]) -> GitIgnoreSpec:
 
 
 def decide(patterns: GitIgnoreSpec, path: str, is_directory: bool) -> bool | None:
-    """Whether the patterns leave a path out; None if none of them fits. `path` is relative to their directory."""
+    """Whether the patterns leave a path out; None: none of them matches. `path` is relative to their directory."""
     return patterns.check_file(f"{path}/" if is_directory else path).include
 
 
@@ -185,7 +182,7 @@ def _pack(files: list[_File]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, path, _ in files:
-            entry = zipfile.ZipInfo(name)  # with a date of its own: the same content is to make the same bytes
+            entry = zipfile.ZipInfo(name)  # with a fixed date, so that the same content gives the same bytes
             if name.endswith("/"):
                 archive.writestr(entry, b"")
                 continue

@@ -7,15 +7,15 @@ local rank:
     capacity | regions | used[regions] | spare[regions] | wanted[regions] | ... | region 0 | region 1 | ...
 
 Every region is four times as long as the capacity of the whole host, and sparse: memory exists only where something
-was written. So what the capacity has room for finds a place in one piece, though small objects lie scattered, and each
-agent allocates in its own region without asking anybody, while the capacity is counted for the host: the words
-`used[r]` (allocated bytes) and `spare[r]` (free bytes that still occupy memory) are written by rank r's agent only.
+was written. So an object that fits the capacity finds a place in one piece even between scattered small objects, and
+each agent allocates in its own region without asking others. The capacity is counted for the host: the words `used[r]`
+(allocated bytes) and `spare[r]` (free bytes that still occupy memory) are written by rank r's agent only.
 
 Memory that was written before is *warm*; memory that was not, or was given back to the system, is *cold*. The first
-touch of cold memory costs 5 to 40 times as much as a warm copy, so free memory is kept and preferred. The price is
-that one rank's spare memory may be in the way of another's objects. Rule: when an allocation brings used + spare of all
-regions above the capacity, its agent first gives its own spare memory back and then sets `wanted[r]` for the others
-that have some, which do the same in their next turn (`AgentArena.settle`).
+touch of cold memory costs 5 to 40 times as much as a warm copy, so free warm memory is kept and preferred. The price is
+that spare memory of one rank takes room from objects of another. The rule: if an allocation brings used + spare of all
+regions above the capacity, its agent first gives its own spare memory back to the system. Then it sets `wanted[r]` of
+the others that have some, and they do the same in their next turn (`AgentArena.settle`).
 """
 
 import mmap
@@ -40,27 +40,27 @@ if TYPE_CHECKING:
     from mpi_runtime.objects.pinned_extents import PinnedExtents
 
 TRIM_STEP = 32 << 20
-"""How much an agent gives back in one turn: slow machines take 2 ms for a MiB, and an agent has to answer."""
+"""Bytes that an agent gives back in one turn. Slow machines take 2 ms for a MiB, and the agent must stay responsive."""
 COPY_STEP = 2 << 20
-"""How much a client copies without letting its other threads run."""
+"""Bytes that a client copies while its other threads cannot run."""
 TOUCH_GRAIN = 64 << 10
 MADV_POPULATE_READ = 22
 DEFAULT_SHARE_PERCENT = 30
 SPREAD = 4
-"""How many times as long as the capacity a region is. Of k extents in it, the largest hole between them is at least
-(SPREAD - 1) / (k + 1) of the capacity."""
+"""Length of a region, in capacities. With k extents in it, the largest hole has at least (SPREAD - 1) / (k + 1) of the
+capacity."""
 
 
 # The memory file.
 
 
 class Layout(NamedTuple):
-    """Where things are in the memory file."""
+    """The layout of the memory file."""
 
     capacity: int
-    """Bytes that the objects of the host may have together."""
+    """The largest total of all objects of the host, in bytes."""
     regions: int
-    """How many ranks the host has."""
+    """Number of ranks of the host."""
 
     @property
     def header(self) -> int:
@@ -78,14 +78,14 @@ class Layout(NamedTuple):
         return self.capacity * SPREAD
 
     def start(self, region: int) -> int:
-        """Where a region starts in the file."""
+        """Return the offset of a region in the file."""
         if not 0 <= region < self.regions:
             raise ValueError(f"the arena has regions 0 to {self.regions - 1}, not {region}")
         return self.header + region * self.length
 
     @classmethod
     def of(cls, descriptor: int) -> "Layout":
-        """Read it from an arena's header."""
+        """Read the layout from the header of an arena."""
         words = os.pread(descriptor, 16, 0)
         return cls(int.from_bytes(words[:8], sys.byteorder), int.from_bytes(words[8:], sys.byteorder))
 
@@ -98,7 +98,7 @@ def create(capacity: int, regions: int) -> int:
         regions: number of ranks on the host.
 
     Raises:
-        ValueError: less than a page, or no region.
+        ValueError: the capacity is less than a page, or there is no region.
         OSError: the system refuses, for instance because of a limit on file sizes (`ulimit -f`).
     """
     layout = Layout(round_down(capacity, PAGE), regions)
@@ -117,7 +117,7 @@ def create(capacity: int, regions: int) -> int:
 
 
 def default_capacity(memory_limit: int) -> int:
-    """How large the arena of a host is by default, in bytes: a fixed share of the memory it may use."""
+    """Return the default capacity of an arena in bytes: a fixed share of the memory that the job may use."""
     return round_down(memory_limit * DEFAULT_SHARE_PERCENT // 100, PAGE)
 
 
@@ -126,15 +126,15 @@ def default_capacity(memory_limit: int) -> int:
 
 def _map(descriptor: int, start: int, size: int, access: int) -> mmap.mmap:
     mapping = mmap.mmap(descriptor, size, access=access, offset=start)
-    with suppress(OSError):  # a core dump would contain the arena otherwise, for the file has no name
+    with suppress(OSError):  # or a core dump would contain the arena
         mapping.madvise(mmap.MADV_DONTDUMP)
     return mapping
 
 
 class _Window:
-    """A region as one process sees it: mapped as a whole, or, under a limit on address space, extent by extent.
+    """The mapping of a region in one process: as a whole, or extent by extent if the address space is limited.
 
-    The whole is better, because the pages that were seen once stay in the page table.
+    A whole mapping is faster, because pages stay in the page table once they were touched.
     """
 
     def __init__(self, descriptor: int, layout: Layout, region: int, access: int) -> None:
@@ -147,7 +147,7 @@ class _Window:
             with suppress(OSError):
                 self._whole = _map(descriptor, self._start, self._size, access)
         self.touched = bytearray(0 if self._whole is None else -(-self._size // TOUCH_GRAIN))
-        """For `_copy`: which parts of the whole have been written; empty if it is not mapped as a whole."""
+        """For `_copy`: which parts were written by this process; empty if the region is not mapped as a whole."""
 
     def whole(self) -> "NDArray[numpy.uint8] | None":
         """All bytes of the region; None if it is not mapped as a whole."""
@@ -156,7 +156,7 @@ class _Window:
         return None if self._whole is None else numpy.frombuffer(self._whole, numpy.uint8)
 
     def locate(self, offset: int, size: int) -> tuple[mmap.mmap, int]:
-        """A mapping that contains the extent, and where in it the extent starts."""
+        """Return a mapping that contains an extent, and the offset of the extent in it."""
         if size < 1 or not 0 <= offset <= self._size - size:
             raise ValueError(f"{size} bytes at offset {offset} are no extent of a region of {self._size} bytes")
         if self._whole is not None:
@@ -165,13 +165,13 @@ class _Window:
         return _map(self._descriptor, self._start + first, offset + size - first, self._access), offset - first
 
     def view(self, offset: int, size: int) -> memoryview:
-        """The bytes of the extent."""
+        """Return the bytes of an extent."""
         mapping, at = self.locate(offset, size)
         return memoryview(mapping)[at : at + size]
 
 
 class AgentArena:
-    """The arena as the agent of one rank uses it: allocates in its own region and reads and writes there."""
+    """The arena for an agent, which allocates, reads and writes in its own region."""
 
     def __init__(self, descriptor: int, region: int) -> None:
         """Use the arena behind a descriptor, which stays the caller's and must stay open until `close`.
@@ -189,15 +189,15 @@ class AgentArena:
         regions = self.layout.regions
         self._used, self._spare, self._wanted = (words[2 + n * regions : 2 + (n + 1) * regions] for n in range(3))
         self.busy = False
-        """Whether memory is to be given back: call `settle` before going to sleep."""
+        """Whether spare memory must be given back: call `settle` before waiting."""
         self._grew = False
 
     def allocate(self, size: int) -> int | None:
-        """The offset of a new extent in the own region, or None: `refusal` says why.
+        """Return the offset of a new extent in the own region; None: there is no room, and `refusal` says why.
 
-        When two agents ask for the last bytes of the host at the same time both may be refused, never both served.
+        If two agents ask for the last bytes of the host at the same time, both may be refused, but never both served.
         """
-        self._used[self.region] += Allocator.rounded(size)  # said before looking at what others say
+        self._used[self.region] += Allocator.rounded(size)  # written before the words of others are read
         offset = self.allocator.allocate(size) if sum(self._used) <= self.layout.capacity else None
         self._publish()
         if offset is not None and self._excess() > 0:
@@ -205,12 +205,12 @@ class AgentArena:
         return offset
 
     def lacking(self, sizes: Sequence[int]) -> int:
-        """How many bytes have to be freed before extents of these sizes can be allocated; more, if in many pieces."""
+        """Return how many bytes must be freed to allocate extents of these sizes; in many pieces it may be more."""
         needed = [Allocator.rounded(size) for size in sizes]
         return max(sum(needed) - self.layout.capacity + sum(self._used), max(needed, default=0)) if needed else 0
 
     def refusal(self, size: int) -> str:
-        """Why an allocation of `size` bytes was refused, in words for the user."""
+        """Return a message for the user: why an allocation of `size` bytes was refused."""
         used, capacity = sum(self._used), self.layout.capacity
         if used + Allocator.rounded(size) > capacity:
             problem = f"{used} of its {capacity} bytes are in use"
@@ -222,7 +222,7 @@ class AgentArena:
         )
 
     def free(self, offset: int) -> int:
-        """Give an extent back; returns how many bytes it took.
+        """Free an extent, and return how many bytes it occupied.
 
         Raises:
             ValueError: no extent is allocated there.
@@ -232,10 +232,10 @@ class AgentArena:
         return size
 
     def view(self, offset: int, size: int) -> memoryview:
-        """The writable bytes of an allocated extent of the own region.
+        """Return the writable bytes of an allocated extent of the own region.
 
         Raises:
-            ValueError: they are not part of one allocated extent that starts at the offset.
+            ValueError: no extent of this size is allocated at the offset.
         """
         if self.allocator.size(offset) < size:
             raise ValueError(f"no extent of {size} bytes is allocated at offset {offset} of region {self.region}")
@@ -251,13 +251,13 @@ class AgentArena:
         return trimmed
 
     def settle(self) -> list[int]:
-        """Take one step to keep the memory of the host within its capacity; to be called once per turn of the agent.
+        """Take one step to keep the memory of the host within its capacity. To be called in each turn of the agent.
 
-        Costs one look at the header when there is nothing to do. While `busy`, the agent should call it again soon.
+        If there is nothing to do, it only reads the header. While `busy`, the agent should call it again soon.
 
         Returns:
-            Regions whose spare memory is in the way: their agents have been told in the header, and must be woken (any
-            frame will do, an empty one for instance) to notice it.
+            Regions whose spare memory is needed. The header says so; the caller must wake their agents, for instance
+            with an empty frame.
         """
         if self._wanted[self.region]:
             self._wanted[self.region] = 0
@@ -268,7 +268,8 @@ class AgentArena:
         if excess > 0 and self.trim(min(excess, TRIM_STEP)):
             return []
         grew, self.busy, self._grew = self._grew, False, False
-        if excess <= 0 or not grew:  # who was asked does not ask in turn, or two agents would wake each other for ever
+        # An agent that was asked does not ask others, or two agents would wake each other for ever.
+        if excess <= 0 or not grew:
             return []
         others = [region for region, spare in enumerate(self._spare) if spare and region != self.region]
         for region in others:
@@ -276,7 +277,7 @@ class AgentArena:
         return others
 
     def statistics(self) -> Statistics:
-        """What the own region holds now."""
+        """Return the present use of the own region."""
         return self.allocator.statistics()
 
     def close(self) -> None:
@@ -321,10 +322,10 @@ _client_arenas: "weakref.WeakSet[ClientArena]" = weakref.WeakSet()
 
 
 class ClientArena:
-    """The arena as a client uses it: writes extents that its agent gave it, and reads objects. Safe between threads."""
+    """The arena for a client, which writes extents that its agent gave it, and reads objects. It is thread-safe."""
 
     def __init__(self, descriptor: int) -> None:
-        """Use the arena behind a descriptor, which stays the caller's and must stay open until `close`."""
+        """Use the arena of a descriptor, which the caller keeps, and keeps open until `close`."""
         self.layout = Layout.of(descriptor)
         self._descriptor = descriptor
         self._readers: dict[int, _Window] = {}
@@ -341,39 +342,39 @@ class ClientArena:
             offset: where the extent starts in the region, in bytes.
             size: its length in bytes.
             parts: contiguous buffers, each with its position in the extent in bytes. Each is copied before the next is
-                asked for.
+                taken from the iterator.
 
         Raises:
-            ValueError: a part does not lie in the extent, or that not in the region.
+            ValueError: a part is not inside the extent, or the extent not inside the region.
         """
         window = self._window(self._writers, region, mmap.ACCESS_WRITE)
         mapping, start = window.locate(offset, size)
         for position, part in parts:
             if not memoryview(part).nbytes:
-                continue  # of which no view as bytes can be made
+                continue  # Python cannot cast an empty view
             buffer = memoryview(part).cast("B")
             if not 0 <= position <= size - len(buffer):
                 raise ValueError(f"{len(buffer)} bytes at {position} do not lie in an extent of {size} bytes")
             _copy(mapping, start + position, buffer, window.touched)
 
     def read(self, region: int, offset: int, size: int, on_release: Callable[[], None]) -> memoryview:
-        """A read-only view of an object, without a copy.
+        """Return a read-only view of an object, without a copy.
 
         Args:
             region: index of the rank that allocated it among the ranks of the host.
             offset: where it starts in the region, in bytes.
             size: its length in bytes, at least 1.
             on_release: called exactly once, when neither the view nor anything made from it (slices, arrays) is left.
-                That may be in any thread, in the middle of any instruction, by the garbage collector: it must take no
+                The garbage collector may call it in any thread, in the middle of any instruction. So it must take no
                 lock and raise nothing; appending to a `deque` is fine. It is not called after `close`, in a forked
                 child, or while the interpreter ends.
 
         Raises:
-            ValueError: the bytes do not lie in the region.
+            ValueError: the bytes are not inside the region.
         """
-        import numpy  # here, because a program without large objects should start without it
+        import numpy  # not at the top: a program without large objects starts without it
 
-        # Of the objects that lend their buffer an array is one that can also be weakly referenced.
+        # An array can be weakly referenced, which most objects with a buffer cannot.
         lender = numpy.frombuffer(self._window(self._readers, region, mmap.ACCESS_READ).view(offset, size), numpy.uint8)
         views, key, finalizing = self._views, id(lender), sys.is_finalizing
 
@@ -451,10 +452,11 @@ def pinned_twin(data: memoryview) -> "Iterator[NDArray[numpy.uint8] | None]":
 
 
 def _copy(mapping: mmap.mmap, start: int, source: memoryview, touched: bytearray) -> None:
-    """Copy in steps, so that other threads get their turn, and fast into warm pages that this process has not seen yet.
+    """Copy in steps, so that other threads can run in between.
 
-    To write those, one page fault after the other, took 190 ms for 100 MB where the copy itself takes 13; to have the
-    system enter them into the page table for reading, which it does by the dozen, first: 76 ms.
+    Warm pages that this process has not touched are first entered into its page table for reading, which the system
+    does for many pages at once. For 100 MB that takes 76 ms; one page fault after the other takes 190 ms, and the copy
+    itself 13 ms.
     """
     for position in range(0, len(source), COPY_STEP):
         piece = source[position : position + COPY_STEP]

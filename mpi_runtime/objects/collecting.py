@@ -1,4 +1,4 @@
-"""The references inside a value: gathered while it is serialised, because the value will hold them."""
+"""The references inside a value. They are collected while it is serialised, because the value will hold them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _serialising = threading.local()
 
 
 class Collecting:
-    """While entered, references that this thread serialises are gathered in `found`."""
+    """Collects the references that this thread serialises inside the context."""
 
     __slots__ = ("_before", "found")
 
@@ -25,7 +25,7 @@ class Collecting:
 
 
 def note(id: bytes) -> bool:
-    """A reference to this object is being serialised. Whether a value of ours is, which will hold it."""
+    """Note that a reference is serialised. Return False if no value is being serialised that will hold it."""
     found: list[bytes] | None = getattr(_serialising, "found", None)
     if found is None:
         return False

@@ -1,6 +1,6 @@
-"""Arrays that lie on GPUs, inside values: their bytes go beside the pickle, and the same library makes them again.
+"""Arrays on GPUs inside values. Their bytes stand beside the pickle, and the same library makes the array again.
 
-Loaded when a program has loaded cupy or torch, and where such an array is read.
+This module is loaded if the program has loaded cupy or torch, and where such an array is read.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from mpi_runtime.objects.arena import pinned_twin
 
 Reducer = Callable[[Any], Any]
 _COMMON: list[dict[type, Reducer]] = cloudpickle.Pickler.dispatch_table.maps
-"""What cloudpickle asks."""
+"""The reducers of cloudpickle."""
 _OWN = ("__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "__getnewargs_ex__")
-"""By these a class says how its instances are pickled."""
+"""Methods by which a class defines how its instances are pickled."""
 _said: list[str] = []
-"""What has been said to this process's user, which is once."""
+"""Not empty once the message of `_say_how` was printed."""
 
 
 class OnDevice(bytearray):
-    """Stands in for bytes that are on a device until they are wanted. Nothing is in it."""
+    """Stands for bytes that remain on a device until they are needed. It is empty itself."""
 
     nbytes: int
     way: staging.Way
 
     def pieces(self) -> Iterator[memoryview]:
-        """The bytes. A piece is good until the next is asked for."""
+        """Yield the bytes in pieces. Each piece is valid until the next is taken."""
         return staging.to_host(self.way)
 
     def fill(self, target: memoryview) -> None:
-        """Have them copied there."""
+        """Copy the bytes to the target."""
         staging.fill(self.way, target)
 
     def fill_pinned(self, target: Any) -> bool:
@@ -48,10 +48,10 @@ class OnDevice(bytearray):
 
 
 class _Reducers:
-    """What pickle asks how to pickle instances of a class: a mapping that knows arrays of devices by their class."""
+    """The reducers for `pickle`, by class, with one for arrays on devices."""
 
     def __init__(self, takes_all: bool) -> None:
-        """`takes_all`: also arrays of other libraries than cupy and torch, unless their classes say how."""
+        """`takes_all`: also for arrays of other libraries than cupy and torch, unless their classes define how."""
         self._takes_all = takes_all
 
     def __getitem__(self, kind: type) -> Reducer:
@@ -70,13 +70,13 @@ def _pickles_itself(kind: type, base: type) -> bool:
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """As cloudpickle's, but for arrays on devices."""
+    """The pickler of cloudpickle, with arrays on devices."""
 
     dispatch_table = _Reducers(takes_all=False)
 
 
 class LastPickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """For values that the other could not pickle: makes arrays of cupy or torch of those of other libraries."""
+    """For values that `Pickler` cannot pickle: arrays of other libraries become arrays of cupy or torch."""
 
     dispatch_table = _Reducers(takes_all=True)
 
@@ -91,7 +91,7 @@ def _reduce(array: Any) -> Any:
 
 
 def resolve(buffers: Sequence[Any]) -> list[Any] | None:
-    """What stands beside a pickle, with `OnDevice` for what is on a device; None if nothing is."""
+    """Return the buffers beside a pickle, with `OnDevice` for those on a device; None: none is."""
     owners = [raw.obj for raw in buffers]
     if OnDevice not in map(type, owners):
         return None
@@ -99,13 +99,13 @@ def resolve(buffers: Sequence[Any]) -> list[Any] | None:
 
 
 def _place(ordinal: int) -> str:
-    """Host and number of a device of this process, for errors."""
+    """Return host and number of a device of this process, for messages."""
     number = this_process.gpus[ordinal] if ordinal < len(this_process.gpus) else ordinal
     return f"{this_process.hostname or socket.gethostname()}:GPU {number}"
 
 
 def make(facts: arrays.Facts, place: str, data: memoryview) -> Any:
-    """The array on the current device of this process; of numpy in a driver that uses none.
+    """Return the array on the current device of this process; a numpy array in a driver that uses no device.
 
     Raises:
         DeviceUnavailableError: there is none.
@@ -117,12 +117,12 @@ def make(facts: arrays.Facts, place: str, data: memoryview) -> Any:
 
 
 def _is_driver_without_device() -> bool:
-    """Whether to make an array on a GPU would make a context there of which nobody knows, in a driver."""
+    """Whether this is a driver without a CUDA context. Making one would use GPU memory that nobody has planned."""
     return not this_process.hostname and not cuda_context.has_begun(cuda_context.driver())
 
 
 def _say_how(facts: arrays.Facts, place: str) -> None:
-    """Once in a process."""
+    """Print, once in a process, that an array is read as one of numpy, and how to choose."""
     if _said:
         return
     _said.append(place)
@@ -135,7 +135,7 @@ def _say_how(facts: arrays.Facts, place: str) -> None:
 
 
 def make_on_device(facts: arrays.Facts, place: str, data: memoryview) -> Any:
-    """The array on the current device of this process, whatever that takes.
+    """Return the array on the current device of this process, even if CUDA has to be started.
 
     Raises:
         DeviceUnavailableError: there is none.
@@ -155,7 +155,7 @@ def make_on_device(facts: arrays.Facts, place: str, data: memoryview) -> Any:
 
 
 def make_on_host(facts: arrays.Facts, place: str, data: memoryview) -> Any:
-    """The array as one of numpy."""
+    """Return the array as a numpy array."""
     del place
     return arrays.on_host(facts, memoryview(data))
 
@@ -174,10 +174,10 @@ class _DeviceUnpickler(_HostUnpickler):
 
 
 def loads_on_host(data: Any, buffers: Sequence[Any] = ()) -> Any:
-    """As `pickle.loads`, with arrays of numpy in the place of those of devices."""
+    """Do as `pickle.loads`, but make numpy arrays of arrays on devices."""
     return _HostUnpickler(io.BytesIO(data), buffers=buffers).load()
 
 
 def loads_on_device(data: Any, buffers: Sequence[Any] = ()) -> Any:
-    """As `pickle.loads`, with arrays on a device also in a driver that has used none."""
+    """Do as `pickle.loads`, with arrays on a device even in a driver that has used none."""
     return _DeviceUnpickler(io.BytesIO(data), buffers=buffers).load()

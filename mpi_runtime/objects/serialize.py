@@ -1,11 +1,11 @@
-"""Values to bytes and back: pickle 5 with its large buffers beside it, cloudpickle for what plain pickle cannot carry.
+"""Serialisation: pickle protocol 5 with large buffers beside the pickle, and cloudpickle where plain pickle fails.
 
 A value without buffers is its pickle, which starts with 0x80. A value with buffers is
 
     0x01 | 3 bytes | count: u32 | pickle length: u64 | buffer lengths: u64 ... | pickle | buffers, each 64-byte aligned
 
-so that arrays are read in place. They come back read-only wherever they lie: a program that works with small arrays
-must not fail with large ones.
+so that arrays are read in place. Arrays of any size are read-only: a program that works with small arrays must not fail
+with large ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ALIGNMENT = 64
 _HEAD = struct.Struct("<B3xIQ")
 _BUFFERS = 0x01
 _PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
-"""Types that plain pickle carries without looking at any module."""
+"""Types that plain pickle serialises without importing any module."""
 _PLAIN_ITEMS_MAX = 16
 PINNED_PART_MIN = 1 << 20
 """From so many bytes on a part that is on a device is written by the device itself, if its place is pinned."""
@@ -37,7 +37,7 @@ _REFUSALS = (pickle.PicklingError, TypeError, AttributeError, ValueError, Recurs
 
 _modules = sys.modules
 _device_arrays: Any = None
-"""The module, from when it is of use: an import costs each time."""
+"""The module, once it is needed. A repeated import statement would cost time."""
 
 Buffer = bytes | bytearray | memoryview
 Pinned = Callable[[], AbstractContextManager[Any]]
@@ -50,12 +50,12 @@ class Serialized(NamedTuple):
     data: bytes
     """The pickle."""
     buffers: list[memoryview | OnDevice]
-    """Large contiguous parts, not copied; those on a device are when `parts` comes to them."""
+    """Large contiguous parts, not copied. Those on a device are copied by `parts` and `inline`."""
     refs: list[bytes]
     """References inside the value."""
 
     def size(self) -> int:
-        """Length of the whole in bytes."""
+        """Return the total size in bytes."""
         if not self.buffers:
             return len(self.data)
         return _layout(self)[-1]
@@ -75,7 +75,7 @@ class Serialized(NamedTuple):
         yield from zip(positions, self.buffers, strict=True)
 
     def inline(self) -> bytes:
-        """The whole in one piece."""
+        """Return all bytes in one piece."""
         if not self.buffers:
             return self.data
         whole = bytearray(self.size())
@@ -85,11 +85,11 @@ class Serialized(NamedTuple):
 
 
 class _PartlyOnDevice(Serialized):
-    """One with bytes that are copied from a device when it is their turn."""
+    """A value with parts that are copied from a device when they are needed."""
 
     def parts(self, pinned: Pinned | None = None) -> Iterator[tuple[int, Buffer]]:
         for position, part in super().parts():
-            if not isinstance(part, bytearray):  # nothing else is one
+            if not isinstance(part, bytearray):  # only `OnDevice` is one
                 yield position, part
                 continue
             if pinned is not None and _is_written(cast("OnDevice", part), position, pinned):
@@ -119,7 +119,7 @@ def _is_written(part: OnDevice, position: int, pinned: Pinned) -> bool:
 
 
 def _layout(value: Serialized) -> list[int]:
-    """The positions of the buffers, and after them the length of the whole."""
+    """Return the positions of the buffers, followed by the total size."""
     at = _HEAD.size + 8 * len(value.buffers) + len(value.data)
     positions = []
     for buffer in value.buffers:
@@ -133,11 +133,11 @@ def dumps(value: object, what: str = "the value") -> Serialized:
     """Serialise a value.
 
     Args:
-        value: anything that cloudpickle can carry.
-        what: how to call it in an error.
+        value: anything that cloudpickle can serialise.
+        what: its name in an error.
 
     Raises:
-        TypeError: some part of it cannot be serialised; names which.
+        TypeError: a part of it cannot be serialised. The message says which.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -163,9 +163,9 @@ def dumps_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) ->
 
 
 def _are_plain_or_arrays(items: Sequence[object]) -> bool:
-    """Whether these are plain values and arrays of numpy that plain pickle carries as cloudpickle would.
+    """Whether these are plain values and numpy arrays that plain pickle serialises as cloudpickle would.
 
-    It may not carry what is in arrays of objects, in structured types, or in the metadata of a type.
+    That is not certain for arrays of objects, structured types, and types with metadata.
     """
     array = getattr(_modules.get("numpy"), "ndarray", None)
     if array is None or len(items) > _PLAIN_ITEMS_MAX:
@@ -185,18 +185,18 @@ def _are_plain_or_arrays(items: Sequence[object]) -> bool:
 
 
 def _dumps_arrays(value: object) -> Serialized:
-    """Without looking at each part in Python, as cloudpickle does: a quarter of the time for a small array."""
+    """Serialise with plain pickle, which takes a quarter of the time of cloudpickle for a small array."""
     buffers: list[Any] = []
     data = pickle.dumps(value, 5, buffer_callback=partial(_put_beside, buffers))
     return Serialized(data, buffers, [])
 
 
 def _put_beside(buffers: list[Any], buffer: pickle.PickleBuffer) -> bool:
-    """What pickle asks: whether it is to carry the buffer itself."""
+    """Put a buffer beside the pickle. Return True if the pickle must contain it, since it is not contiguous."""
     try:
         raw = buffer.raw()
     except BufferError:
-        return True  # not contiguous: into the pickle
+        return True  # it is not contiguous
     buffers.append(raw)
     return False
 
@@ -230,14 +230,14 @@ def _dumps_with_devices(value: object, what: str) -> Serialized:
         found = _dumps_any(value, what, _device_arrays.Pickler)
     except TypeError:
         found = None
-    if found is None:  # not above: its error is no consequence of the first
+    if found is None:  # not above: its error should not have the first as its context
         found = _dumps_any(value, what, _device_arrays.LastPickler)
     buffers = _device_arrays.resolve(found.buffers)
     return found if buffers is None else _PartlyOnDevice(found.data, buffers, found.refs)
 
 
 def copying(read: Callable[..., Any]) -> Callable[..., Any]:
-    """A function like `read`, for `loads`, whose arrays are writable copies."""
+    """Return a function like `read`, for `loads`, that makes arrays writable copies."""
 
     def copied(data: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
         return read(data, buffers=[bytearray(buffer) for buffer in buffers])
@@ -246,16 +246,16 @@ def copying(read: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def loads(data: Buffer, read: Callable[..., Any] = pickle.loads) -> Any:
-    """The value; its arrays are read-only views of `data` and keep that alive.
+    """Return the value. Its arrays are read-only views of `data`, and keep `data` alive.
 
     Args:
-        data: as `Serialized.parts` gives it.
-        read: makes values of pickles: `loads_on_host` has arrays of numpy in the place of those of GPUs.
+        data: the bytes, as `Serialized.parts` gives them.
+        read: unpickles. `loads_on_host` makes numpy arrays of arrays on GPUs.
 
     Raises:
-        DeviceUnavailableError: it holds an array of a GPU, and there is none for this process.
+        DeviceUnavailableError: the value has an array of a GPU, and this process has no GPU.
         TypeError: with `loads_on_host`, if numpy has no such type of elements.
-        Exception: whatever the value's classes raise.
+        Exception: whatever classes of the value raise.
     """
     try:
         if data[0] != _BUFFERS:
@@ -282,8 +282,8 @@ def loads(data: Buffer, read: Callable[..., Any] = pickle.loads) -> Any:
 
 
 def _aligned(data: bytes) -> memoryview:
-    """A copy that begins at a multiple of 64 bytes, as values in the arena do: what came in a message lies anywhere."""
-    import ctypes  # not at the top: whoever has arrays has loaded it
+    """Return a copy at a multiple of 64 bytes, as values in the arena are. Bytes of a message may be anywhere."""
+    import ctypes  # not at the top: numpy has loaded it
 
     room = bytearray(len(data) + ALIGNMENT)
     begin = -ctypes.addressof(ctypes.c_char.from_buffer(room)) % ALIGNMENT
@@ -292,20 +292,20 @@ def _aligned(data: bytes) -> memoryview:
 
 
 def loads_on_host(data: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
-    """As `pickle.loads`, with arrays of numpy in the place of those of GPUs."""
+    """Do as `pickle.loads`, but make numpy arrays of arrays on GPUs."""
     from mpi_runtime.objects import device_arrays
 
     return device_arrays.loads_on_host(data, buffers)
 
 
 def loads_on_device(data: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
-    """As `pickle.loads`, with arrays on a GPU also in a driver that has used none."""
+    """Do as `pickle.loads`, with arrays on a GPU even in a driver that has used none."""
     from mpi_runtime.objects import device_arrays
 
     return device_arrays.loads_on_device(data, buffers)
 
 
 class Slot(NamedTuple):
-    """In serialised arguments: here goes the value of the call's n-th argument object."""
+    """In serialised arguments: stands for the value of the n-th argument object of the call."""
 
     number: int

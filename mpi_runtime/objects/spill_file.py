@@ -1,8 +1,8 @@
-"""The file on a disk of the host into which one rank writes objects that its arena has no room for.
+"""The spill file: a file on a disk of the host into which one rank writes objects that its arena has no room for.
 
-The file has no name from the beginning (`O_TMPFILE`), so it is gone with the process that has it, whatever ends that.
-Parts that are freed are used again, as in the arena. One thread does all reading and writing, in the order in which it
-is asked, so that objects that are written one after the other lie so on the disk.
+The file never has a name (`O_TMPFILE`), so it disappears with its process, however that ends. Freed parts are used
+again, as in the arena. One thread reads and writes in the order of requests, so that objects that are written one after
+the other are neighbours on the disk.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from typing import NamedTuple
 from mpi_runtime.objects.allocator import Allocator
 
 CHUNK = 8 << 20
-"""How much is read or written at a time: the thread looks then whether the job has ended."""
+"""Bytes that are read or written at a time. In between the thread checks whether the file was closed."""
 LIMIT = 1 << 46
-"""The most bytes of a file: what some file systems allow."""
+"""The largest size of the file in bytes, which is the limit of some file systems."""
 LEFT_PERCENT = 5
-"""So much of the file system is left to others."""
+"""Percentage of the file system that is left free."""
 
 
 class Ended(NamedTuple):
-    """An object was written or read, or could not be."""
+    """The end of a write or a read."""
 
     id: bytes
     is_write: bool
     offset: int
-    """In the file."""
+    """Offset in the file; -1: none was given."""
     problem: str
-    """Empty: it went well."""
+    """Why it failed; empty: it has not."""
 
 
 class _Order(NamedTuple):
@@ -45,10 +45,10 @@ class _Order(NamedTuple):
 
 
 class SpillFile:
-    """The file of one rank. Its owner calls `poll` when it has been woken."""
+    """The spill file of one rank. Its owner calls `poll` after each `wake`."""
 
     def __init__(self, directory: str, wake: Callable[[], None]) -> None:
-        """Write into this directory; empty: nowhere. `wake` is called in another thread when something has ended."""
+        """Use this directory; empty: writes fail. Another thread calls `wake` at each end."""
         self._directory = directory
         self._wake = wake
         self._descriptor = -1
@@ -60,11 +60,11 @@ class SpillFile:
 
     @property
     def used(self) -> int:
-        """Bytes that objects take in the file."""
+        """Bytes that objects occupy in the file."""
         return self._allocator.used
 
     def write(self, id: bytes, data: memoryview) -> None:
-        """Begin to write an object, whose bytes must stay until `poll` says that this has ended."""
+        """Begin to write an object. The data must remain valid until `poll` returns its end."""
         if not self._directory:
             self._end(Ended(id, True, -1, "no directory on a disk is known for it (object_spilling_directory)"))
             return
@@ -76,17 +76,17 @@ class SpillFile:
         """Begin to read an object from the file.
 
         Raises:
-            ValueError: there is none at the offset.
+            ValueError: there is no such object at the offset.
         """
         if self._allocator.size(offset) < len(data):
             raise ValueError(f"{len(data)} bytes at offset {offset} of the file are no object")
         self._order(_Order(id, False, offset, data))
 
     def free(self, offsets: Iterable[int]) -> None:
-        """These objects are not needed any more.
+        """Free objects.
 
         Raises:
-            ValueError: of some there is none; the others are freed.
+            ValueError: at some offsets there is none. The others are freed.
         """
         unknown = []
         for offset in offsets:
@@ -101,7 +101,7 @@ class SpillFile:
             raise ValueError(f"nothing is at {unknown[:10]} of the file")
 
     def poll(self) -> list[Ended]:
-        """What has ended since the last call."""
+        """Return what has ended since the last call."""
         ended = []
         while self._ended:
             one = self._ended.popleft()
@@ -111,7 +111,7 @@ class SpillFile:
         return ended
 
     def close(self) -> None:
-        """Stop reading and writing, and let the file go."""
+        """Stop reading and writing, and close the file, which removes it."""
         self._is_closed = True
         if self._thread is not None:
             self._orders.put(None)
@@ -167,18 +167,18 @@ def create(directory: str) -> int:
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
             raise
-    import tempfile  # not at the top: it loads much, and is needed nowhere else
+    import tempfile  # not at the top: it is large, and rarely needed
 
-    descriptor, path = tempfile.mkstemp(prefix="mpi_runtime-", dir=directory)  # a network's file system, for instance
+    descriptor, path = tempfile.mkstemp(prefix="mpi_runtime-", dir=directory)  # for instance on a network file system
     os.unlink(path)
     return descriptor
 
 
 def check_free(descriptor: int, size: int) -> None:
-    """See to it that some of the file system is left.
+    """Check that a write leaves `LEFT_PERCENT` of the file system free.
 
     Raises:
-        OSError: too little of it would be.
+        OSError: it would leave less.
     """
     system = os.fstatvfs(descriptor)
     if system.f_bavail * system.f_frsize - size < system.f_blocks * system.f_frsize * LEFT_PERCENT // 100:

@@ -1,14 +1,14 @@
-"""Where this process is, as errors about its values name it: an executor says so once."""
+"""The host and GPUs of this process, for messages about values. An executor sets them once."""
 
 from __future__ import annotations
 
 hostname = ""
-"""Empty in a driver: it is asked for then."""
+"""Empty in a driver, where the system is asked instead."""
 gpus: list[int] = []
 """Numbers of this process's GPUs on its host, in the order in which it sees them."""
 
 
 def is_on(host: str, numbers: list[int]) -> None:
-    """This process runs on this host, with these GPUs."""
+    """Set the host and the GPUs of this process."""
     global hostname, gpus
     hostname, gpus = host, numbers

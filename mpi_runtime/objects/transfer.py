@@ -1,10 +1,9 @@
-"""Moving objects from another host's arena into ours, and ours to others: the agent's side.
+"""Transfers of objects between the arenas of hosts, as an agent makes them.
 
-1. The receiver allocates an extent, opens a receive under a tag that only this transfer has, and sends a `Pull`.
-2. The sender answers with the bytes under that tag, at once or when earlier sends are done: at most `FAN_OUT` large
-   ones are under way, because a receiver that is done is a source itself, and a few fast sends spread an object sooner
-   than many slow ones. Small ones do not wait.
-3. The receiver reports `Fetched`; the scheduler keeps the original until then, so the sender need not hold it.
+1. The receiver allocates an extent, starts to receive with a tag that no other transfer has, and sends a `Pull`.
+2. The sender sends the bytes with that tag. At most `FAN_OUT` large sends run at a time, and others wait: a receiver
+   that is done can send too, so a few fast sends spread an object sooner than many slow ones. Small sends do not wait.
+3. The receiver reports `Fetched`. The scheduler keeps the original until then, so the sender need not hold it.
 """
 
 from collections import deque
@@ -30,7 +29,7 @@ class _Receive(NamedTuple):
 
 
 class Transfers:
-    """The transfers of one rank. Whoever owns it calls `poll` while it is `busy`."""
+    """The transfers of one rank. Its owner calls `poll` while it is `busy`."""
 
     def __init__(self, transport: Transport, arena: AgentArena) -> None:
         self._transport = transport
@@ -45,18 +44,18 @@ class Transfers:
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way, or has failed and not been told."""
+        """Whether transfers are under way, or failures are not reported yet."""
         return bool(self._receives or self._large_sends or self._small_sends or self._failed)
 
     def fetch(self, id: bytes, rank: int, offset: int, size: int, target: int | None = None) -> None:
-        """Begin to bring an object here; `poll` will tell how that ended.
+        """Begin to fetch an object. `poll` returns how that ends.
 
         Args:
             id: of the object.
-            rank: in whose part of another host's arena it lies.
-            offset: where it starts there, in bytes.
-            size: its length in bytes.
-            target: an extent for it; None: allocate one, if there is room now.
+            rank: the rank that has it.
+            offset: its offset in the region of that rank, in bytes.
+            size: its size in bytes.
+            target: the offset of an extent for it; None: allocate one.
         """
         if target is None:
             target = self._arena.allocate(size)
@@ -78,10 +77,10 @@ class Transfers:
         self._receives[tag] = _Receive(transfer, id, target, rank)
 
     def on_pull(self, rank: int, pull: Pull) -> None:
-        """Send an extent of the own region to a rank that asked for it, now or soon.
+        """Send an extent to a rank that asks for it, now or when earlier sends are done.
 
         Raises:
-            ValueError: it asked for what is not an allocated extent.
+            ValueError: no such extent is allocated.
         """
         if self._arena.allocator.size(pull.offset) < pull.size:
             raise ValueError(f"rank {rank} asked for {pull.size} bytes at {pull.offset}, which are not allocated")
@@ -92,7 +91,7 @@ class Transfers:
             self._start_waiting()
 
     def poll(self) -> list[Fetched]:
-        """Drive everything forward; returns the fetches that have ended."""
+        """Continue all transfers. Return the fetches that have ended."""
         self._small_sends = [send for send in self._small_sends if not _send_ended(send)]
         self._large_sends = [send for send in self._large_sends if not _send_ended(send)]
         self._start_waiting()
@@ -114,7 +113,7 @@ class Transfers:
             self._start(self._large_sends, *self._waiting.popleft())
 
     def _start(self, sends: list[Transfer], rank: int, pull: Pull) -> None:
-        with suppress(TransportError):  # whoever wanted it is gone; those who wait for frames from him will notice
+        with suppress(TransportError):  # the receiver is lost, which the transport reports
             sends.append(self._transport.send_bulk(rank, pull.tag, self._arena.view(pull.offset, pull.size)))
 
     def _free_tag(self) -> int:
@@ -132,4 +131,4 @@ def _send_ended(send: Transfer) -> bool:
     try:
         return send.done()
     except TransportError:
-        return True  # the receiver is gone
+        return True  # the receiver is lost

@@ -13,24 +13,24 @@ from mpi_runtime.transport.codec import BadFrameError
 from mpi_runtime.transport.messages import Allocate, Allocated
 
 ALLOCATE_WAIT_S = 5.0
-"""How long a request may wait where no room is being made: references that are gone may not have been told yet."""
+"""How long a request may wait if the head makes no room, in seconds: releases of references may be under way."""
 ALLOCATE_RETRY_S = 0.01
-"""How soon to look again: another rank of the host may have freed, and tells nobody."""
+"""Seconds until the next attempt. Another rank of the host may free memory, and does not report it."""
 TELL_S = 0.05
-"""How soon the head is told again that room is wanted."""
+"""Seconds after which the head is told again that bytes are missing."""
 NOBODY = -1
-"""Who asks for what is no client's: copies."""
+"""The client of extents for copies, which belong to no client."""
 
 
 class _Request(NamedTuple):
     client: int
     size: int
     use: Callable[[int, str], None]
-    """Called once: with the offset; or with -1 and the reason."""
+    """Called once, with the offset, or with -1 and the reason."""
 
 
 class Extents:
-    """What clients of this rank have of the arena."""
+    """The extents of the clients of this rank."""
 
     def __init__(
         self,
@@ -41,10 +41,16 @@ class Extents:
         want: Callable[[int, list[int]], None] = lambda size, clients: None,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """Allocate from this arena as this rank, and answer clients with `send`.
+        """Allocate from this arena.
 
-        `want` has the head told how many bytes are missing, and who waits for them: in `serve_waiting` only, for which
-        `wake` asks. While the head performs effects it must not be told anything: it has decided.
+        Args:
+            arena: this rank's part of the arena.
+            rank: of this process.
+            now_s: the clock, in seconds.
+            send: sends a client a frame.
+            want: tells the head how many bytes are missing, and which clients wait for them. It is called by
+                `serve_waiting` only: while the head carries out effects it must not be told anything.
+            wake: asks for a call of `serve_waiting` soon.
         """
         self._wake = wake
         self._arena = arena
@@ -53,19 +59,19 @@ class Extents:
         self._send = send
         self._want = want
         self._clients: dict[int, int] = {}
-        """The client that was given it, for each extent in use, by offset."""
+        """By offset of an extent in use: the client that was given it."""
         self._waiting: deque[_Request] = deque()
         """Requests that wait for room."""
         self._until_s = 0.0
-        """When they are refused, unless room is being made."""
+        """When they are refused, unless the head makes room."""
         self._why = ""
-        """What the head has said last of room that is not being made."""
+        """The head's last reason for making no room."""
         self._told_s = 0.0
         self._is_wanted = False
-        """Whether the head believes that somebody waits."""
+        """Whether the head was last told that bytes are missing."""
 
     def allocate(self, client: int, channel: Channel, request: Allocate) -> None:
-        """Answer a request for memory; later, if there may be room then."""
+        """Answer a request for memory, now or when there is room."""
 
         def use(offset: int, reason: str) -> None:
             if offset >= 0:
@@ -75,7 +81,7 @@ class Extents:
         self.ask(request.size, client, use)
 
     def ask(self, size: int, client: int, use: Callable[[int, str], None]) -> None:
-        """Call `use` with the offset of a new extent, now or when there is room; or with -1, and why there is none."""
+        """Call `use` with the offset of a new extent, now or when there is room; or with -1 and the reason."""
         offset = self._arena.allocate(size)
         if offset is not None:
             use(offset, "")
@@ -90,13 +96,13 @@ class Extents:
             self._wake()
 
     def answered(self, is_coming: bool, reason: str) -> None:
-        """The head says whether room is being made."""
+        """Take the head's answer, whether it makes room, and why not."""
         self._why = reason
         if is_coming:
             self._until_s = self._now_s() + ALLOCATE_WAIT_S
 
     def _tell(self) -> None:
-        """Have the head told what is missing."""
+        """Tell the head how many bytes are missing."""
         self._told_s = self._now_s()
         size = self._arena.lacking([request.size for request in self._waiting])
         if size or self._is_wanted:
@@ -104,10 +110,10 @@ class Extents:
             self._want(size, sorted({one.client for one in self._waiting} - {NOBODY}))
 
     def free(self, offsets: Iterable[int]) -> None:
-        """Give extents back, and serve who waits for room.
+        """Free extents, and serve requests that wait for room.
 
         Raises:
-            BadFrameError: of some there is none; the others are given back.
+            BadFrameError: at some offsets there is no extent. The others are freed.
         """
         unknown = []
         for offset in offsets:
@@ -124,26 +130,26 @@ class Extents:
             raise BadFrameError(f"it frees memory at {unknown[:10]}, where nothing is allocated")
 
     def abandon(self, client: int, offset: int) -> bool:
-        """A client gives an extent back; whether it was given it."""
+        """Free an extent for a client. Return False if the client was not given it; then nothing is freed."""
         if self._clients.get(offset) != client:
             return False
         self.free([offset])
         return True
 
     def free_of(self, client: int, offsets: Iterable[int]) -> None:
-        """The same for a dead client: what was freed before may be another's now."""
+        """Free those extents of a dead client that are still its own. Others may have been allocated anew."""
         self.free([offset for offset in offsets if self._clients.get(offset) == client])
 
     def of(self, client: int) -> list[int]:
-        """What a client was given and is not freed."""
+        """Return the extents of a client."""
         return [offset for offset, who in self._clients.items() if who == client]
 
     def drop_requests(self, client: int | None = None) -> None:
-        """This client is gone, or all are: nobody waits."""
+        """Drop the waiting requests of a client that has ended; None: of all clients."""
         self._waiting = deque(one for one in self._waiting if client is not None and one.client != client)
 
     def serve_waiting(self) -> float | None:
-        """Answer what can be answered now, and what has waited too long; how soon to look again, in seconds."""
+        """Serve or refuse waiting requests. Return the seconds until the next call must come; None: none waits."""
         now = self._serve()
         if (self._waiting and now >= self._told_s + TELL_S) or (not self._waiting and self._is_wanted):
             self._tell()

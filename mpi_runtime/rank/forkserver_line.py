@@ -1,4 +1,4 @@
-"""The line of an agent to its forkserver: started when the first executor is wanted, and again if it was killed."""
+"""An agent's connection to its forkserver, which is started with the first executor, and again after it was killed."""
 
 from __future__ import annotations
 
@@ -27,10 +27,16 @@ class ForkserverLine:
         lost: Callable[[int], None],
         pids: Callable[[], list[int]],
     ) -> None:
-        """Give executors this environment; the forkserver finds its modules in `path`. `forked` is one that is there.
+        """Start nothing yet.
 
-        `heard` is called with what it says, `lost` with its exit code when it was killed, and with it, by the kernel,
-        all executors. `pids` are theirs.
+        Args:
+            poller: waits for messages of the forkserver.
+            environment: of executors.
+            path: the module path of the forkserver.
+            forked: a forkserver that exists already, if any.
+            heard: is called with each message of the forkserver.
+            lost: is called with the exit code of a forkserver that has ended. The kernel has killed its executors.
+            pids: returns the process ids of the executors.
         """
         self._poller = poller
         self._environment = environment
@@ -41,16 +47,16 @@ class ForkserverLine:
         self._pids = pids
         self._handle: Handle | None = None
         self._setup: tuple[Setup, list[int]] | None = None
-        """What it is told first, and the descriptors that go with it."""
+        """The first request to each forkserver, and its descriptors."""
         self._has_forked = False
 
     def set_up(self, setup: Setup, descriptors: list[int]) -> None:
-        """Tell the forkserver, and each that follows it, what executors have in common."""
+        """Tell this forkserver and all later ones what executors have in common."""
         self._setup = (setup, descriptors)
         self.ask(*self._setup)
 
     def start(self) -> None:
-        """Start it if there is none.
+        """Start the forkserver if there is none.
 
         Raises:
             OSError: the system allows no further process, or no further descriptor.
@@ -64,9 +70,9 @@ class ForkserverLine:
             self.ask(*self._setup)
 
     def ask(self, request: Setup | Fork | Kill, descriptors: list[int]) -> None:
-        """Have it do something, with these descriptors."""
+        """Send a request with these descriptors. Without a forkserver nothing happens."""
         if self._handle is not None:
-            with contextlib.suppress(OSError):  # it is gone, which we hear from `_on_message`
+            with contextlib.suppress(OSError):  # it has ended, which `_on_message` will notice
                 fork_messages.ask(self._handle.socket, request, descriptors)
 
     def _on_message(self) -> None:
@@ -85,7 +91,7 @@ class ForkserverLine:
         self._heard(message)
 
     def _lose(self) -> None:
-        """It was killed, and the kernel has killed the executors with it. The next one is forked by another."""
+        """Clean up after a forkserver that has ended. The kernel has killed its executors."""
         assert self._handle is not None
         handle, self._handle = self._handle, None
         self._poller.remove(handle.socket)
@@ -95,7 +101,7 @@ class ForkserverLine:
         self._lost(code)
 
     def end(self) -> None:
-        """End it: it kills all executors when our end closes."""
+        """End the forkserver. It kills all executors when our end of the socket closes."""
         if self._handle is not None:
             self._poller.remove(self._handle.socket)
             if self._handle.end():
@@ -107,7 +113,7 @@ class ForkserverLine:
             self._forked = None
 
     def _leave_scratch(self) -> None:
-        """The forkserver has removed the files of the job, unless it was killed."""
+        """Remove the files of the job, which the forkserver does itself unless it is killed."""
         if self._setup is not None:
             scratch.leave(self._setup[0].scratch)
 

@@ -1,17 +1,18 @@
-"""The head: rank 0 of the job. Holds the scheduler, performs its effects, and is the node agent of its host.
+"""The head: rank 0 of the job. It runs the scheduler, carries out its effects, and is the node agent of its rank.
 
-It is a child of the driver (or a thread of it, beside a user's own MPI), runs no user code and unpickles nothing.
+It is a child of the driver (or a thread of it, if the user's program uses MPI itself). It runs no user code and
+unpickles nothing.
 
-How a job ends, in steps:
-1. The driver says `Shutdown`, or its end of the socket closes, however it ended.
-2. The head says `EndJob` to all workers and stops its own agent: all executors are killed and reaped.
-3. What is on its way between hosts arrives, though nobody wants it: MPI cannot be told to forget it, and the next job
-   would find it in its memory. A rank that waits for nothing says `Idle`, but gives others what they still wait for.
-   When all are idle they are told, and let the memory go.
-4. After `Shutdown` the head waits for what the driver says next: under MPI that may be a further job, since MPI cannot
-   be started twice. Else the head says `Stop`, the transports of all ranks close together, and it ends.
-5. If the driver's end has closed without a word, it was killed, and the launcher may be killing all other ranks. Then
-   the head waits for nobody and has little time (`die_soon`): what is left of the job is left to the launcher.
+A job ends in steps:
+1. The driver sends `Shutdown`, or its end of the socket closes, however the driver ended.
+2. The head sends `EndJob` to all workers and stops its own agent. All executors are killed and reaped.
+3. Transfers under way are completed, although nobody wants the values: MPI cannot cancel them, and they would be
+   written into the memory of the next job. A rank that waits for no transfer sends `Idle`, and still sends objects
+   that others wait for. When all ranks are idle, the head tells them, and they free the memory.
+4. After `Shutdown` the head waits for the next message of the driver. Under MPI that may be a further job, since MPI
+   cannot be started twice. Otherwise the head sends `Stop`, the transports of all ranks close together, and it ends.
+5. If the driver's end closes without `Shutdown`, the driver was killed, and the launcher may be killing all other
+   ranks. Then the head waits for nobody and limits its own time (`die_soon`). The launcher ends the rest of the job.
 """
 
 from __future__ import annotations
@@ -75,24 +76,25 @@ from mpi_runtime.transport.messages import (
 from mpi_runtime.transport.start import Start, send_welcome
 
 END_LIMIT_S = 10.0
-"""How long workers may take to end their part of a job."""
+"""How long workers may take to end their part of a job, in seconds."""
 TOTALS_AFTER_US = 10_000_000
-"""A job that ran longer says at its end what it has done."""
+"""At the end of a job that ran longer, a line of totals is logged."""
 GONE_LIMIT_S = 1.0
-"""How long the head may live after its driver was killed: the launcher kills the workers then, and MPI may hang."""
+"""How long the head may live after its driver was killed, in seconds. The launcher kills the workers then, and MPI may
+hang."""
 _FROM_RANKS = (
     RankJoined, TakenBack, ExecutorDied, Fetched, ExecutorStarted, FrameRefused, MemoryReported, FromExecutor, Log,
     RoomWanted, Spilled,
 )  # fmt: skip
-"""What ranks say while there is a job. `RankLost` is not among it: the transport says that of them."""
+"""What ranks send while there is a job. `RankLost` is missing: it comes from the transport."""
 JOURNAL_LIMIT_S = 30.0
-"""How long the end of a job may wait for the last records of its journal."""
+"""How long the end of a job may wait for the last records of its journal, in seconds."""
 DIED = "died"
-"""How the loss of a rank is told."""
+"""What the user is told of a lost rank: it "died"."""
 
 
 class DriverFrameError(Exception):
-    """The driver's program has sent what cannot be read."""
+    """The driver has sent a frame that cannot be read."""
 
 
 class Head:
@@ -101,7 +103,7 @@ class Head:
     def __init__(
         self, driver: Channel, transport: Transport, poller: Poller, start: Start, is_thread: bool = False
     ) -> None:
-        """Serve this driver. `is_thread`: of its process, beside a user's own MPI."""
+        """Serve this driver. `is_thread`: the head is a thread of the driver, which uses MPI itself."""
         self._is_thread = is_thread
         self._driver = driver
         self._transport = transport
@@ -109,13 +111,13 @@ class Head:
         self._recorder = new_recorder()
         self._scheduler = Scheduler() if self._recorder is None else self._recorder.scheduler
         self._joined: dict[int, RankJoined] = {}
-        """What each rank has said of itself."""
+        """What each rank has reported of itself."""
         self._working: set[int] = set()
         """Workers that have not said that they are idle."""
         self._has_begun = False
         """Whether all ranks have joined."""
         self._lost = set(start.job.lost if start.job else ())
-        """Ranks that have died, as far as the scheduler knows. Only for membership."""
+        """Ranks that have died, as far as the scheduler knows. Used for membership only."""
         self._bad_frames = BadFrames(transport.rank)
         self._ending = False
         self.driver_is_gone = False
@@ -124,7 +126,7 @@ class Head:
         self._mpi = library(start.launch)
         self._began_s = time.monotonic()
         self._names: dict[int, str] = {}
-        """What each executor was last sent, for its output."""
+        """The function of the last call that each executor was sent: a prefix of its output."""
         self._agent: NodeAgent
         self._host: Host
         self._launcher = ""
@@ -133,7 +135,7 @@ class Head:
         self._job: Job
 
     def report(self, message: WorkerToHead, source: int = 0) -> None:
-        """Something happened on a rank; the own agent's reports come here directly."""
+        """Take a report of a rank. The agent of this rank calls it directly."""
         kind = type(message)
         now = now_us()
         if kind is FromExecutor:
@@ -159,7 +161,7 @@ class Head:
             self._scheduler.handle(message.executor, events, now, message.ended)
 
     def begin(self, host: Host, agent: NodeAgent, job: Job, finder: Finder | None, launcher: str) -> None:
-        """Have all ranks join the job; when they have, the driver is told. The last two are for `Rank`."""
+        """Take up a job. When all ranks have joined, the driver is told. `finder` and `launcher`: see `Rank`."""
         self._host, self._agent, self._launcher = host, agent, launcher
         self._config, self._job = configuration.from_bytes(job.config), job
         self.report(Rank(self._transport, host, agent, job, finder, launcher).joined)
@@ -170,7 +172,7 @@ class Head:
             self._begin_job(now)
 
     def _lose(self, rank: int) -> None:
-        """A rank has died. Before the job has begun it begins without it."""
+        """Note that a rank has died. A job that has not begun begins without it."""
         now = now_us()
         self._lost.add(rank)
         self._working.discard(rank)
@@ -183,7 +185,7 @@ class Head:
             self._begin_job_if_all_are_there(now)
 
     def _begin_job(self, now: int) -> None:
-        """All ranks have joined. They become known in their order: so nodes are numbered alike in every run."""
+        """Begin the job: all ranks have joined. They are added in order, so nodes have the same numbers in each run."""
         for rank in sorted(self._joined):
             self._scheduler.handle_rank(self._joined[rank], now)
         self._poller.add(self._driver, self._on_driver)
@@ -235,7 +237,7 @@ class Head:
             ) from error
 
     def run(self) -> None:
-        """Serve until the driver is done."""
+        """Serve until the driver ends the job."""
         transport, poller, agent, scheduler = self._transport, self._poller, self._agent, self._scheduler
         silence_s = 0.0 if self._is_thread else self._config.heartbeat_timeout_s
         heartbeat = Heartbeat(transport, silence_s, time.monotonic)
@@ -273,7 +275,7 @@ class Head:
 
     def _take(self, source: int, frame: Buffer) -> None:
         if source in self._lost:
-            return  # it comes too late
+            return  # sent before its death
         try:
             messages = codec.between_ranks.decode(frame)
         except codec.BadFrameError as error:
@@ -296,7 +298,7 @@ class Head:
             self._bad_frames.dropped(source, error)
 
     def _perform(self, effects: Effects) -> None:
-        """First what ranks are to do, then what clients are told; all for one rank in one frame."""
+        """Carry out effects: first those for ranks, then messages to clients. Each rank gets one frame."""
         outgoing: dict[int, list[ToWorker]] = {}
         me = self._transport.rank
         for rank, rank_effects in effects.ranks.items():
@@ -328,10 +330,11 @@ class Head:
             self._bad_frames.dropped(self._transport.rank, error)
 
     def _frames(self, client: int, messages: list[object]) -> list[tuple[list[bytes], bytes]]:
-        """What an executor is told: ids of the calls in a frame, and the frame.
+        """Encode messages to an executor as frames, each with the ids of the calls in it.
 
-        A frame with calls may be held back until the running call has ended. If that waits for the answer to a
-        question, the answer must not be in it. (Of a call that waits for values the scheduler knows, and takes back.)
+        The agent may hold a frame with calls back until the running call has ended. That call may wait for the answer
+        to a question, so answers go into a frame of their own. (If it waits for values, the scheduler knows, and
+        steals the calls behind it.)
         """
         ids = [message.id for message in messages if type(message) is Call]
         if not ids:
@@ -364,7 +367,7 @@ class Head:
                 self._say(note.level, note.event, note.text, note.rank, note.host)
 
     def _say(self, level: int, event: str, text: str, rank: int = 0, host: str = "") -> None:
-        """Have the user told of the job."""
+        """Log a line about the job for the user."""
         if level >= self._log_level:
             self._printer.say(log.line(level, event, text, rank, host or self._transport.hostnames[0]))
 
@@ -377,7 +380,7 @@ class Head:
             self._transport.send(rank, codec.encode([PauseLogs(paused)]))
 
     def end(self) -> None:
-        """Steps 2 and 3."""
+        """End the job: steps 2 and 3."""
         self._poller.remove(self._driver)
         for rank in range(1, self._transport.size):
             self._transport.send(rank, codec.encode([EndJob()]))
@@ -404,7 +407,7 @@ class Head:
                 self._say_of_journal(log.INFO, self._journal.journal.totals_line())
         self._printer.close(self._keep_driver_waiting)
         if not self.driver_is_gone:
-            self._driver.send_rest_and(b"", LOCAL)  # nothing of this job comes after it
+            self._driver.send_rest_and(b"", LOCAL)  # the last frame of this job
 
     def _take_at_end(self, source: int, frame: Buffer) -> None:
         try:
@@ -419,19 +422,19 @@ class Head:
             self._bad_frames.dropped(source, error)
 
     def close_files(self) -> None:
-        """However the job has ended: what led there is in the recording, and what was made in the journal."""
+        """Complete recording and journal, however the job has ended."""
         if self._journal is not None:
             self._journal.journal.close(GONE_LIMIT_S / 2 if self.driver_is_gone else JOURNAL_LIMIT_S)
         if self._recorder is not None:
             self._recorder.close()
 
     def _keep_driver_waiting(self) -> bool:
-        """Tell the driver that the end takes its time; whether it is still there."""
+        """Tell the driver that the end takes longer. Return whether the driver is still there."""
         if not self.driver_is_gone:
             self._driver.send_rest_and(codec.encode([Answer(0, b"")]), 0)
         return not self.driver_is_gone and not self._driver.closed
 
 
 def die_soon() -> None:
-    """Have the kernel end this process, wherever it hangs, if it has not ended by itself in a while."""
+    """Have the kernel end this process after `GONE_LIMIT_S`, even if it hangs."""
     signal.setitimer(signal.ITIMER_REAL, GONE_LIMIT_S)

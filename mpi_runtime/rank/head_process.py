@@ -1,6 +1,6 @@
-"""The process of the head, or its thread beside a user's own MPI: how it comes up, serves job after job, and ends.
+"""The process of the head, or its thread in a program that uses MPI itself: start, one job after another, end.
 
-What it does in a job, and the steps in which one ends, are in `head.py`.
+`head.py` has what the head does in a job, and the steps in which a job ends.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from mpi_runtime.transport.start import read_start, send_welcome
 
 
 def serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None = None) -> int:
-    """Be the head of one job after another until the driver is gone; the exit code if that is all that a process does.
+    """Be the head of one job after another until the driver ends. Return the exit code of the head's process.
 
-    What went wrong is said on the standard error, unless the driver could be told.
+    An error is printed on standard error, unless the driver could be told.
     """
     code = 1
     try:
@@ -111,8 +111,8 @@ def main(descriptor: int, forkserver: Handle | None) -> None:
         forkserver: for the executors of this rank, if it is there already.
     """
     name_process("mpi-rt-head")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole foreground group; the driver decides
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # so does what a batch system announces ...
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ... and by what it ends a job: the driver may have to save first
-    gc.set_threshold(100_000, 50, 100)  # records are many and make no cycles
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole foreground group; the driver decides
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # so does the signal by which a batch system announces the end ...
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ... and the one that ends it: the driver may save first
+    gc.set_threshold(100_000, 50, 100)  # there are many records, and they make no cycles
     end_process(serve(socket.socket(fileno=descriptor), beside_user_mpi=False, forkserver=forkserver))

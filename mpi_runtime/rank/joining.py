@@ -1,4 +1,4 @@
-"""How a rank process comes up, what it tells about itself, and how it ends: the same for head and workers."""
+"""The start of a rank process, its report to the head, and its end. Head and workers share this."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def join(launch: Launch, beside_user_mpi: bool = False) -> Transport:
     """Meet the other ranks. Collective over all.
 
     Raises:
-        TransportError: MPI cannot be had, or not as it is needed, or it does not know of the other ranks.
+        TransportError: MPI cannot be loaded or started as needed, or it does not know the other ranks.
     """
     if launch.size == 1:
-        from mpi_runtime.transport.memory import Alone  # not at the top: of several ranks none needs it
+        from mpi_runtime.transport.memory import Alone  # not at the top: jobs with several ranks do not need it
 
         return Alone()
     from mpi_runtime.transport import mpi
@@ -48,7 +48,7 @@ def join(launch: Launch, beside_user_mpi: bool = False) -> Transport:
 
 
 def library(launch: Launch) -> str:
-    """The MPI library of the ranks in a few words."""
+    """Return the name and version of the MPI library of the ranks."""
     if launch.size == 1:
         return "without MPI"
     from mpi_runtime.transport import mpi
@@ -61,18 +61,18 @@ def library(launch: Launch) -> str:
 
 
 class Host:
-    """What the ranks of one host share in one job: their arena.
+    """The ranks of one host in one job, and their arena.
 
-    Each job has a new one: the driver may still look at arrays of the last, whose memory goes with their last view.
+    Each job has a new arena: the driver may still read arrays in the last one. Its memory lives as long as they do.
     """
 
     def __init__(self, transport: Transport, job: Job) -> None:
-        """Meet the other ranks of the host. The head says who they are, for each may have seen other deaths so far."""
+        """Share an arena with the other ranks of the host. `job` has those that have died, as the head knows them."""
         config = configuration.from_bytes(job.config)
         mine = transport.hosts[transport.rank]
         self.ranks = [rank for rank, host in enumerate(transport.hosts) if host == mine and rank not in job.lost]
         self.working = [rank for rank in self.ranks if rank] or self.ranks
-        """Those that run calls: rank 0, which schedules, only where there is no other."""
+        """Those that run calls. Rank 0, which schedules, does so only if it is alone on its host."""
         self.regions = {rank: index for index, rank in enumerate(self.ranks)}
         capacity = config.object_store_memory or arena.default_capacity(machine.memory_limit())
         created = arena.create(capacity, len(self.ranks)) if transport.rank == self.ranks[0] else None
@@ -80,12 +80,12 @@ class Host:
 
 
 class Rank:
-    """What a rank is in one job: it has told its agent what executors need, and what it may use."""
+    """A rank in one job: it sets up its agent, and makes its report to the head (`joined`)."""
 
     def __init__(
         self, transport: Transport, host: Host, agent: NodeAgent, job: Job, finder: Finder | None, launcher: str
     ) -> None:
-        """Take up a job. `finder` has been looking for GPUs; None where no calls run. `launcher`: its kind."""
+        """Take up a job. `finder` has the answer about GPUs; None: this rank runs no calls. `launcher`: its kind."""
         self.config = configuration.from_bytes(job.config)
         self.local_ranks = host.ranks
         me = transport.rank
@@ -115,7 +115,7 @@ class Rank:
         self.joined = self._joined(transport, own.layout.capacity, gpus)
 
     def _joined(self, transport: Transport, capacity: int, gpus: Gpus) -> RankJoined:
-        """What this rank may use. What was stated for the node is told by the first of its ranks that runs calls."""
+        """Return the resources of this rank. The first working rank of a host reports those given to `init()`."""
         config, me = self.config, transport.rank
         tells = me == self._working[0]
         cpus = machine.cpus_allowed() if me in self._working else []
@@ -124,7 +124,7 @@ class Rank:
             cpu = round(config.num_cpus * UNIT) if tells else 0
             cpu = max(cpu, 0)
         elif len(cpus) > machine.cpu_count():
-            cpu = machine.cpu_count() * UNIT if tells else 0  # a quota: fewer than there are places
+            cpu = machine.cpu_count() * UNIT if tells else 0  # a quota allows fewer than there are
         return RankJoined(
             rank=me,
             host=self.local_ranks[0],
@@ -147,16 +147,16 @@ class Rank:
 
 
 def _spill_directory(config: Config) -> str:
-    """Where values go that the arena has no room for; empty: nowhere. Asked when there are some."""
+    """Return the directory for values that leave a full arena; empty: there is none."""
     stated = config.object_spilling_directory is not None
     directories = configuration.spill_directories(config)
     return next((one for one in directories if stated or (os.path.isdir(one) and not machine.is_in_memory(one))), "")
 
 
 def _end_us() -> int:
-    """When the job's time ends, by the monotonic clock; 0: nobody says."""
+    """Return when the job's time ends, in microseconds of the monotonic clock; 0: not known."""
     if not configuration.is_batch_job():
-        return 0  # others need not load what reads it
+        return 0  # no batch job: the module need not be loaded
     from mpi_runtime.slurm.walltime import end_time_at_start
 
     end_s = end_time_at_start()
@@ -164,13 +164,13 @@ def _end_us() -> int:
 
 
 def _custom_units(config: Config, hostname: str) -> dict[str, int]:
-    """What the node has by name. It has itself: whoever asks for a little of `node:<hostname>` is placed there."""
+    """Return the custom resources. `node:<hostname>` is one of them: calls that request some of it run there."""
     stated = {name: round(units * UNIT) for name, units in config.resources.items()}
     return {f"node:{hostname}": UNIT, **stated}
 
 
 def raise_descriptor_limit() -> None:
-    """Allow this process as many descriptors as the system lets it have: each executor takes four."""
+    """Raise the limit of file descriptors as far as the system allows. Each executor takes four."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -179,13 +179,14 @@ def raise_descriptor_limit() -> None:
 
 
 def end_process(code: int) -> NoReturn:
-    """End a rank process as it is: what the user's program has imported on a worker has no business any more.
+    """End a rank process without the exit handlers of Python: a worker may have imported the user's program.
 
-    After success the exit handlers of C libraries run, for in one of them MPICH tells its launcher that this rank has
-    ended as it should; without that the launcher kills all other ranks of the host. After a failure they could hang.
+    With code 0 the exit handlers of C libraries run. In one of them MPICH tells its launcher that this rank has ended
+    as it should; otherwise the launcher would kill all other ranks of the host. After a failure they could hang, so
+    they do not run.
     """
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # nobody reads any more
+        with contextlib.suppress(Exception):  # the other end may be closed
             stream.flush()
     if not code:
         import ctypes
@@ -195,5 +196,5 @@ def end_process(code: int) -> NoReturn:
 
 
 def now_us() -> int:
-    """Monotonic time in microseconds."""
+    """Return the monotonic time in microseconds."""
     return time.monotonic_ns() // 1000

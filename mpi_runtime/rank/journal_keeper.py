@@ -1,4 +1,4 @@
-"""The journal of a job in the hands of its head: opened, asked for earlier calls, given those that end."""
+"""The journal of a job, as its head uses it: calls of earlier runs are recalled, calls that end are recorded."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 
 class JournalLostError(Exception):
-    """A journal without which the job is not to run cannot be written any more."""
+    """The journal cannot be written any more, and the job requires it."""
 
 
 class JournalKeeper:
-    """What the head does with the journal of its job."""
+    """The journal of one job, with the scheduler that asks for calls."""
 
     def __init__(
         self, journal: Journal, is_required: bool, scheduler: Scheduler, say: Callable[[int, str], None]
     ) -> None:
-        """Serve this scheduler. `say` tells the user something, with a level of `log`."""
+        """Serve this scheduler. `say` logs a line for the user, with a level of `log`."""
         self.journal = journal
         self._is_required = is_required
         self._scheduler = scheduler
         self._say = say
 
     def turn(self, effects: Iterable[JournalEffect], now: int) -> bool:
-        """Record calls that have ended, and answer for those that earlier runs have made; whether any was asked for.
+        """Record calls that have ended, and recall those that the scheduler asks for. Return whether it asked for any.
 
         Raises:
             JournalLostError: the journal cannot be written any more, and the job requires it.
@@ -66,7 +66,7 @@ class JournalKeeper:
 
 
 def open_journal(config: configuration.Config, job: Job, hostname: str) -> tuple[Journal | None, str]:
-    """The journal of a job, if it has one, and why it cannot be used."""
+    """Return the journal of a job, None if it has none; and why it cannot be used, else empty."""
     if not config.journal:
         return None, ""
     from mpi_runtime.errors import JournalError  # not at the top: most jobs have no journal

@@ -1,13 +1,13 @@
-"""Ends that nobody else notices: what a forkserver leaves when it is killed, and a launcher's process that is gone.
+"""Deaths that nobody else handles: of a forkserver, of a process of the launcher, of a neighbouring rank.
 
-1. Programs that tasks have started in sessions of their own are the forkserver's children when their parents end.
-   When it is killed itself they become the agent's, which kills them. Beside the user's own MPI the agent is a thread
-   of the program, and its children may be the program's: there they live on.
+1. If a task starts a program in a session of its own and ends, the program becomes a child of the forkserver. If the
+   forkserver is killed, it becomes a child of the agent, which kills it. If the user's program uses MPI itself, the
+   agent is a thread of it, and its children may be the program's own. Then they live on.
 2. Ranks of MPICH are not told when the process on their host dies that has started them (`hydra_pmi_proxy`), and its
-   launcher waits for ever: each rank watches that process, and ends with it, and ends the launcher.
-3. A rank that is killed ends the job, unless MPI survives it. Launchers say that more or less well (MPICH's names
-   another process), and some do not end the job. The lowest rank of a host watches the others, says who has died, and
-   ends.
+   launcher waits for ever. So each rank watches that process, ends with it, and ends the launcher.
+3. A killed rank ends the job, unless MPI survives it. Launchers report this more or less well (that of MPICH names
+   another process), and some do not end the job. So the lowest rank of a host watches the others, reports which has
+   died, and ends.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from mpi_runtime.rank.poller import Poller
 from mpi_runtime.transport.base import Transport, TransportError
 
 KILL_LIMIT_S = 5.0
-"""What hangs in a driver is not waited for for ever."""
+"""How long to wait for the end of killed processes, in seconds. One that hangs in a device driver may never end."""
 PAUSE_S = 0.01
 
 
 def adopt() -> None:
-    """Have what a dead forkserver leaves become ours. Takes two milliseconds: after the first executor was forked."""
+    """Become the parent of processes that a dead forkserver leaves. It takes 2 ms: call it after the first fork."""
     if _is_own_process():
         adopt_orphans()
 
 
 def kill_left(executors: Collection[int] = ()) -> None:
-    """Kill what a dead forkserver leaves, and wait until it is gone: groups of executors, and what became our child."""
+    """Kill what a dead forkserver leaves, and wait for its end: groups of executors, and children of this process."""
     end_s = time.monotonic() + KILL_LIMIT_S
     while time.monotonic() < end_s:
         own = children() if _is_own_process() else []
@@ -52,13 +52,13 @@ def kill_left(executors: Collection[int] = ()) -> None:
 
 
 def watch_launcher(poller: Poller, rank_pid: int) -> None:
-    """Raise from the poller when the process of the launcher is gone that has started a rank on this host."""
+    """Raise `TransportError` from the poller when the launcher's process that has started a rank of this host ends."""
     above = launchers_above(rank_pid)
     if not above:
         return
     try:
         starter, top = os.pidfd_open(above[0]), os.pidfd_open(above[-1])
-    except OSError:  # it is just going
+    except OSError:  # it is just ending
         return
 
     def fail() -> None:
@@ -70,12 +70,12 @@ def watch_launcher(poller: Poller, rank_pid: int) -> None:
 
 
 def watch_ranks(poller: Poller, transport: Transport, library: str) -> None:
-    """Raise from the poller when the process of another rank of this host is gone that has not said why.
+    """Raise `TransportError` from the poller when another rank of this host has died.
 
-    `library`: the MPI library, in a few words.
+    `library`: name and version of the MPI library.
     """
     for rank, pid in transport.neighbours.items():
-        with contextlib.suppress(OSError):  # it is just going, which MPI notices too
+        with contextlib.suppress(OSError):  # it is just ending, which MPI notices too
             poller.add(process := os.pidfd_open(pid), partial(_on_rank_gone, poller, transport, library, rank, process))
 
 

@@ -1,4 +1,4 @@
-"""An executor as its agent has it, and words for its end."""
+"""An executor as its agent knows it, and how its end is described."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mpi_runtime.rank.lines import Lines
 from mpi_runtime.transport.channel import Channel
 
 SPARE_DESCRIPTORS = 24
-"""So many are left when no further executor is started: its own for a moment ten, and what a long message or a file of
-the system takes."""
+"""File descriptors that must be free before an executor is started. It needs ten for a moment; the others are for long
+messages and files of the system."""
 SAID_BYTES_MAX = 2000
-"""Of what an executor has printed that died before it began a call."""
+"""How much of the output of an executor is quoted that died before it began a call, in bytes."""
 
 
 class LocalExecutor:
-    """An executor as its agent has it."""
+    """An executor of this rank."""
 
     def __init__(self, number: int, channel: Channel, tokens: int, cancels: int, draft: int, custody: Custody) -> None:
         self.number = number
@@ -30,33 +30,33 @@ class LocalExecutor:
         self.tokens = tokens
         """The event counter behind the tokens of its custody."""
         self.cancels = cancels
-        """A pipe into which the names of cancelled attempts of calls are written."""
+        """A pipe into which the ids of cancelled attempts are written."""
         self.is_refused = False
-        """It has sent what cannot be read: nothing that it sends counts any more."""
+        """Whether it has sent a frame that cannot be read. Everything that it sends afterwards is ignored."""
         self.pid = 0
         self.outputs: list[Lines] = []
 
 
 def describe_status(status: int) -> str:
-    """How a process ended, in words, from its wait status."""
+    """Return how a process ended, in words, from its wait status."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        known = {one.value: f"{one.name}: " for one in signal.Signals}  # not those that have no name of their own
+        known = {one.value: f"{one.name}: " for one in signal.Signals}  # real-time signals have no name of their own
         return f"was killed by signal {number} ({known.get(number, '')}{signal.strsignal(number)})"
     return f"exited with code {os.WEXITSTATUS(status)} before its call had ended"
 
 
 def last_words(printed: bytes) -> str:
-    """The end of what a process has printed, to follow the line that says how it ended."""
+    """Return the last output of a process, to follow the description of its end; empty if there is none."""
     text = printed[-SAID_BYTES_MAX:].decode(errors="replace").strip()
     return f"\n{text}" if text else ""
 
 
 def keep_spare() -> None:
-    """See to it that there are descriptors for one more executor, and some for what else comes up.
+    """Check that `SPARE_DESCRIPTORS` file descriptors are free.
 
     Raises:
-        OSError: there are not.
+        OSError: there are fewer.
     """
     taken: list[int] = []
     try:

@@ -1,8 +1,8 @@
-"""What head and worker share: the executors of this rank, its part of the arena, and the wires between.
+"""The node agent, which head and worker share: the executors of this rank, and its part of the arena.
 
-The agent obeys the scheduler and keeps only what it needs for that. Frames for executors and from them are passed on
-unread; which calls each of them has in hand is in `custody.py`. What an executor sends and cannot be read is told to
-the head, which has the executor ended; nothing of it counts from then on.
+The agent obeys the scheduler and keeps only what it needs for that. It forwards frames to and from executors without
+decoding them; `custody.py` records which calls each executor has in hand. If a frame of an executor cannot be read, the
+agent reports it to the head, which has the executor killed, and ignores all further frames of it.
 """
 
 from __future__ import annotations
@@ -78,9 +78,15 @@ class NodeAgent:
         path: Sequence[str],
         forked: Handle | None = None,
     ) -> None:
-        """Wait on a poller's descriptors, report to the head, and give executors this environment.
+        """Start nothing yet.
 
-        `path` is where the forkserver finds its modules; `forked` is one that is there already.
+        Args:
+            poller: waits for sockets and pipes of this rank.
+            report: sends a message to the head.
+            now_s: the clock, in seconds.
+            environment: of executors.
+            path: the module path of the forkserver.
+            forked: a forkserver that exists already, if any.
         """
         self._poller = poller
         self._report = report
@@ -88,7 +94,7 @@ class NodeAgent:
         self._rank = 0
         self._transport: Transport
         self._neighbours: list[int] = []
-        """The ranks of this host, in the order of their regions."""
+        """The ranks of this host, in the order of their regions of the arena."""
         self._arena: AgentArena
         self._extents: Extents
         self._transfers: Transfers
@@ -102,10 +108,10 @@ class NodeAgent:
         self._logs_paused = False
         self._memory: MemoryWatch | None = None
         self.gpus: Gpus
-        """Those of this rank, when it has taken up a job."""
+        """The GPUs of this rank; set when it takes up a job."""
 
     def connect(self, transport: Transport) -> None:
-        """Use this transport to the other ranks."""
+        """Use this transport to other ranks."""
         self._transport = transport
         self._rank = transport.rank
         self._neighbours = [rank for rank, host in enumerate(transport.hosts) if host == transport.hosts[self._rank]]
@@ -115,7 +121,11 @@ class NodeAgent:
     ) -> None:
         """Use this arena, and tell the forkserver what executors have in common.
 
-        What the arena has no room for is written to a file in the directory that `spill_directory` names, if any.
+        Args:
+            arena: this rank's part of the arena.
+            setup: what executors have in common.
+            descriptor: of the arena.
+            spill_directory: returns the directory for values that leave a full arena; empty: there is none.
         """
         self._arena = arena
         self._is_set_up = True
@@ -133,14 +143,14 @@ class NodeAgent:
         self._forkserver.set_up(setup, [descriptor, self._drafts.descriptor])
 
     def watch_memory(self, memory: Memory, threshold: float) -> None:
-        """Report when so much of the memory is used; 0: never."""
+        """Report when this part of the memory is in use, from 0 to 1; 0: never."""
         self._memory = MemoryWatch(self._rank, memory, threshold, self._now_s, self._report)
 
     # The forkserver
 
     def expect_calls(self) -> None:
-        """Start the forkserver early, where it will be needed, because it takes longest to be ready."""
-        with contextlib.suppress(OSError):  # the first call that needs it is told why there is none
+        """Start the forkserver early, since it takes longest to be ready."""
+        with contextlib.suppress(OSError):  # the first call that needs it gets the error
             self._forkserver.start()
 
     def _on_forkserver(self, message: Forked | Exited) -> None:
@@ -167,10 +177,10 @@ class NodeAgent:
     # Obeying
 
     def obey(self, effect: RankEffect) -> None:
-        """Do what the scheduler wants.
+        """Carry out an effect.
 
         Raises:
-            BadFrameError: it cannot be done, and nothing has come of it.
+            BadFrameError: it is impossible; nothing was changed.
         """
         if isinstance(effect, StartExecutor):
             self._start(effect)
@@ -215,7 +225,7 @@ class NodeAgent:
             read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             os.set_blocking(write_end, True)
             lines = Lines(read_end, executor.number, stream, self._report, self._poller)
-            lines.pause(True)  # until its process number is known, which is part of where the lines come from
+            lines.pause(True)  # until its process id is known, which is in the prefix of its lines
             executor.outputs.append(lines)
             written.append(write_end)
         request = Fork(
@@ -250,14 +260,14 @@ class NodeAgent:
             self._send(executor.channel, codec.encode([Exit()]))
 
     def _kill(self, executor: LocalExecutor) -> None:
-        # The forkserver kills: only the parent knows that the number still belongs to the child.
+        # The forkserver kills it: only the parent knows that the process id still belongs to the child.
         self._forkserver.ask(Kill(executor.number), [])
 
     def to_executor(self, number: int, ids: list[bytes], frame: bytes) -> None:
-        """Pass a frame on; `ids` are the calls in it, in order."""
+        """Forward a frame to an executor. `ids`: the calls in it, in order."""
         executor = self._executors.get(number)
         if executor is None:
-            return  # it died, and the scheduler will hear of it
+            return  # it died, which the scheduler will be told
         executor.custody.pass_on(ids, frame)
 
     def _send(self, channel: Channel, frame: bytes) -> None:
@@ -272,7 +282,7 @@ class NodeAgent:
         self._report(TakenBack(executor.number, executor.custody.take_back(effect.count)))
 
     def _cancel(self, effect: Cancel) -> None:
-        """Interrupt a call, wherever its executor is with it. By force: kill the executor if the call runs."""
+        """Interrupt a call, whether it runs or not. With `force`, kill the executor if the call runs."""
         executor = self._executors.get(effect.executor)
         if executor is None:
             return
@@ -281,14 +291,14 @@ class NodeAgent:
             self._report(TakenBack(executor.number, taken))
             if is_running:
                 self._kill(executor)
-            return  # else it has ended, or is the scheduler's again, which may give it to the same executor
-        # Thousands are on their way, and it does not look; or it has just died, perhaps killed for another call.
+            return  # else it has ended or was stolen, and the scheduler may give it to the same executor
+        # The pipe is full of ids that it does not read; or it has just died, perhaps killed for another call.
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
             os.write(executor.cancels, attempt_of(effect.id, effect.attempt))
             self._forkserver.ask(Kill(executor.number, interrupt=True), [])
 
     def _fetch(self, effect: Fetch) -> None:
-        """Bring a copy of an object here."""
+        """Transfer a copy of an object to this host."""
         if effect.rank == self._rank or effect.rank >= self._transport.size:
             raise BadFrameError(f"rank {self._rank} is to fetch an object from rank {effect.rank}")
 
@@ -301,7 +311,7 @@ class NodeAgent:
         self._extents.ask(effect.size, NOBODY, use)
 
     def pause_logs(self, paused: bool) -> None:
-        """Stop reading what executors write, so that they wait, or go on."""
+        """Stop reading the output of executors, so that they wait; or continue."""
         self._logs_paused = paused
         for executor in self._executors.values():
             for lines in executor.outputs:
@@ -311,7 +321,7 @@ class NodeAgent:
         """Send an object to a rank that asks for it.
 
         Raises:
-            BadFrameError: there is none where it says.
+            BadFrameError: there is no object at this place.
         """
         try:
             self._transfers.on_pull(rank, pull)
@@ -324,7 +334,7 @@ class NodeAgent:
         try:
             frames = executor.channel.receive()
         except ChannelClosedError:
-            self._poller.remove(executor.channel)  # the forkserver will say how it ended
+            self._poller.remove(executor.channel)  # the forkserver reports how it ended
             return
         self._on_frames(executor, frames)
 
@@ -344,7 +354,7 @@ class NodeAgent:
             self._refuse(executor, str(error))
 
     def _refuse(self, executor: LocalExecutor, problem: str) -> None:
-        """An executor has sent what cannot be read. Nothing that it sends counts any more, and it starts nothing."""
+        """Refuse an executor that has sent a bad frame: ignore it, prevent further starts, and tell the head."""
         executor.is_refused = True
         self._poller.remove(executor.channel)
         executor.custody.doom()
@@ -360,10 +370,10 @@ class NodeAgent:
                 self._on_memory(executor.number, executor.channel, message)
 
     def on_driver(self, channel: Channel, frame: bytes) -> bool:
-        """The driver said something to its agent. Whether that was the end of the job.
+        """Take a frame of the driver to its agent. Return whether it ends the job.
 
         Raises:
-            BadFrameError: it cannot be read.
+            BadFrameError: the frame cannot be read.
         """
         for message in codec.to_agent.decode(frame):
             if isinstance(message, Shutdown):
@@ -380,13 +390,13 @@ class NodeAgent:
             raise BadFrameError(f"it gives back memory at {message.offset}, which it was not given")
 
     def turn(self) -> float | None:
-        """What has to be done in each turn; how soon the next must come, in seconds."""
+        """Do the work of one turn of the loop. Return the seconds until the next must come; None: for ever."""
         if not self._is_set_up:
             return None
         for fetched in self._transfers.poll():
             self._report(fetched)
         for region in self._arena.settle():
-            self._transport.send(self._neighbours[region], codec.encode([]))  # it looks into the header when it wakes
+            self._transport.send(self._neighbours[region], codec.encode([]))  # wakes it: it reads the header
         retry_s = self._extents.serve_waiting()
         if self._transfers.busy or self._arena.busy:
             return 0.0
@@ -404,7 +414,7 @@ class NodeAgent:
             self._on_frames(executor, [left])
         running = executor.custody.close()
         self._forget(executor)
-        # Who has a call in hand that never began is told what was printed: it is all that there is to go by.
+        # If it began no call, its output is the only hint at the reason, so the end of it is quoted.
         said = "" if running or not executor.outputs else last_words(executor.outputs[-1].last)
         status, was_killed = exited.status, ""
         if self._memory is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
@@ -422,7 +432,7 @@ class NodeAgent:
         )
 
     def stop(self) -> None:
-        """Leave no process: the forkserver kills all executors when our end closes."""
+        """End forkserver and executors."""
         self._forkserver.end()
         for executor in list(self._executors.values()):
             self._forget(executor)
@@ -431,13 +441,13 @@ class NodeAgent:
 
     @property
     def is_transferring(self) -> bool:
-        """Whether objects are on their way to this rank or from it."""
+        """Whether transfers to or from this rank are under way."""
         return self._is_set_up and self._transfers.busy
 
     def close(self) -> None:
-        """Let go of the arena, when nothing can be on its way any more."""
+        """Close the arena. All ranks of the job are idle."""
         if self._is_set_up:
-            while self._transfers.busy:  # all has arrived; MPI has to be asked before it says so
+            while self._transfers.busy:  # the data have arrived; MPI says so only when it is asked
                 self._transfers.poll()
             self._is_set_up = False
             self._spills.close()
@@ -445,7 +455,7 @@ class NodeAgent:
             self._arena.close()
 
     def _forget(self, executor: LocalExecutor) -> None:
-        """An executor's process is gone: pass on what it still wrote, and close everything of it."""
+        """Forward the last output of an executor that has ended, and close its descriptors."""
         self._poller.remove(executor.channel)
         executor.channel.close()
         self._extents.drop_requests(executor.number)

@@ -37,7 +37,7 @@ class Recorder:
 
 
 def new_recorder() -> Recorder | None:
-    """What records the job, if that is wanted. A job whose recording cannot be written runs all the same."""
+    """Return a recorder if MPI_RUNTIME_RECORD is set. If the file cannot be made, the job runs without a recording."""
     path = configuration.record_file()
     try:
         return Recorder(path) if path else None

@@ -1,4 +1,4 @@
-"""Objects of this rank that go to disk and come back, as the scheduler says."""
+"""Spilling: objects are written from the arena to a file of this rank, and read back, as the scheduler orders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Spills:
-    """The file of this rank, and what is on its way there and back."""
+    """The spill file of this rank, with the writes and reads under way."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Spills:
         poller: Poller,
         report: Callable[[Spilled | Fetched], None],
     ) -> None:
-        """Write what lies in this arena into a directory, which is asked for once, and report what has ended."""
+        """Spill from this arena. `directory` is called once, with the first object; `report` gets what has ended."""
         self._rank = rank
         self._arena = arena
         self._extents = extents
@@ -39,20 +39,20 @@ class Spills:
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._directory = directory
         self._file: SpillFile | None = None
-        """From the first object on: most jobs have none."""
+        """It is made with the first object: most jobs need none."""
         self._targets: dict[bytes, int] = {}
-        """Where objects that are being read will lie, by id."""
+        """By id of an object that is being read: its offset in the arena."""
         poller.add(self._bell, self._on_ended)
 
     def wake(self) -> None:
-        """Have the agent take its next turn soon. Any thread may call this."""
+        """Wake the agent for its next turn. Any thread may call this."""
         os.eventfd_write(self._bell, 1)
 
     def obey(self, effect: Spill | Restore | Erase) -> None:
-        """Do what the scheduler wants.
+        """Carry out an effect.
 
         Raises:
-            BadFrameError: it cannot be done.
+            BadFrameError: it is impossible.
         """
         try:
             if isinstance(effect, Spill):
@@ -73,7 +73,7 @@ class Spills:
 
     def _opened(self) -> SpillFile:
         if self._file is None:
-            from mpi_runtime.objects.spill_file import SpillFile  # not at the top: it loads what most jobs do not need
+            from mpi_runtime.objects.spill_file import SpillFile  # not at the top: most jobs do not need it
 
             self._file = SpillFile(self._directory(), self.wake)
         return self._file
@@ -94,7 +94,7 @@ class Spills:
                 self._report(Fetched(self._rank, ended.id, target, source=self._rank))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._poller.remove(self._bell)
         if self._file is not None:
             self._file.close()

@@ -1,11 +1,11 @@
-"""The worker: a rank above 0. A node agent, and the wire to the head; it runs no user code and unpickles nothing.
+"""The worker: a rank above 0. It is a node agent with a connection to the head. It runs no user code.
 
-How it ends, in steps:
-1. The head says `EndJob` at `shutdown()` and `Stop` when the program ends (or MPI says that the head is gone: then
-   the process ends at once, see 4).
-2. The agent closes its forkserver's socket; that kills all executors and ends, and the agent waits for it.
-3. The transport closes together with the head's and the other workers'.
-4. The process ends without what Python does at its end (`end_process`).
+It ends in steps:
+1. The head sends `EndJob` at `shutdown()`, and `Stop` when the program ends. If MPI reports that the head has died, the
+   process ends at once (4).
+2. The agent closes the socket of its forkserver, which kills all executors and ends. The agent waits for it.
+3. The transport closes together with those of the head and the other workers.
+4. The process ends without the exit handlers of Python (`end_process`).
 """
 
 from __future__ import annotations
@@ -38,44 +38,45 @@ from mpi_runtime.transport.messages import EndJob, Idle, Job, PauseLogs, Pull, S
 
 HEAD = 0
 MEET_GRACE_S = 5.0
-"""How much longer than the driver a worker waits for all ranks: the driver's error says more."""
+"""How much longer than the driver a worker waits for all ranks, in seconds. The driver's error says more."""
 BLAME_S = 3.0
+"""How long a worker with an error at the start waits for the head to report the same, in seconds."""
 
 
 class Worker:
-    """Passes on what the head says to executors, and what they say to the head, in one job after another."""
+    """Forwards messages between the head and the executors of its rank, in one job after another."""
 
     def __init__(self, transport: Transport, poller: Poller, agent: NodeAgent, finder: Finder, launcher: str) -> None:
-        """Use a transport, and for the first job this agent and what looks for GPUs. `launcher` is its kind."""
+        """Use this transport. `agent` and `finder` are for the first job. `launcher`: its kind."""
         self._finder: Finder | None = finder
         self._launcher = launcher
         self._transport = transport
         self._poller = poller
         self._agent = agent
         self._host: Host | None = None
-        """While there is a job."""
+        """None between jobs."""
         self._has_worked = False
         self._bad_frames = BadFrames(transport.rank)
         self._reports: list[WorkerToHead] = []
         self._is_ending = False
-        """The job ends here, and the head has not been told yet."""
+        """Whether the job is ending, and the head has not been told that this rank is idle."""
         self._stopping = False
         self._has_said_idle = False
-        """Nothing is to come but the end, or another job."""
+        """Whether the head was told so. Then only the end or another job can follow."""
         self._heartbeat = Heartbeat(transport, 0.0, time.monotonic)
 
     def report(self, message: WorkerToHead) -> None:
-        """Have the head told."""
+        """Send a message to the head, with the next frame."""
         self._reports.append(message)
 
     def run(self) -> None:
-        """Work until the head says stop."""
+        """Work until the head sends `Stop`."""
         try:
             self._serve()
         except HeadLostError:
             if not self._has_said_idle:
                 raise
-            self._agent.stop()  # where a rank has died nobody waits for others at the end, so the head may be faster
+            self._agent.stop()  # after the loss of a rank nobody waits for others at the end, so the head may end first
         else:
             self._agent.stop()
             self._transport.close(clean=True)
@@ -114,7 +115,7 @@ class Worker:
             self._bad_frames.dropped(source, error)
             return
         if not messages and self._host is not None:
-            self._heartbeat.expect([source])  # a sign of life: there will be more
+            self._heartbeat.expect([source])  # a heartbeat: more will follow
         for message in messages:
             self._take(source, message)
 
@@ -145,7 +146,7 @@ class Worker:
             raise codec.BadFrameError(f"a {kind.__name__} is not for a worker")
 
     def _end(self, all_idle: bool) -> None:
-        """Step 1."""
+        """Take `EndJob`: step 1."""
         if self._host is None:
             raise codec.BadFrameError("there is no job that could end")
         self._heartbeat.stop()
@@ -178,13 +179,13 @@ def new_agent(
     path: Sequence[str],
     forkserver: Handle | None = None,
 ) -> NodeAgent:
-    """An agent whose executors will not have the variables that make a process our rank."""
+    """Return an agent. Its executors do not get the variables by which a process is a rank of the launcher."""
     environment = launchers.child_environment(configuration.environment())
     return NodeAgent(poller, report, time.monotonic, environment, path, forkserver)
 
 
 def shorter(first: float | None, second: float | None) -> float | None:
-    """The shorter of two times, where None is for ever."""
+    """Return the shorter of two times; None means for ever."""
     if first is None:
         return second
     return first if second is None else min(first, second)
@@ -194,9 +195,9 @@ def work(launch: Launch, start_timeout_s: float | None = None, forked: Handle | 
     """Be the worker of this rank until the job ends; then end the process.
 
     Args:
-        launch: how it was started.
-        start_timeout_s: how long to wait for the other ranks, in seconds; None for ever.
-        forked: a forkserver for its executors, if there is one already.
+        launch: how the program was launched.
+        start_timeout_s: how long to wait for the other ranks, in seconds; None: for ever.
+        forked: a forkserver that exists already, if any.
     """
     code = 1
     try:
@@ -214,22 +215,22 @@ def work(launch: Launch, start_timeout_s: float | None = None, forked: Handle | 
 
 def _work(launch: Launch, start_timeout_s: float | None, forked: Handle | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher and the driver; they decide
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # launchers hand it on to all; it is for the driver
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever the program has set: it does not run here
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # launchers send it to all ranks; it is for the driver
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the program may have set a handler, and does not run here
     raise_descriptor_limit()
     poller = Poller()
     agent = new_agent(poller, lambda message: worker.report(message), sys.path, forked)
     finder = Finder(sys.path)
     if launch.rank == FIRST_WORKER:
-        agent.expect_calls()  # the first call will run here; it comes up while MPI does
+        agent.expect_calls()  # the first call will run here; it starts while MPI does
     if start_timeout_s is not None:
-        # A rank that has ended before it called MPI_Init is missed by nobody but us: MPICH's launcher does not care.
-        # Python cannot interrupt MPI_Init, so this ends the process with a trace of where it waits.
+        # MPICH's launcher ignores a rank that ends before MPI_Init, and the other ranks would wait for it for ever.
+        # Python cannot interrupt MPI_Init, so this ends the process and prints where it waits.
         faulthandler.dump_traceback_later(start_timeout_s + MEET_GRACE_S, exit=True)
     try:
         transport = join(launch)
     except TransportError:
-        time.sleep(BLAME_S)  # where all ranks have the same problem, rank 0 says it, and its end is that of all
+        time.sleep(BLAME_S)  # if all ranks have the same problem, rank 0 reports it, and its end ends all
         raise
     faulthandler.cancel_dump_traceback_later()
     signal.signal(signal.SIGTERM, partial(_end_as_told, transport))
@@ -244,7 +245,7 @@ def _work(launch: Launch, start_timeout_s: float | None, forked: Handle | None) 
 
 
 def _end_as_told(transport: Transport, number: int, _: object) -> NoReturn:
-    """Whoever asks a rank to end needs not be told that it has."""
+    """End as SIGTERM asks. Neighbours are told, so that none reports it as a death."""
     transport.leave()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

@@ -1,7 +1,7 @@
 """The interface of transports between ranks. MPI implements it, and memory for jobs of one rank and for tests."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
 
@@ -84,14 +84,8 @@ class Transport(Protocol):
         The lowest rank that lives passes the descriptor; the others pass None and get a copy.
         """
 
-    def broadcast(self, data: bytes | None) -> bytes:
-        """Return the data that rank 0 passed. Collective over all ranks; the others pass None."""
-
     def close(self, clean: bool) -> None:
         """Close the transport: with MPI_Finalize if `clean`, else at once, without waiting for other ranks."""
-
-    def abort(self, code: int) -> NoReturn:
-        """End all ranks of the job at once, with this exit code."""
 
 
 class TransportError(Exception):

@@ -1,8 +1,8 @@
 """Transports inside one process: for programs of one rank, and with several ranks for tests.
 
 `network(n)` returns n transports that are connected by queues. They may be used from n threads, or all from one thread.
-In one thread the rank that passes the data must be the first to make a collective call (`share_descriptor`,
-`broadcast`). Frames are copied, as on a network.
+In one thread the rank that passes the descriptor must be the first to call `share_descriptor`. Frames are copied, as on
+a network.
 """
 
 import contextlib
@@ -11,12 +11,11 @@ import queue
 import socket
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
 
 from mpi_runtime.transport.base import Buffer, Transfer, TransportError
 
 COLLECTIVE_LIMIT_S = 30.0
-"""Seconds that a rank waits for the data of another rank in a collective call."""
+"""Seconds that a rank waits for the descriptor of another rank."""
 
 TRANSFER_PAUSE_S = 1e-3
 
@@ -58,7 +57,7 @@ class _Inbox:
     def __init__(self, bell: int) -> None:
         self.frames: deque[tuple[int, bytes]] = deque()
         self.bulk: dict[tuple[int, int], deque[_Send]] = {}
-        self.given: queue.SimpleQueue[int | bytes] = queue.SimpleQueue()
+        self.given: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.bell = bell
         """An eventfd, or -1."""
         self.asleep = False
@@ -151,36 +150,18 @@ class MemoryTransport:
                 if host == self.rank != rank:
                     self._inboxes[rank].given.put(os.dup(descriptor))
             return descriptor
-        shared = self._take_given()
-        assert isinstance(shared, int)
-        return shared
-
-    def broadcast(self, data: bytes | None) -> bytes:
-        """See `Transport.broadcast`."""
-        if self.rank == 0:
-            data = bytes(data or b"")
-            for inbox in self._inboxes[1:]:
-                inbox.given.put(data)
-            return data
-        given = self._take_given()
-        assert isinstance(given, bytes)
-        return given
-
-    def _take_given(self) -> int | bytes:
         try:
             return self._inbox.given.get(timeout=COLLECTIVE_LIMIT_S)
         except queue.Empty as error:
-            raise TransportError(f"rank {self.rank} waits for a collective call of another rank in vain") from error
+            raise TransportError(
+                f"rank {self.rank} has waited in vain for the descriptor of rank {self.hosts[self.rank]}"
+            ) from error
 
     def close(self, clean: bool) -> None:
         """See `Transport.close`."""
         bell, self._inbox.bell, self._inbox.asleep = self._inbox.bell, -1, False
         if bell >= 0:
             os.close(bell)
-
-    def abort(self, code: int) -> NoReturn:
-        """End this process at once, with this exit code."""
-        os._exit(code)
 
 
 class Alone(MemoryTransport):

@@ -45,7 +45,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from mpi_runtime.transport.base import Buffer, HeadLostError, Transfer, TransportError
 from mpi_runtime.transport.bulk import Bulk
@@ -432,17 +432,6 @@ class MpiTransport:
             raise TransportError("the only rank of a host must give the descriptor that is to be shared")
         return descriptor
 
-    def broadcast(self, data: bytes | None) -> bytes:
-        """See `Transport.broadcast`."""
-        try:
-            length = bytearray(struct.pack("<q", len(data or b"")))
-            self._comm.Bcast(length, 0)
-            buffer = bytearray(data or bytes(struct.unpack("<q", length)[0]))
-            self._comm.Bcast(buffer, 0)
-        except self.mpi_error as error:
-            raise self.translate(error, "broadcast") from error
-        return bytes(buffer)
-
     def close(self, clean: bool) -> None:
         """See `Transport.close`; frames that arrive meanwhile are dropped.
 
@@ -480,8 +469,3 @@ class MpiTransport:
                     f"rank {self.rank} has waited {CLOSE_LIMIT_S:.0f} s for other ranks to {what}: "
                     "some have ended or hang"
                 )
-
-    def abort(self, code: int) -> NoReturn:
-        """End all ranks of the job at once, with this exit code."""
-        self._mpi.COMM_WORLD.Abort(code)
-        raise AssertionError("MPI_Abort returned")

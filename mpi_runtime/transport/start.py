@@ -1,4 +1,4 @@
-"""What driver and head say before the frames of a job: the driver a `Start`, the head a `Welcome`."""
+"""Messages between driver and head before the frames of a job: `Start` from the driver, `Welcome` from the head."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def read_start(end: socket.socket) -> Start | None:
 
 
 def send_welcome(driver: Channel, message: Welcome, arena: int | None) -> None:
-    """The first thing that is said to the driver: a length, a `Welcome`, and with it the arena's descriptor."""
+    """Send the driver its first message: a length, a `Welcome`, and with it the descriptor of the arena."""
     data = msgspec.msgpack.encode(message)
     driver.socket.setblocking(True)
     socket.send_fds(driver.socket, [len(data).to_bytes(4, "little") + data], [] if arena is None else [arena])

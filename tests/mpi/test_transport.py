@@ -204,10 +204,10 @@ os._exit(3)
 def test_abort_ends_all_ranks(mpi: str) -> None:
     program = """
 import time
-from mpi_runtime.transport.mpi import MpiTransport
+from mpi_runtime.transport.mpi import MpiTransport, abort_job
 transport = MpiTransport()
 if transport.rank == 1:
-    transport.abort(7)
+    abort_job(7)
 time.sleep(100)
 """
     assert run_program(program, ranks=2, mpi=mpi).returncode in (7, -signal.SIGKILL, 9)

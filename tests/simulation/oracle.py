@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import pairwise, product
 
 from tests.simulation.steps import (
     ACTOR,
@@ -48,13 +49,30 @@ class Thing:
     items: list[Thing] = field(default_factory=list)
     """Of a call that streams: what it yields."""
     other: Thing | None = None
-    """What it may be as well: the call has two errors to get, and gets the first that is known."""
+    """What it may be as well: the call has two errors to get, and gets the first that is known; or it has computed its
+    value from such an error."""
 
     def may_be(self, kind: str, digest: bytes) -> bool:
         """Whether that is what it must be, or may."""
         return (self.kind, self.digest) == (kind, digest) or (
             self.other is not None and self.other.may_be(kind, digest)
         )
+
+    def digests(self) -> tuple[bytes, ...]:
+        """Those that it may have."""
+        return (self.digest, *(self.other.digests() if self.other is not None else ()))
+
+
+def one_of(things: Sequence[Thing]) -> Thing:
+    """A thing that may be any of these, which have no others."""
+    for thing, other in pairwise(things):
+        thing.other = other
+    return things[0]
+
+
+def either(thing: Thing, other: Thing) -> Thing:
+    """A thing that may be what one of these may be."""
+    return replace(thing, other=other if thing.other is None else either(thing.other, other))
 
 
 def digest(*parts: bytes | int) -> bytes:
@@ -75,12 +93,16 @@ class Frame:
     key: int = -1
     """The job."""
     slots: dict[int, Thing] = field(default_factory=dict)
-    seen: list[bytes] = field(default_factory=list)
-    """What it has computed from."""
+    seen: list[tuple[bytes, ...]] = field(default_factory=list)
+    """What it has computed from: of each thing what it may have been."""
     given: list[Thing] = field(default_factory=list)
     """The items that it has yielded."""
     taken: dict[int, int] = field(default_factory=dict)
     """For the slot of each stream how many items it has taken."""
+
+    def all_seen(self) -> Iterator[tuple[bytes, ...]]:
+        """All that it may have computed from. There is more than one way in one world of a thousand."""
+        return product(*self.seen)
 
 
 class Oracle:
@@ -107,11 +129,11 @@ class Oracle:
                     inner = [slots[slot] for slot in step.holds]
                     slots[step.slot] = self.puts[step.key] = Thing(VALUE, digest(b"put", step.key), inner)
             elif isinstance(step, Get):
-                frame.seen.extend(slots[slot].digest for slot in step.slots if slot in slots)
+                frame.seen.extend(slots[slot].digests() for slot in step.slots if slot in slots)
             elif isinstance(step, Open):
                 found = slots.get(step.slot)
                 if found is not None:
-                    frame.seen.append(found.digest)
+                    frame.seen.append(found.digests())
                     slots.update(zip(range(step.into, step.into + step.count), found.inner, strict=False))
             elif isinstance(step, Drop):
                 for slot in step.slots:
@@ -122,7 +144,9 @@ class Oracle:
                 slots[step.slot] = self.groups[step.key] = Thing(kind, name)
             elif isinstance(step, Yield):
                 inner = [slots[slot] for slot in step.holds if slot in slots]
-                frame.given.append(Thing(VALUE, item_digest(frame.key, len(frame.given), frame.seen), inner))
+                index = len(frame.given)
+                names = [item_digest(frame.key, index, seen) for seen in frame.all_seen()]
+                frame.given.append(one_of([Thing(VALUE, name, inner) for name in names]))
             elif isinstance(step, Take):
                 self._take(step, frame)
             elif isinstance(step, Forget):
@@ -139,7 +163,7 @@ class Oracle:
         frame.taken[step.slot] += len(items)
         frame.slots.update(zip(range(step.into, step.into + step.count), items, strict=False))
         if len(items) < step.count:
-            frame.seen.append(found.digest)
+            frame.seen.append(found.digests())
 
     def _submit(self, step: Submit, frame: Frame) -> None:
         slots = frame.slots
@@ -156,7 +180,7 @@ class Oracle:
         else:
             things = self._call(job, arguments, inner, actor)
         if count == STREAMING:
-            things = [Thing(things[0].kind, things[0].digest, items=inner.given)]
+            things = [replace(things[0], items=inner.given)]
             frame.taken[step.slot] = 0
             self.items[job.key] = inner.given
         self.returns[job.key] = things
@@ -172,20 +196,23 @@ class Oracle:
             ended = actor if actor.kind == ERROR else Thing(FAILED, b"ActorDiedError")
         for argument in arguments:
             if argument.kind != VALUE:
-                return [argument if ended is None else replace(argument, other=ended)] * count
+                return [argument if ended is None else either(argument, ended)] * count
         if ended is not None:
             return [ended] * count
         assert (actor is not None) == (function.kind == METHOD)
         if function.environment == CURSED:
             return [Thing(FAILED, b"WorkerCrashedError")] * count
-        frame.seen += [argument.digest for argument in arguments]
+        frame.seen += [argument.digests() for argument in arguments]
         if job.raises < 0 or (job.raises and not function.retry_exceptions):
             self._perform(job.steps[: job.raises_at], frame)
-            return [Thing(ERROR, digest(job.key, b"raised", *frame.seen))] * count
+            errors = [Thing(ERROR, digest(job.key, b"raised", *seen)) for seen in frame.all_seen()]
+            return [one_of(errors)] * count
         self._perform(job.steps, frame)
-        name = digest(job.key, *frame.seen)
-        inner = [frame.slots[slot] for slot in job.holds if slot in frame.slots]
-        things = [Thing(VALUE, digest(name, index), inner if index == 0 else []) for index in range(count)]
+        names = [digest(job.key, *seen) for seen in frame.all_seen()]
         if function.kind == ACTOR:
-            things = [Thing(VALUE, name)]
-        return things
+            return [one_of([Thing(VALUE, name) for name in names])]
+        inner = [frame.slots[slot] for slot in job.holds if slot in frame.slots]
+        return [
+            one_of([Thing(VALUE, digest(name, index), inner if index == 0 else []) for name in names])
+            for index in range(count)
+        ]

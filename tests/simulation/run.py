@@ -41,7 +41,7 @@ from tests.simulation.world import Head, World, joined
 
 LIMIT_US = 900_000_000
 """Virtual time in which everything must have ended: many times what the slowest program needs when run serially."""
-SETTLE_US = 30_000_000
+SETTLE_US = 120_000_000
 """Virtual time after the driver's end in which all calls that nobody looks at must end, and all memory be freed."""
 IDLE_US = 30_000_000
 """By then the executors that idle have been stopped."""

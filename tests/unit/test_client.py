@@ -44,8 +44,9 @@ LIMIT_S = 10.0
 class Peer:
     """The other end: keeps what the client says, says what the test wants."""
 
-    def __init__(self, end: socket.socket) -> None:
+    def __init__(self, end: socket.socket, client: Client) -> None:
         self.end = end
+        self._outbox = client.outbox
         self.said: list[Any] = []
         self._splitter = Splitter()
 
@@ -59,8 +60,14 @@ class Peer:
         return said
 
     def rest(self) -> list[Any]:
-        """What the client says until it has been silent for a while."""
-        while self._listen(0.05):
+        """All that the client has said, and what its thread has yet to send."""
+        end = time.monotonic() + LIMIT_S
+        while self._outbox.messages or self._outbox.ticking:
+            assert time.monotonic() < end, f"unsent: {self._outbox.messages}"
+            self._listen(0.01)
+        with self._outbox.lock:  # nobody is sending
+            pass
+        while self._listen(0.0):
             pass
         said, self.said = self.said, []
         return said
@@ -69,7 +76,7 @@ class Peer:
         self.end.settimeout(timeout_s)
         try:
             data = self.end.recv(1 << 18)
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             return False
         for count, frame in self._splitter.feed(data):
             decoder = codec.to_agent if count == LOCAL else codec.from_client
@@ -89,7 +96,7 @@ def both() -> Iterator[tuple[Client, Peer]]:
     client = Client(ours, ClientArena(descriptor), {0: 0}, 65536)
     client.scopes.enter(Scope(b"test"))
     current.set_client(client)
-    yield client, Peer(theirs)
+    yield client, Peer(theirs, client)
     current.set_client(None)
     end = time.monotonic() + LIMIT_S
     while client.outbox.ticking and time.monotonic() < end:

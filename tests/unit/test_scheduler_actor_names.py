@@ -43,6 +43,7 @@ def test_the_first_gets_the_name() -> None:
         cluster.released(second)
         assert look_up(cluster) == first
         assert cluster.ask("named_actors") == [["", "a"]]
+        assert [(one["ray_namespace"], one["name"]) for one in cluster.ask("actors", first)] == [("", "a")]
 
 
 def test_what_is_refused_is_not_created() -> None:

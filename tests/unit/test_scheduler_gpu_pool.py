@@ -98,6 +98,14 @@ def test_types_and_memory(options: dict[str, Any], ids: list[int]) -> None:
         cluster.forget()
 
 
+def test_a_call_that_asks_for_memory_alone_shares_a_device_that_is_shared() -> None:
+    with cluster_of(joined(0, 0, gpu(0), gpu(1))) as cluster:
+        cluster.submit(cpu=0, gpu=0.5)
+        cluster.submit(cpu=0, gpu_memory=10 * GIB)
+        assert [effect.gpus for effect in cluster.take(StartExecutor, 2)] == [[0], [0]]
+        cluster.forget()
+
+
 def test_memory_is_not_promised_twice() -> None:
     with cluster_of(joined(0, 0, gpu(0))) as cluster:
         first, second = (cluster.submit(cpu=0, gpu_memory=30 * GIB) for _ in range(2))

@@ -156,8 +156,9 @@ def test_a_lost_value_is_made_again_by_its_call() -> None:
         assert cluster.is_clean()
 
 
-def test_values_that_are_gone_are_made_again_on_the_way() -> None:
-    """The program has let go of the first value of a chain; the last needs it."""
+def test_values_that_are_gone_are_made_again_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program has let go of the first value of a chain; the last needs it. Two calls in a row are just allowed."""
+    monkeypatch.setattr(rebuilding, "LINEAGE_DEPTH_MAX", 2)
     with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
         seed = cluster.put()
         first = cluster.submit(seed, max_retries=3)

@@ -169,7 +169,9 @@ def test_what_was_said_before_counts_and_nothing_after() -> None:
         say(cluster, executor, [Put(ID, Value(b"")), Call(OTHER, 99, b""), Done(first, b"value", 1)], ended=1)
         assert ID in cluster.state.objects
         say(cluster, executor, [Done(first, b"value", 1)], ended=1)
+        say(cluster, executor, [Put(OTHER, Value(b""))], ended=0)
         assert cluster.state.executors[executor].refused_ends == 2
+        assert OTHER not in cluster.state.objects
         assert cluster.state.executors[executor].in_hand
         cluster.forget()
 

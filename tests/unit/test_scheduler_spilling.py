@@ -4,8 +4,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from mpi_runtime.scheduler import spilling
-from mpi_runtime.scheduler.events import Forgotten
+from mpi_runtime.scheduler.effects import Fetch
+from mpi_runtime.scheduler.events import Forgotten, Stored, Value, Where
 from mpi_runtime.scheduler.state import Client, Object, State
+from tests.builders import LARGE, Cluster
 
 ID = bytes(16)
 
@@ -31,3 +33,22 @@ def test_who_looks_at_a_value_keeps_it_and_may_be_asked_again() -> None:
 def test_an_answer_that_has_crossed_a_new_telling_does_not_count() -> None:
     assert told_after({7: 0}, asked=3, forgets=True) == {7: 0}
     assert told_after({7: 4}, asked=3, forgets=True) == {7: 4}
+
+
+def on(number: int) -> Where:
+    """Only on the node with this number."""
+    return Where(node=f"{number:032x}")
+
+
+def test_of_calls_that_wait_for_copies_the_oldest_keeps_what_is_there() -> None:
+    with Cluster().head().node(cpus=2).node(cpus=1) as cluster:
+        ids = []
+        for offset, node in enumerate((1, 2, 1, 2)):
+            ids.append(cluster.submit(where=on(node)))
+            cluster.returned(cluster.placed(ids[-1]), ids[-1], Value(b"", Stored(node, offset * LARGE, LARGE)))
+        cluster.forget()
+        for pair in (ids[:2], ids[2:]):
+            cluster.submit(*pair, where=on(1))
+        assert {fetch.id for fetch in cluster.take(Fetch, 2, to=1)} == {ids[1], ids[3]}
+        assert spilling.pinned(cluster.state, cluster.state.nodes[1]) == set(ids[:2])
+        cluster.forget()
