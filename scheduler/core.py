@@ -11,6 +11,7 @@ from mpi_runtime.scheduler import (
     actor_calls,
     actor_lives,
     actor_names,
+    backfill,
     backoff,
     blocked_executors,
     cancel,
@@ -186,7 +187,7 @@ class Scheduler:
             if executor.forked_for is not None:
                 backoff.note_begun(state, executor)
             note_clock(executor.rank.node, ended.start_us + ended.duration_us, now)
-            if ended.duration_us > LONG_US and state.end_us is not None:
+            if ended.duration_us > LONG_US:
                 deadline.look_for_long(state)
             settle(state, executor, now)
 
@@ -273,6 +274,7 @@ class Scheduler:
     def _serve(self, now: int) -> None:
         state = self.state
         queues, state.dirty = state.dirty, []
+        backfill.look_again(state, now)
         if state.freed:
             state.freed = False
             if state.waiting_groups:

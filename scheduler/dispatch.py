@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from itertools import islice
 
-from mpi_runtime.scheduler import backoff, constraints, gpu_pool
-from mpi_runtime.scheduler.constraints import find_source
+from mpi_runtime.scheduler import backoff, gpu_pool
+from mpi_runtime.scheduler.backfill import note_end
+from mpi_runtime.scheduler.constraints import allows, find_source
 from mpi_runtime.scheduler.dependencies import stage
 from mpi_runtime.scheduler.effects import StartExecutor
 from mpi_runtime.scheduler.lifecycle import SEND, STOPPING, advance
@@ -21,6 +22,7 @@ from mpi_runtime.scheduler.limits import (
     LOCAL_QUEUE_CALLS_MAX,
     LOCAL_QUEUE_US,
     PREFETCH_US_MAX,
+    RESERVATION_US,
     STEAL_WORTH_US,
     STUCK_US,
     UNIT,
@@ -43,6 +45,7 @@ def serve(state: State, queue: Queue, now: int) -> None:
     """
     queue.dirty = False
     state.waiting.pop(queue, None)
+    note_end(queue, now)
     better = first_waiting(state, queue) if state.waiting and queue.ready else None
     may_grow = reuse(state, queue, better, now)
     while may_grow and queue.ready:
@@ -94,7 +97,7 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
     call. Otherwise their durations are not known.
     """
     is_spread = queue.where is not None and queue.where.spread  # then it is always worth it
-    while (source := find_source(state, queue)) is not None:
+    while queue.may_begin() and (source := find_source(state, queue)) is not None:
         work_us = backlog_us(queue)
         can_wait = queue.executors and now < queue.progress_us + STUCK_US and not is_spread
         if can_wait and work_us < STEAL_WORTH_US // 2:
@@ -140,9 +143,12 @@ def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: 
     state.index.update(node)
     if queue.reserved:
         end_reservation(state, queue)
+    queue.patience_us = RESERVATION_US
     if queue.where is not None and queue.where.spread:
         state.last_spread = node.number
     executor.grant = grant
+    if queue.account is not None:
+        executor.charge(queue.account, queue.request)
     executor.source = source
     executor.queue = queue
     executor.progress_us = queue.progress_us = now
@@ -272,9 +278,13 @@ def fill(state: State, queue: Queue, better: Queue | None, now: int) -> None:
 
 def first_waiting(state: State, queue: Queue) -> Queue | None:
     """The waiting queue that goes first, if any: of those outside of placement groups, or in the same group."""
-    rivals = (other for other in state.waiting if other.ready and other.group == queue.group)
+    rivals = (other for other in state.waiting if other.may_begin() and other.group == queue.group)
     best = min(rivals, key=Queue.precedence, default=None)
-    return best if best is not None and best is not queue and best.precedence() < queue.precedence() else None
+    return (
+        best
+        if best is not None and best is not queue and best.precedence() < queue.precedence(with_one_more=False)
+        else None
+    )
 
 
 def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | None, now: int) -> bool:
@@ -292,7 +302,7 @@ def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | N
         and kept_for is not queue
         and kept_for.priority >= queue.priority
         and kept_for.position() < queue.ready[0].order
-        and not kept_for.spares(queue.request, with_grant(source.free, executor))
+        and not source.is_open_to(queue.request, queue, with_grant(source.free, executor))
     ):
         return True
     return better is not None and could_serve(executor, better)
@@ -301,11 +311,10 @@ def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | N
 def could_serve(executor: Executor, queue: Queue) -> bool:
     """Whether the executor's grant would help the queue, now or once more becomes free."""
     source = executor.source
-    return source.reserved_for is queue or (
-        (source.reserved_for is None or source.reserved_for.spares(queue.request, with_grant(source.free, executor)))
-        and constraints.allows(queue.where, source)
-        and fits(queue.request, with_grant(source.free, executor))
-    )
+    if source.reserved_for is queue:
+        return True
+    free = with_grant(source.free, executor)
+    return source.is_open_to(queue.request, queue, free) and allows(queue.where, source) and fits(queue.request, free)
 
 
 def with_grant(free: Pool, executor: Executor) -> Pool:
@@ -355,6 +364,7 @@ def give_up(state: State, executor: Executor, now: int) -> None:
     state.index.update(node)
     state.freed = True
     executor.grant = None
+    executor.discharge()
     executor.source = node
     executor.queue = None
     queue.forget(executor)
