@@ -288,13 +288,15 @@ def first_waiting(state: State, queue: Queue) -> Queue | None:
 
 
 def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | None, now: int) -> bool:
-    """Whether the executor gets nothing more: its source is overdrawn or reserved for another, or others go first."""
+    """Whether the executor gets nothing more: its source or account is overdrawn, or others go first."""
     source = executor.source
     if better is not None and executor.grant is not None and 0 < executor.grant.cpu < better.request.cpu:
         reserve_for_fractions(state, better, source, now)
     if (source.free.cpu < 0 and queue.request.cpu) or executor.rank.node.pressure:
         return True
     if executor.key.devices and gpu_pool.is_out(source, executor.key.devices):
+        return True
+    if queue.account is not None and queue.account.is_overdrawn():
         return True
     kept_for = source.reserved_for
     if (

@@ -76,6 +76,10 @@ class Account(Struct, eq=False, gc=False):
         """Whether none of its calls may start."""
         return 0 < self.limit <= self.running
 
+    def is_overdrawn(self) -> bool:
+        """Whether more run than may: calls that had waited for objects go on."""
+        return 0 < self.limit < self.running
+
     def note(self, request: Request, sign: int) -> None:
         """An executor gets (1) or gives back (-1) what a request asks for."""
         self.running += sign
