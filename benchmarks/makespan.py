@@ -1,4 +1,4 @@
-"""How long graphs of calls take with the order of the scheduler, beside what is possible at best and beside first-come-first-served.
+"""How long graphs of calls take with the order of the scheduler, beside a lower bound and first-come-first-served.
 
     python -m benchmarks.makespan
 
@@ -18,9 +18,9 @@ from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work
 def bound_us(workload: Workload) -> float:
     """No order can be faster.
 
-    Work is divided by capacity, of CPUs and of GPUs; a large call counts as a whole node where nothing of the least size
-    that is counted fits beside it (Martello and Toth's bound L2 for bin packing). For each call: all that comes before
-    it, divided so, and then the longest chain from it on.
+    Work is divided by capacity, of CPUs and of GPUs; a large call counts as a whole node where nothing of the least
+    size that is counted fits beside it (Martello and Toth's bound L2 for bin packing). For each call: all that comes
+    before it, divided so, and then the longest chain from it on.
     """
     calls = workload.calls
     paths = paths_us(workload, [call.duration_us for call in calls])
@@ -125,7 +125,7 @@ def ours_us(workload: Workload, with_limits: bool = True) -> int:
 
 
 def first_come_us(workload: Workload) -> int:
-    """The makespan when calls start strictly in the order in which they became ready, each on the first node with room."""
+    """The makespan when calls start strictly in the order in which they became ready, on the first node with room."""
     followers = Followers(workload)
     free = [[node.cpus, node.gpus] for node in workload.nodes]
     waiting = followers.begin()

@@ -2,9 +2,9 @@
 
 The shapes of the five, and the number and mean duration of their tasks, are those of the workflows of about a thousand
 tasks that the Pegasus project published for Montage, CyberShake, Epigenomics, LIGO Inspiral and SIPHT (Bharathi and
-others, "Characterization of scientific workflows", WORKS 2008; Juve and others, "Characterizing and profiling scientific
-workflows", FGCS 2013). They say nothing of CPUs: here the long kinds of tasks ask for several, as programs with threads do.
-Durations vary around the means.
+others, "Characterization of scientific workflows", WORKS 2008; Juve and others, "Characterizing and profiling
+scientific workflows", FGCS 2013). They say nothing of CPUs: here the long kinds of tasks ask for several, as programs
+with threads do. Durations vary around the means.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Workload:
 
 
 def random_workload(seed: int) -> Workload:
-    """A random one: sizes of requests and durations over two orders of magnitude, some with GPUs, half of them graphs."""
+    """A random one: sizes and durations over two orders of magnitude, some with GPUs, half of them graphs."""
     rng = random.Random(seed)
     cpus = rng.choice((8, 16, 32, 64))
     gpus = rng.choice((0, 0, 4))

@@ -1,8 +1,8 @@
 """Fair shares: what the calls of each account may use of the whole, while calls of others wait.
 
-The account goes first of which the least is used for its weight. What counts is its dominant share, the largest of its shares of
-all CPUs and of all GPUs (dominant resource fairness: Ghodsi and others, NSDI 2011). Nobody is stopped for it: shares are
-balanced as calls end. Calls without an account go before those with one.
+The account goes first of which the least is used for its weight. What counts is its dominant share, the largest of its
+shares of all CPUs and of all GPUs (dominant resource fairness: Ghodsi and others, NSDI 2011). Nobody is stopped for it:
+shares are balanced as calls end. Calls without an account go before those with one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """When a claimant can start where a source is kept for it, so that what surely ends before may still start there.
 
-As EASY backfilling does it (Lifka 1995; Mu'alem and Feitelson 2001): a call is let past a reservation if it ends, by its
-`time_limit` or the measured mean of its function, before the claimant could start by the same estimates. A running call of
-which nothing is known may end at once, so nothing is let past it.
+As EASY backfilling does it (Lifka 1995; Mu'alem and Feitelson 2001): a call is let past a reservation if it ends, by
+its `time_limit` or the measured mean of its function, before the claimant could start by the same estimates. A running
+call of which nothing is known may end at once, so nothing is let past it.
 """
 
 from __future__ import annotations

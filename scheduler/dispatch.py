@@ -37,28 +37,29 @@ from mpi_runtime.scheduler.state import State
 from mpi_runtime.scheduler.stealing import ask_for_the_rest, give_elsewhere, rebalance
 
 
-def serve(state: State, queue: Queue, now: int) -> None:
+def serve(state: State, queue: Queue, now: int) -> bool:
     """Give the queue's calls to executors.
 
     First to executors with nothing in hand, then to new ones as far as resources allow, then ahead of time to busy
-    ones.
+    ones. Where there are accounts only one new one is hired at a time. Returns whether there may be more to hire.
     """
     queue.dirty = False
     state.waiting.pop(queue, None)
     note_end(queue, now)
-    better = first_waiting(state, queue) if state.waiting and queue.ready else None
-    may_grow = reuse(state, queue, better, now)
-    while may_grow and queue.ready:
+    may_grow = reuse(state, queue, now)
+    has_grown = False
+    while may_grow and queue.ready and not (has_grown and state.accounts):
         new = acquire(state, queue, now)
         if new is None:
             break
+        has_grown = True
         give(state, new, 1, now)
         if queue.for_actors:
             dedicate(new)
         else:
             queue.note_room(new)
     if not queue.for_actors:
-        fill(state, queue, better, now)
+        fill(state, queue, now)
     if queue.ready:
         state.waiting[queue] = None
         reserve(state, queue, now)
@@ -66,14 +67,16 @@ def serve(state: State, queue: Queue, now: int) -> None:
         end_reservation(state, queue)
     if queue.loaded:
         state.alarms.set(queue, now + STUCK_US)
+    return has_grown
 
 
-def reuse(state: State, queue: Queue, better: Queue | None, now: int) -> bool:
+def reuse(state: State, queue: Queue, now: int) -> bool:
     """Give a call to each of the queue's executors with nothing in hand, or take its grant back.
 
     Returns whether the queue may take more resources: not if it has just given some up for others.
     """
     hungry = queue.hungry
+    better = first_waiting(state, queue) if hungry and queue.ready else None
     may_grow = True
     while hungry:
         executor = next(iter(hungry.values()))
@@ -84,6 +87,8 @@ def reuse(state: State, queue: Queue, better: Queue | None, now: int) -> bool:
         elif must_yield(state, executor, queue, better, now):
             give_up(state, executor, now)
             may_grow = False
+            if state.accounts:
+                better = first_waiting(state, queue)
         else:
             give(state, executor, 1, now)
             hungry.move_to_end(executor.id)
@@ -264,9 +269,10 @@ def room_for(executor: Executor, function: Function) -> int:
     return min(ahead, LOCAL_QUEUE_CALLS_MAX - in_hand)
 
 
-def fill(state: State, queue: Queue, better: Queue | None, now: int) -> None:
+def fill(state: State, queue: Queue, now: int) -> None:
     """Send calls ahead of time to executors that have room, in equal parts while there are few."""
     ready, hungry = queue.ready, queue.hungry
+    better = first_waiting(state, queue) if hungry and ready else None
     while ready and hungry:
         executor = hungry.popitem(last=False)[1]
         if executor.asked_back or must_yield(state, executor, queue, better, now):
@@ -278,6 +284,8 @@ def fill(state: State, queue: Queue, better: Queue | None, now: int) -> None:
 
 def first_waiting(state: State, queue: Queue) -> Queue | None:
     """The waiting queue that goes first, if any: of those outside of placement groups, or in the same group."""
+    if not state.waiting:
+        return None
     rivals = (other for other in state.waiting if other.may_begin() and other.group == queue.group)
     best = min(rivals, key=Queue.precedence, default=None)
     return (

@@ -10,7 +10,7 @@ from mpi_runtime.scheduler.backfill import begins_us
 from mpi_runtime.scheduler.constraints import allows, reachable, sources
 from mpi_runtime.scheduler.effects import StopExecutor
 from mpi_runtime.scheduler.lifecycle import STOP, advance
-from mpi_runtime.scheduler.limits import IDLE_US_MAX, RESERVABLE_MAX, RESERVATION_US, UNIT
+from mpi_runtime.scheduler.limits import IDLE_US_MAX, RESERVABLE_MAX, UNIT
 from mpi_runtime.scheduler.records import Executor, Node, Queue
 from mpi_runtime.scheduler.resources import TYPE, fits
 from mpi_runtime.scheduler.sources import NOTHING, Claimant, Source
@@ -100,6 +100,8 @@ def lapse(state: State, claimant: Claimant, now: int) -> None:
     end_reservation(state, claimant)
     claimant.no_reservation_until_us = now + claimant.patience_us
     claimant.patience_us *= 2
+    if isinstance(claimant, Queue):
+        state.alarms.set(claimant, claimant.no_reservation_until_us)
 
 
 def look_after_reservation(state: State, source: Source, now: int) -> None:

@@ -48,7 +48,7 @@ class Source(Struct, eq=False, gc=False):
     reserved_for: Claimant | None = None
     reserved_until_us: int = 0
     begins_us: int = 0
-    """While it is reserved: when the claimant can start here, as far as is known. What ends before is in nobody's way."""
+    """While it is reserved: when the claimant can start here, as far as is known. What ends before is in no way."""
 
     def is_closed(self) -> bool:
         """Whether nothing is started here for now."""

@@ -251,9 +251,9 @@ class State:
         self.objects: dict[bytes, Object] = {}
         self.actors: dict[bytes, Actor] = {}
         self.names: dict[tuple[str, str], Name] = {}
-        """Names of actors, by namespace and name."""
+        """Of actors, by namespace and name."""
         self.groups: dict[bytes, Group] = {}
-        """Placement groups, by the ids of their objects."""
+        """By the ids of their objects."""
         self.group_names: dict[tuple[str, str], bytes] = {}
         """Ids of groups, by namespace and name."""
         self.waiting_groups: dict[bytes, Group] = {}

@@ -1,7 +1,7 @@
 """Nodes and processes that exist in virtual time only, around the scheduler of real jobs.
 
-Calls take as long as they are said to take, messages no time. Nothing fails. What the scheduler decides is what it would
-decide in a job, so makespans can be asked for without machines. For faults and for the protocol there is the
+Calls take as long as they are said to take, messages no time. Nothing fails. What the scheduler decides is what it
+would decide in a job, so makespans can be asked for without machines. For faults and for the protocol there is the
 simulator of the tests.
 """
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.effects import StartExecutor, StopExecutor, TakeBack
-from mpi_runtime.scheduler.events import DRIVER, TASK, Call, Done, Released, Spec
+from mpi_runtime.scheduler.events import DRIVER, TASK, AccountSpec, Call, Done, Released, Spec
 from mpi_runtime.scheduler.limits import UNIT
 from mpi_runtime.scheduler.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankJoined, TakenBack
 
@@ -41,6 +41,8 @@ class Work(NamedTuple):
     priority: int = 0
     path_us: int = 0
     """How long it and the longest chain of calls after it take, as far as its submitter knows."""
+    account: tuple[str, float, int] = ("", 1.0, 0)
+    """On whose account it runs, with weight and limit: see `AccountSpec`; an empty name: nobody's."""
 
 
 class Ran(NamedTuple):
@@ -105,7 +107,7 @@ class VirtualCluster:
         """Hand calls to the scheduler now, in this order."""
         events: list[Spec | Call] = []
         for work in works:
-            key = (work.name, work.shape, work.time_limit_us, work.priority, work.path_us)
+            key = (work.name, work.shape, work.time_limit_us, work.priority, work.path_us, work.account)
             spec = self._specs.get(key)
             if spec is None:
                 spec = self._specs[key] = len(self._specs) + 1
@@ -199,4 +201,5 @@ def _spec(id: int, work: Work) -> Spec:
         id, TASK, work.name, b"", _units(shape.cpus), _units(shape.gpus), shape.memory,
         {name: _units(amount) for name, amount in shape.resources}, priority=work.priority,
         time_limit_us=work.time_limit_us, path_us=work.path_us,
+        account=AccountSpec(*work.account) if work.account[0] else None,
     )  # fmt: skip
