@@ -11,6 +11,7 @@ from mpi_runtime.scheduler import (
     actor_calls,
     actor_lives,
     actor_names,
+    backfill,
     backoff,
     blocked_executors,
     cancel,
@@ -32,7 +33,7 @@ from mpi_runtime.scheduler import (
     spilling,
     tasks,
 )
-from mpi_runtime.scheduler.dispatch import serve, settle
+from mpi_runtime.scheduler.dispatch import first_waiting, serve, settle
 from mpi_runtime.scheduler.effects import Effects
 from mpi_runtime.scheduler.events import (
     Began,
@@ -186,7 +187,7 @@ class Scheduler:
             if executor.forked_for is not None:
                 backoff.note_begun(state, executor)
             note_clock(executor.rank.node, ended.start_us + ended.duration_us, now)
-            if ended.duration_us > LONG_US and state.end_us is not None:
+            if ended.duration_us > LONG_US:
                 deadline.look_for_long(state)
             settle(state, executor, now)
 
@@ -238,7 +239,7 @@ class Scheduler:
         state.stories.now = now
         for subject in state.alarms.due(now):
             if isinstance(subject, Queue):
-                if subject.timed is not None:
+                if subject.timed is not None or (subject.ready and not subject.reserved):
                     mark_dirty(state, subject)
                 look_for_stuck(state, subject, now)
             elif isinstance(subject, Node):
@@ -273,18 +274,29 @@ class Scheduler:
     def _serve(self, now: int) -> None:
         state = self.state
         queues, state.dirty = state.dirty, []
+        backfill.look_again(state, now)
         if state.freed:
             state.freed = False
             if state.waiting_groups:
                 groups.place_waiting(state, now)
             queues.extend(queue for queue in state.waiting if not queue.dirty)
         if len(queues) > 1:
-            queues.sort(key=Queue.precedence)
-        for queue in queues:
+            queues.sort(key=Queue.precedence, reverse=True)
+        while queues:
+            queue = queues.pop()
+            if state.freed and queue.ready and first_waiting(state, queue) is not None:
+                queues.append(queue)  # something came free just now, and others go before these
+                for later in queues:
+                    later.dirty = True
+                state.dirty += queues
+                return
             if queue.ready and queue.ready[0].function.infeasible:  # then all its calls are
                 health.fail_all(state, queue)
             if queue.timed is None or not deadline.holds_back(state, queue, now):
-                serve(state, queue, now)
+                has_grown = serve(state, queue, now)
+                if has_grown and state.accounts:  # now it is another one's turn
+                    queues.append(queue)
+                    queues.sort(key=Queue.precedence, reverse=True)
 
     def start_line(self) -> str:
         """Return the resources of the job in one line."""

@@ -16,6 +16,7 @@ from mpi_runtime.scheduler.limits import LONG_US, STUCK_US
 from mpi_runtime.scheduler.queues import clear, enqueue, mark_dirty
 from mpi_runtime.scheduler.records import Function, Queue, Task
 from mpi_runtime.scheduler.reservations import end_reservation
+from mpi_runtime.scheduler.sources import NOTHING
 from mpi_runtime.scheduler.state import State
 from mpi_runtime.scheduler.stealing import ask_for_the_rest
 
@@ -24,6 +25,8 @@ def look_for_long(state: State) -> None:
     """Note the end of a long call. Functions with long calls get queues of their own."""
     for function in state.functions.values():
         if function.is_timed or function.spec.kind == ACTOR or function.duration_us <= LONG_US:
+            continue
+        if function.is_method and state.end_us is None:
             continue
         function.is_timed = True
         if function.is_method:
@@ -45,7 +48,7 @@ def holds_back(state: State, queue: Queue, now: int) -> bool:
     last_us = last_start_us(state, queue.timed)
     if now <= last_us:
         queue.is_late = False
-        if queue.ready or queue.executors:  # what these have in hand may not have begun
+        if last_us < NOTHING and (queue.ready or queue.executors):  # what these have in hand may not have begun
             state.alarms.set(queue, last_us + 1)
         return False
     if queue.ready:
@@ -92,15 +95,9 @@ def look_at_actors(state: State) -> None:
     state.called.update((actor, None) for actor in state.actors.values() if actor.callers)
 
 
-def may_take_us(function: Function) -> int:
-    """Return the expected duration of a call in microseconds."""
-    return function.spec.time_limit_us or function.duration_us
-
-
 def last_start_us(state: State, function: Function) -> int:
     """Return the latest start at which a call can finish in time."""
-    assert state.end_us is not None
-    return state.end_us - may_take_us(function)
+    return NOTHING if state.end_us is None else state.end_us - function.may_take_us
 
 
 def why_not(state: State, function: Function, now: int) -> str:
@@ -115,7 +112,7 @@ def in_words(state: State, function: Function, now: int) -> tuple[str, str]:
     """How long a call may take, and how long the job's time is, with what can be done."""
     assert state.end_us is not None
     known_from = "its time_limit" if function.spec.time_limit_us else "as earlier calls did"
-    takes_s, left_s = may_take_us(function) / 1e6, max(0, state.end_us - now) / 1e6
+    takes_s, left_s = function.may_take_us / 1e6, max(0, state.end_us - now) / 1e6
     return (
         f"may take {round(takes_s, 1):g} s ({known_from})",
         f"the job's time ends in {left_s:.0f} s. Have the job requeued, or start one with more time.",

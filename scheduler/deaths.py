@@ -196,6 +196,7 @@ def forget(state: State, executor: Executor) -> None:
             gpu_pool.clear(node, executor.key.devices)
     give_back(grant, source.free)
     executor.grant = None
+    executor.discharge()
     state.index.update(node)
     state.freed = True
     if isinstance(source, Bundle):

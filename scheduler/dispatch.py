@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from itertools import islice
 
-from mpi_runtime.scheduler import backoff, constraints, gpu_pool
-from mpi_runtime.scheduler.constraints import find_source
+from mpi_runtime.scheduler import backoff, gpu_pool
+from mpi_runtime.scheduler.backfill import note_end
+from mpi_runtime.scheduler.constraints import allows, find_source
 from mpi_runtime.scheduler.dependencies import stage
 from mpi_runtime.scheduler.effects import StartExecutor
 from mpi_runtime.scheduler.lifecycle import SEND, STOPPING, advance
@@ -21,6 +22,7 @@ from mpi_runtime.scheduler.limits import (
     LOCAL_QUEUE_CALLS_MAX,
     LOCAL_QUEUE_US,
     PREFETCH_US_MAX,
+    RESERVATION_US,
     STEAL_WORTH_US,
     STUCK_US,
     UNIT,
@@ -36,27 +38,29 @@ from mpi_runtime.scheduler.state import State
 from mpi_runtime.scheduler.stealing import ask_for_the_rest, give_elsewhere, rebalance
 
 
-def serve(state: State, queue: Queue, now: int) -> None:
+def serve(state: State, queue: Queue, now: int) -> bool:
     """Give the queue's calls to executors.
 
     First to executors with nothing in hand, then to new ones as far as resources allow, then ahead of time to busy
-    ones.
+    ones. Where there are accounts only one new one is hired at a time. Returns whether there may be more to hire.
     """
     queue.dirty = False
     state.waiting.pop(queue, None)
-    better = first_waiting(state, queue) if state.waiting and queue.ready else None
-    may_grow = reuse(state, queue, better, now)
-    while may_grow and queue.ready:
+    note_end(queue, now)
+    may_grow = reuse(state, queue, now)
+    has_grown = False
+    while may_grow and queue.ready and not (has_grown and state.accounts):
         new = acquire(state, queue, now)
         if new is None:
             break
+        has_grown = True
         give(state, new, 1, now)
         if queue.for_actors:
             dedicate(new)
         else:
             queue.note_room(new)
     if not queue.for_actors:
-        fill(state, queue, better, now)
+        fill(state, queue, now)
     if queue.ready:
         state.waiting[queue] = None
         reserve(state, queue, now)
@@ -64,14 +68,16 @@ def serve(state: State, queue: Queue, now: int) -> None:
         end_reservation(state, queue)
     if queue.loaded:
         state.alarms.set(queue, now + STUCK_US)
+    return has_grown
 
 
-def reuse(state: State, queue: Queue, better: Queue | None, now: int) -> bool:
+def reuse(state: State, queue: Queue, now: int) -> bool:
     """Give a call to each of the queue's executors with nothing in hand, or take its grant back.
 
     Returns whether the queue may take more resources: not if it has just given some up for others.
     """
     hungry = queue.hungry
+    better = first_waiting(state, queue) if hungry and queue.ready else None
     may_grow = True
     while hungry:
         executor = next(iter(hungry.values()))
@@ -82,6 +88,8 @@ def reuse(state: State, queue: Queue, better: Queue | None, now: int) -> bool:
         elif must_yield(state, executor, queue, better, now):
             give_up(state, executor, now)
             may_grow = False
+            if state.accounts:
+                better = first_waiting(state, queue)
         else:
             give(state, executor, 1, now)
             hungry.move_to_end(executor.id)
@@ -95,7 +103,7 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
     call. Otherwise their durations are not known.
     """
     is_spread = queue.where is not None and queue.where.spread  # then it is always worth it
-    while (source := find_source(state, queue)) is not None:
+    while queue.may_begin() and (source := find_source(state, queue)) is not None:
         work_us = backlog_us(queue)
         can_wait = queue.executors and now < queue.progress_us + STUCK_US and not is_spread
         if can_wait and work_us < STEAL_WORTH_US // 2 and any_is_free_soon(queue):
@@ -146,9 +154,12 @@ def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: 
     state.index.update(node)
     if queue.reserved:
         end_reservation(state, queue)
+    queue.patience_us = RESERVATION_US
     if queue.where is not None and queue.where.spread:
         state.last_spread = node.number
     executor.grant = grant
+    if queue.account is not None:
+        executor.charge(queue.account, queue.request)
     executor.source = source
     executor.queue = queue
     executor.progress_us = queue.progress_us = now
@@ -264,9 +275,10 @@ def room_for(executor: Executor, function: Function) -> int:
     return min(ahead, LOCAL_QUEUE_CALLS_MAX - in_hand)
 
 
-def fill(state: State, queue: Queue, better: Queue | None, now: int) -> None:
+def fill(state: State, queue: Queue, now: int) -> None:
     """Send calls ahead of time to executors that have room, in equal parts while there are few."""
     ready, hungry = queue.ready, queue.hungry
+    better = first_waiting(state, queue) if hungry and ready else None
     while ready and hungry:
         executor = hungry.popitem(last=False)[1]
         if executor.asked_back or must_yield(state, executor, queue, better, now):
@@ -278,13 +290,19 @@ def fill(state: State, queue: Queue, better: Queue | None, now: int) -> None:
 
 def first_waiting(state: State, queue: Queue) -> Queue | None:
     """The waiting queue that goes first, if any: of those outside of placement groups, or in the same group."""
-    rivals = (other for other in state.waiting if other.ready and other.group == queue.group)
+    if not state.waiting:
+        return None
+    rivals = (other for other in state.waiting if other.may_begin() and other.group == queue.group)
     best = min(rivals, key=Queue.precedence, default=None)
-    return best if best is not None and best is not queue and best.precedence() < queue.precedence() else None
+    return (
+        best
+        if best is not None and best is not queue and best.precedence() < queue.precedence(with_one_more=False)
+        else None
+    )
 
 
 def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | None, now: int) -> bool:
-    """Whether the executor gets nothing more: its source is overdrawn or reserved for another, or others go first."""
+    """Whether the executor gets nothing more: its source or account is overdrawn, or others go first."""
     source = executor.source
     if better is not None and executor.grant is not None and 0 < executor.grant.cpu < better.request.cpu:
         reserve_for_fractions(state, better, source, now)
@@ -292,13 +310,15 @@ def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | N
         return True
     if executor.key.devices and gpu_pool.is_out(source, executor.key.devices):
         return True
+    if queue.account is not None and queue.account.is_overdrawn():
+        return True
     kept_for = source.reserved_for
     if (
         kept_for is not None
         and kept_for is not queue
         and kept_for.priority >= queue.priority
         and kept_for.position() < queue.ready[0].order
-        and not kept_for.spares(queue.request, with_grant(source.free, executor))
+        and not source.is_open_to(queue.request, queue, with_grant(source.free, executor))
     ):
         return True
     return better is not None and could_serve(executor, better)
@@ -307,11 +327,10 @@ def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | N
 def could_serve(executor: Executor, queue: Queue) -> bool:
     """Whether the executor's grant would help the queue, now or once more becomes free."""
     source = executor.source
-    return source.reserved_for is queue or (
-        (source.reserved_for is None or source.reserved_for.spares(queue.request, with_grant(source.free, executor)))
-        and constraints.allows(queue.where, source)
-        and fits(queue.request, with_grant(source.free, executor))
-    )
+    if source.reserved_for is queue:
+        return True
+    free = with_grant(source.free, executor)
+    return source.is_open_to(queue.request, queue, free) and allows(queue.where, source) and fits(queue.request, free)
 
 
 def with_grant(free: Pool, executor: Executor) -> Pool:
@@ -361,6 +380,7 @@ def give_up(state: State, executor: Executor, now: int) -> None:
     state.index.update(node)
     state.freed = True
     executor.grant = None
+    executor.discharge()
     executor.source = node
     executor.queue = None
     queue.forget(executor)

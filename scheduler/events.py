@@ -65,6 +65,16 @@ class Where(Struct, array_like=True, frozen=True, gc=False):
     """Conditions that nodes with room now should meet."""
 
 
+class AccountSpec(Struct, array_like=True, frozen=True, gc=False):
+    """On whose account calls run: see `accounts.py`."""
+
+    name: str
+    weight: Annotated[float, Meta(gt=0, le=1e9)] = 1.0
+    """Two accounts get shares in proportion to their weights."""
+    limit: Number = 0
+    """How many of its calls run at a time at most; 0: no limit."""
+
+
 class Spec(Struct, array_like=True, tag=1, gc=False):
     """The common part of all calls of one function or class with the same options. Each client sends it once."""
 
@@ -122,6 +132,11 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     """Modules that its executors should find loaded. No part of `id`: not only the function tells which."""
     code: bytes = b""
     """With a journal: the hash of the code and of all that it refers to. Empty: its calls are not recorded."""
+    account: AccountSpec | None = None
+    """For TASK: on whose account its calls run."""
+    path_us: Number = 0
+    """How long a call of it and the longest chain of calls after it take; 0: nothing is said. Of calls of one priority
+    those with the longest path start first."""
 
 
 class Kept(Struct, array_like=True, gc=False):

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from mpi_runtime.scheduler import (
+    accounts,
     actor_calls,
     backoff,
     constraints,
@@ -234,7 +235,8 @@ def _why(state: State, task: Task, now: int) -> str:
     late = backoff.why(state, task, now) or deadline.why_not(state, task.function, now)
     if late:
         return late
-    return f"It needs {task.function.request}{_place(task.function.where)}. {_free(state, task.function.where)}."
+    full = accounts.why_not(task.function.account)
+    return f"{full}It needs {task.function.request}{_place(task.function.where)}. {_free(state, task.function.where)}."
 
 
 def _place(where: Where | None) -> str:

@@ -66,8 +66,8 @@ class Index:
     def find(self, request: Request, allowed: Claimant | None) -> Node | None:
         """A node with room that is not kept for anybody but `allowed`."""
         for node in self.candidates(request):
-            kept_for = node.reserved_for  # as in `Source.may_take`, but this is asked for every call that is placed
-            is_open = kept_for is None or kept_for is allowed or kept_for.spares(request, node.free)
+            # as in `Source.may_take`, but this is asked for every call that is placed
+            is_open = node.reserved_for is None or node.is_open_to(request, allowed, node.free)
             if is_open and fits(request, node.free) and not node.is_closed():
                 return node
         return None

@@ -81,6 +81,7 @@ def check(state: State) -> None:
     check_spilling(state)
     check_lineages(state)
     check_ranks(state)
+    check_accounts(state)
 
 
 def check_ranks(state: State) -> None:
@@ -97,6 +98,18 @@ def check_ranks(state: State) -> None:
         holds(is_known, f"executor {executor.id} is of a rank that is gone")
     for number, _ in state.extents:
         holds(number in state.ranks, f"an object lies with rank {number}, which is gone")
+
+
+def check_accounts(state: State) -> None:
+    """Accounts count what their executors have, and none has more calls than it may."""
+    for account in state.accounts.values():
+        own = [executor for executor in state.executors.values() if executor.account is account]
+        holds(all(executor.grant is not None for executor in own), f"account {account.name} pays for nothing")
+        charged = [executor.charged for executor in own if executor.charged is not None]
+        running = sum(not executor.blocked for executor in own)
+        sums = (running, sum(one.cpu for one in charged), sum(one.gpu for one in charged))
+        counted = (account.running, account.cpu, account.gpu)
+        holds(sums == counted, f"account {account.name} counts {counted}, and it is {sums}")
 
 
 def check_names(state: State) -> None:
@@ -291,9 +304,9 @@ def check_queue(state: State, queue: Queue) -> None:
     holds(all(one.reserved_for is queue for one in queue.reserved), "a queue's reservation is not known to the node")
     if queue.timed is not None:
         own = all(task.function is queue.timed for task in queue.ready)
-        holds(own and state.end_us is not None, "a queue of one function has calls of others, or no end of time")
+        holds(own, "a queue of one function has calls of others")
         holds(not queue.is_late or not queue.reserved, "something is kept for calls that are not started any more")
-        is_seen = queue in state.alarms or queue.is_late or not queue.ready
+        is_seen = state.end_us is None or queue in state.alarms or queue.is_late or not queue.ready
         holds(is_seen, "nobody will see that calls cannot finish in time any more")
     if queue.ready and not queue.is_late and state.stories.now < queue.forks_from_us:
         holds(queue in state.alarms or not has_any_room(state, queue), "nobody will fork for a queue that waits for it")
@@ -304,7 +317,7 @@ def check_queue(state: State, queue: Queue) -> None:
 
 def has_any_room(state: State, queue: Queue) -> bool:
     """Whether a call of the queue could be placed."""
-    return any(has_room(source, queue) for source in sources(state, queue.where))
+    return queue.may_begin() and any(has_room(source, queue) for source in sources(state, queue.where))
 
 
 def check_actors(state: State, live: dict[bytes, Task]) -> None:

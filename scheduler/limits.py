@@ -39,8 +39,12 @@ STUCK_US: Final = 5_000
 IDLE_US_MAX: Final = 10_000_000
 """An executor beyond the node's CPU count that has been idle for this long is stopped."""
 
-RESERVATION_US_MAX: Final = 10_000_000
-"""How long a large request may keep others off a node; afterwards it waits as long without that right."""
+RESERVATION_US: Final = 10_000_000
+"""How long a large request may keep others off a node at first; afterwards it waits as long without that right. Each
+time that was not enough, both last twice as long: with calls that take a time T it is served within some 8 T."""
+
+RESERVABLE_MAX: Final = 64
+"""How many nodes are compared for a reservation."""
 
 DEPTH_MAX: Final = 255
 """Nesting of calls that is told apart: deeper calls are served first; beyond this all count alike."""

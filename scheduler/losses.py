@@ -18,7 +18,18 @@ In steps, each closing a race:
 from __future__ import annotations
 
 from mpi_runtime.gpu.ledger import Inventory
-from mpi_runtime.scheduler import constraints, deaths, dispatch, groups, health, notes, objects, rebuilding, spilling
+from mpi_runtime.scheduler import (
+    accounts,
+    constraints,
+    deaths,
+    dispatch,
+    groups,
+    health,
+    notes,
+    objects,
+    rebuilding,
+    spilling,
+)
 from mpi_runtime.scheduler.actor_calls import leave_queue, out_of_order
 from mpi_runtime.scheduler.dependencies import await_lost, elsewhere, wait_again
 from mpi_runtime.scheduler.effects import RANK_LOST, StopExecutor
@@ -96,6 +107,7 @@ def close(state: State, node: Node, cause: str) -> None:
     inventory = Inventory()
     node.total, node.free = Pool(0, 0, {}, [], [], inventory), Pool(0, 0, {}, [], [], inventory)
     node.cpus.clear()
+    accounts.measure(state)
     groups.look_again(state, cause)
     for function in state.functions.values():
         where = function.spec.where

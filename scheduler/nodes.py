@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpi_runtime.gpu.ledger import Inventory
-from mpi_runtime.scheduler import gpu_pool, groups, notes
+from mpi_runtime.scheduler import accounts, gpu_pool, groups, notes
 from mpi_runtime.scheduler.constraints import HOSTNAME, NODE_ID
 from mpi_runtime.scheduler.effects import GPU
 from mpi_runtime.scheduler.events import DRIVER
@@ -45,6 +45,7 @@ def join(state: State, event: RankJoined) -> None:
         state.wall_us = event.wall_us
         state.end_us = event.end_us or None
         state.add_client(DRIVER, node, None)
+    accounts.measure(state)
     for group in state.waiting_groups.values():
         groups.look_at_nodes(state, group)
     state.freed = True

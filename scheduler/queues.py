@@ -40,7 +40,8 @@ def find_queue(state: State, function: Function, depth: int, near: int) -> Queue
     threads = max(1, spec.cpu // UNIT)
     environment = tuple(sorted(spec.environment.items()))
     own = spec.id if function.is_timed else 0
-    key = (function.request, environment, threads, depth, spec.priority, spec.kind == ACTOR, near, function.where, own)
+    kind = (spec.kind == ACTOR, spec.priority, spec.path_us, function.account and function.account.name)
+    key = (function.request, environment, threads, depth, kind, near, function.where, own)
     queue = state.queues.get(key)
     if queue is None:
         queue = state.queues[key] = Queue(
@@ -49,6 +50,8 @@ def find_queue(state: State, function: Function, depth: int, near: int) -> Queue
             threads=threads,
             depth=depth,
             priority=spec.priority,
+            path_us=spec.path_us,
+            account=function.account,
             for_actors=spec.kind == ACTOR,
             near=near,
             where=function.where,

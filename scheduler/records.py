@@ -56,6 +56,42 @@ class Watch(Struct, eq=False, gc=False):
     """How those are cancelled."""
 
 
+class Account(Struct, eq=False, gc=False):
+    """What the calls of an account use: see `accounts.py`."""
+
+    name: str
+    weight: float = 1.0
+    limit: int = 0
+    """How many of its calls run at a time at most; 0: no limit."""
+    running: int = 0
+    """How many of its calls run that do not wait for objects."""
+    cpu: int = 0
+    """What its executors have been granted."""
+    gpu: int = 0
+    cpu_in_all: int = 1
+    """What all nodes have."""
+    gpu_in_all: int = 1
+
+    def is_full(self) -> bool:
+        """Whether none of its calls may start."""
+        return 0 < self.limit <= self.running
+
+    def is_overdrawn(self) -> bool:
+        """Whether more run than may: calls that had waited for objects go on."""
+        return 0 < self.limit < self.running
+
+    def note(self, request: Request, sign: int) -> None:
+        """An executor gets (1) or gives back (-1) what a request asks for."""
+        self.running += sign
+        self.cpu += sign * request.cpu
+        self.gpu += sign * request.gpu
+
+    def share_with(self, request: Request | None) -> float:
+        """Its dominant share for its weight, if it got this besides."""
+        cpu, gpu = (self.cpu, self.gpu) if request is None else (self.cpu + request.cpu, self.gpu + request.gpu)
+        return max(cpu / self.cpu_in_all, gpu / self.gpu_in_all) / self.weight
+
+
 class Executor(Struct, eq=False, gc=False):
     """A process that runs user code. It holds a grant exactly while it has calls in hand or is an actor."""
 
@@ -69,6 +105,10 @@ class Executor(Struct, eq=False, gc=False):
     queue: Queue | None = None
     """The queue that it serves, while it has a grant for calls of that queue."""
     grant: Grant | None = None
+    account: Account | None = None
+    """On whose account it has the grant, as a request of the queue."""
+    charged: Request | None = None
+    """With an account: the request that was noted there."""
     in_hand: dict[bytes, Task] = {}
     """Calls that it was given and that have not ended, in the order of sending. The first may be running."""
     load_us: int = 0
@@ -163,6 +203,17 @@ class Executor(Struct, eq=False, gc=False):
         self.load_us = 0
         return tasks
 
+    def charge(self, account: Account, request: Request) -> None:
+        """Note on an account what it has been granted."""
+        self.account, self.charged = account, request
+        account.note(request, 1)
+
+    def discharge(self) -> None:
+        """It has given its grant back."""
+        if self.account is not None and self.charged is not None:
+            self.account.note(self.charged, -1)
+        self.account = self.charged = None
+
     def lendable_cpu(self) -> int:
         """The CPU that it lends while it is blocked: that of a task, not that which an actor holds for life."""
         if self.grant is None or self.is_reduced:
@@ -172,11 +223,15 @@ class Executor(Struct, eq=False, gc=False):
     def lend_cpu(self) -> None:
         """Lend the CPU of its grant: it is blocked."""
         self.blocked = True
+        if self.account is not None:
+            self.account.running -= 1
         self.source.free.cpu += self.lendable_cpu()
 
     def reclaim_cpu(self) -> None:
         """Take the lent CPU back: it is no longer blocked. The free CPU of its source may fall below zero."""
         self.blocked = False
+        if self.account is not None:
+            self.account.running += 1
         self.source.free.cpu -= self.lendable_cpu()
 
 
@@ -302,8 +357,15 @@ class Function(Struct, eq=False, gc=False):
     duration_us: int = -1
     """The moving mean of the measured duration; -1: not known yet."""
     is_timed: bool = False
-    """Whether its calls are compared with the end of the job's time. Such tasks have queues of their own; such methods
-    are not sent ahead, also while their duration is not known."""
+    """Whether it matters how long its calls may take: for the end of the job's time, and for gaps before reservations.
+    Such tasks have queues of their own; such methods are not sent ahead, also while their duration is not known."""
+
+    account: Account | None = None
+
+    @property
+    def may_take_us(self) -> int:
+        """How long a call may take, as far as anybody knows; -1: nobody knows."""
+        return self.spec.time_limit_us or self.duration_us
 
     @property
     def is_actor(self) -> bool:
@@ -439,8 +501,11 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
     dirty: bool = False
     awaited: list[list[Executor]] = field(default_factory=list)
     """Executors that were told to end, so that calls of the queue can have their devices; some for each call."""
+    path_us: int = 0
+    """How long its calls and the longest chain of calls after each take, as their submitter says."""
+    account: Account | None = None
     timed: Function | None = None
-    """The only function of its calls, if they are compared with the end of the job's time."""
+    """The only function of its calls, if it is known how long they may take."""
     is_late: bool = False
     """Whether they cannot finish in time. Then none is started."""
     stillborn: int = 0
@@ -468,9 +533,18 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
             and fits(without_devices(self.request, request), free)
         )
 
-    def precedence(self) -> tuple[int, int, int]:
-        """The order of service: lower is served first."""
-        return (-self.depth, -self.priority, self.ready[0].order if self.ready else 0)
+    def may_begin(self) -> bool:
+        """Whether it has calls that may start where there is room."""
+        return bool(self.ready) and (self.account is None or not self.account.is_full())
+
+    def precedence(self, with_one_more: bool = True) -> tuple[int, int, float, int, int]:
+        """The order of service: lower is served first.
+
+        Args:
+            with_one_more: whether its account is looked at as if it had one more executor, or as it is.
+        """
+        share = 0.0 if self.account is None else self.account.share_with(self.request if with_one_more else None)
+        return (-self.depth, -self.priority, share, -self.path_us, self.ready[0].order if self.ready else 0)
 
     def note_load(self, executor: Executor) -> None:
         """Update the list of executors from which calls can be stolen."""

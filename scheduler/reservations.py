@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from mpi_runtime.scheduler import gpu_pool
+from mpi_runtime.scheduler.backfill import begins_us
 from mpi_runtime.scheduler.constraints import allows, reachable, sources
 from mpi_runtime.scheduler.effects import StopExecutor
 from mpi_runtime.scheduler.lifecycle import STOP, advance
-from mpi_runtime.scheduler.limits import IDLE_US_MAX, RESERVATION_US_MAX, UNIT
+from mpi_runtime.scheduler.limits import IDLE_US_MAX, RESERVABLE_MAX, UNIT
 from mpi_runtime.scheduler.records import Executor, Node, Queue
 from mpi_runtime.scheduler.resources import TYPE, fits
 from mpi_runtime.scheduler.sources import NOTHING, Claimant, Source
@@ -21,21 +23,34 @@ def reserve(state: State, queue: Queue, now: int) -> None:
     custom = any(not name.startswith(TYPE) for name, _ in request.custom)
     small = request.cpu <= UNIT and request.gpu <= UNIT and not request.memory and not custom
     whole = small and request.gpu == UNIT  # shares could keep every device from being whole, one after the other
-    if queue.reserved or now < queue.no_reservation_until_us or (small and queue.priority <= 0 and not whole):
+    if (
+        queue.reserved
+        or not queue.may_begin()
+        or now < queue.no_reservation_until_us
+        or (small and queue.priority <= 0 and not whole)
+    ):
         return
-    for source in sources(state, queue.where):
-        if whole and queue.priority <= 0 and not gpu_pool.are_shared(source):
-            continue
-        other = source.reserved_for
-        if (other is None or other.priority < queue.priority) and fits(request, reachable(source)):
-            if is_outranked(state, queue, source):
-                continue
-            if other is not None:
-                end_reservation(state, other)
-                other.no_reservation_until_us = now + RESERVATION_US_MAX
-            if not small or whole:
-                claim(state, queue, [source], now)
-            return
+    only_shared = whole and queue.priority <= 0
+    possible = (
+        source
+        for source in sources(state, queue.where)
+        if (source.reserved_for is None or source.reserved_for.priority < queue.priority)
+        and not (only_shared and not gpu_pool.are_shared(source))
+        and fits(request, reachable(source))
+        and not is_outranked(state, queue, source)
+    )
+    first = list(islice(possible, RESERVABLE_MAX))
+    if not first:
+        return
+    source = min(first, key=lambda source: (begins_us(source, request, now), source.reserved_for is not None))
+    if source.reserved_for is not None:
+        lapse(state, source.reserved_for, now)
+    if not small or whole:
+        claim(state, queue, [source], now)
+        source.begins_us = begins_us(source, request, now)
+        if source.begins_us > source.reserved_until_us:
+            source.reserved_until_us = source.begins_us + queue.patience_us
+            state.alarms.set(source, source.reserved_until_us)
 
 
 def reserve_for_fractions(state: State, queue: Queue, source: Source, now: int) -> None:
@@ -54,7 +69,7 @@ def reserve_for_fractions(state: State, queue: Queue, source: Source, now: int) 
 def is_outranked(state: State, queue: Queue, source: Source) -> bool:
     """Whether deeper calls, or such of a higher priority, wait for the same source. They may not claim it just now."""
     return any(
-        rival.ready
+        rival.may_begin()
         and rival.precedence()[:2] < queue.precedence()[:2]
         and allows(rival.where, source)
         and fits(rival.request, reachable(source))
@@ -67,7 +82,8 @@ def claim(state: State, claimant: Claimant, chosen: Sequence[Source], now: int) 
     claimant.reserved.extend(chosen)
     for source in chosen:
         source.reserved_for = claimant
-        source.reserved_until_us = now + RESERVATION_US_MAX
+        source.reserved_until_us = now + claimant.patience_us
+        source.begins_us = now
         state.alarms.set(source, source.reserved_until_us)
 
 
@@ -79,12 +95,20 @@ def end_reservation(state: State, claimant: Claimant) -> None:
     claimant.reserved.clear()
 
 
+def lapse(state: State, claimant: Claimant, now: int) -> None:
+    """A reservation was of no use, or is for another: the next one lasts longer, and comes later."""
+    end_reservation(state, claimant)
+    claimant.no_reservation_until_us = now + claimant.patience_us
+    claimant.patience_us *= 2
+    if isinstance(claimant, Queue):
+        state.alarms.set(claimant, claimant.no_reservation_until_us)
+
+
 def look_after_reservation(state: State, source: Source, now: int) -> None:
     """An alarm of a node or a bundle: end a reservation that has lapsed."""
     claimant = source.reserved_for
     if claimant is not None and (now >= source.reserved_until_us or claimant.position() == NOTHING):
-        end_reservation(state, claimant)
-        claimant.no_reservation_until_us = now + RESERVATION_US_MAX
+        lapse(state, claimant, now)
 
 
 def look_after_node(state: State, node: Node, now: int) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from mpi_runtime.scheduler.limits import RESERVATION_US
 from mpi_runtime.scheduler.resources import Pool, Request, fits
 
 NOTHING: Final = 1 << 62
@@ -23,6 +24,10 @@ class Claimant(Struct, eq=False, gc=False):
     priority: int = 0
     no_reservation_until_us: int = 0
     """It had a reservation that lapsed: until this time others go first."""
+    patience_us: int = RESERVATION_US
+    """How long its next reservation lasts, at least."""
+    ends_us: int = NOTHING
+    """When its next call has ended at the latest, if it starts now; NOTHING: that is not known."""
 
     def position(self) -> int:
         """The position of its first waiting call among all calls ever submitted; NOTHING if it does not wait."""
@@ -42,6 +47,8 @@ class Source(Struct, eq=False, gc=False):
     """CPU units held by actors: they do not become free by waiting."""
     reserved_for: Claimant | None = None
     reserved_until_us: int = 0
+    begins_us: int = 0
+    """While it is reserved: when the claimant can start here, as far as is known. What ends before is in no way."""
 
     def is_closed(self) -> bool:
         """Whether nothing is started here for now."""
@@ -51,6 +58,14 @@ class Source(Struct, eq=False, gc=False):
         """Whether somebody's request can be served here now, and it is not kept for others."""
         if self.is_closed():
             return False
+        return self.is_open_to(request, claimant, self.free) and fits(request, self.free)
+
+    def is_open_to(self, request: Request, claimant: Claimant | None, free: Pool) -> bool:
+        """Whether it is not kept for others, or these others are not kept waiting by it."""
         kept_for = self.reserved_for
-        is_open = kept_for is None or kept_for is claimant or kept_for.spares(request, self.free)
-        return is_open and fits(request, self.free)
+        return (
+            kept_for is None
+            or kept_for is claimant
+            or (claimant is not None and claimant.ends_us <= self.begins_us)
+            or kept_for.spares(request, free)
+        )

@@ -12,7 +12,7 @@ from mpi_runtime.scheduler.events import BundleSpec, OnDisk, Place, Stored
 from mpi_runtime.scheduler.index import Index
 from mpi_runtime.scheduler.lifecycle import PENDING, Stories
 from mpi_runtime.scheduler.limits import HISTORY_CALLS_MAX, REFUSALS_TELL_US
-from mpi_runtime.scheduler.records import Actor, Bundle, Executor, Function, Node, Process, Queue, Rank, Task
+from mpi_runtime.scheduler.records import Account, Actor, Bundle, Executor, Function, Node, Process, Queue, Rank, Task
 from mpi_runtime.scheduler.resources import Request
 from mpi_runtime.scheduler.sources import NOTHING, Claimant
 from mpi_runtime.scheduler.timers import Alarms
@@ -247,12 +247,13 @@ class State:
 
     def __init__(self) -> None:
         self.functions: dict[int, Function] = {}
+        self.accounts: dict[str, Account] = {}
         self.objects: dict[bytes, Object] = {}
         self.actors: dict[bytes, Actor] = {}
         self.names: dict[tuple[str, str], Name] = {}
-        """Names of actors, by namespace and name."""
+        """Of actors, by namespace and name."""
         self.groups: dict[bytes, Group] = {}
-        """Placement groups, by the ids of their objects."""
+        """By the ids of their objects."""
         self.group_names: dict[tuple[str, str], bytes] = {}
         """Ids of groups, by namespace and name."""
         self.waiting_groups: dict[bytes, Group] = {}

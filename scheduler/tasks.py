@@ -13,6 +13,7 @@ from mpi_runtime.scheduler import (
     journaling,
     objects,
 )
+from mpi_runtime.scheduler.accounts import account_of
 from mpi_runtime.scheduler.events import METHOD, TASK, Call, Done, RefusedError, Returned, Spec, Value
 from mpi_runtime.scheduler.lifecycle import (
     ARGUMENTS_READY,
@@ -42,11 +43,14 @@ def register(state: State, spec: Spec) -> None:
     """Register a spec of a client. Whether any node can run its calls is decided here, once."""
     if spec.id in state.functions:
         return
-    function = Function(spec, request_of(spec), [])
+    function = Function(spec, request_of(spec), [], account=account_of(state, spec))
     if spec.where is not None:
         function.where = constraints.resolve(state, spec.where, function.request)
     # A method of which nothing is known yet may turn out to take long, when many of its calls had been sent ahead.
-    function.is_timed = state.end_us is not None and (spec.time_limit_us > 0 or spec.kind == METHOD)
+    if spec.kind == METHOD:
+        function.is_timed = state.end_us is not None
+    else:
+        function.is_timed = spec.time_limit_us > 0
     function.infeasible = "" if spec.kind == METHOD else why_infeasible(state, function)
     state.functions[spec.id] = function
 

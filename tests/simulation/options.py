@@ -84,6 +84,9 @@ class Options:
     disk_failures: float = 0.0
     """Chance for each of these that it cannot be written to disk."""
 
+    accounts: int = 0
+    """On how many accounts tasks run; the first may have two calls at a time. They say then how long their chains are,
+    and some how long they take, so that gaps before reservations are filled."""
     end_us: int = 0
     """When the job's time ends, and it is put off; 0: never. Some calls say then that they take long."""
     long_us: int = 10_000_000
@@ -186,7 +189,7 @@ def _random_options(seed: int) -> tuple[Options, Options]:
     concurrent = kinds.random() < 0.5
     times = random.Random(seed * 8111 + 29)
     troubles, garbled = random.Random(seed * 4517 + 23), random.Random(seed * 7561 + 5)
-    births = random.Random(seed * 3571 + 29)
+    births, accounts = random.Random(seed * 3571 + 29), random.Random(seed * 2917 + 31)
     shapes = [_random_shape(rng) for _ in range(rng.choice((1, 1, 2, 3, 5)))]
     cards, modes = random.Random(seed * 6151 + 3), random.Random(seed * 5003 + 11)
     hosts = tuple(_in_modes(_described(shape, cards), modes) for shape in shapes)
@@ -207,6 +210,7 @@ def _random_options(seed: int) -> tuple[Options, Options]:
         actor_calls_max=kinds.choice((256, 256, 2, 4)),
         streams=kinds.random() < 0.5,
         cancels=kinds.choice((0.0, 0.0, 0.1, 0.4)),
+        accounts=accounts.choice((0, 0, 1, 3)),
         end_us=ends.choice((0, 0, 0, 0, 0, 15_000, 60_000, 200_000)),
         long_us=ends.choice((10_000_000, 5000, 500)),
         limit_us=times.choice((0, 0, 1000, 50_000)),

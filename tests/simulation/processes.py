@@ -24,6 +24,7 @@ from mpi_runtime.scheduler import effects
 from mpi_runtime.scheduler.effects import Entry
 from mpi_runtime.scheduler.events import (
     IN,
+    AccountSpec,
     BundleSpec,
     Call,
     CancelRequested,
@@ -395,7 +396,8 @@ def spec_of(function: Function) -> Spec:
         concurrency=dict(function.concurrency), is_async=function.is_async, group=function.group,
         backpressure=function.backpressure, out_of_order=function.out_of_order,
         time_limit_us=function.time_limit_us, gpu_memory=function.gpu_memory,
-        enforces_limit=function.enforces_limit, retries_timeouts=function.retries_timeouts,
+        enforces_limit=function.enforces_limit, retries_timeouts=function.retries_timeouts, path_us=function.path_us,
+        account=AccountSpec(function.account, function.weight, function.account_limit) if function.account else None,
     )  # fmt: skip
 
 

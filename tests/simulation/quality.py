@@ -304,6 +304,8 @@ class Quality:
         firsts = [(worker, call) for worker, call in sent if not worker.given]
         for worker, call in sent:
             self._given(worker, call)
+        for worker, _ in firsts:
+            self._look_at_account(worker)
         after = self.rooms() if self.world.options.is_calm else {}
         least = {host: smaller(self.before[host], room) for host, room in after.items() if not self._expecting(host)}
         for rank, effect in orders:
@@ -335,6 +337,20 @@ class Quality:
         self.idle_since_us.pop(call.id, None)
 
     # What is demanded
+
+    def _look_at_account(self, worker: Worker) -> None:
+        """A call starts: no more of its account run than may."""
+        function = worker.holds()
+        if function is not None and function.account and worker.given:
+            running = self._running_of(function.account)
+            self.world.counters["calls of accounts"] += 1
+            full = function.account_limit
+            require(not full or running <= full, f"{running} calls of {function.account} run, and {full} may")
+            self.world.counters["full accounts"] += running == full
+
+    def _running_of(self, account: str) -> int:
+        held = [(worker, worker.holds()) for worker in self.workers.values() if worker.given and not worker.is_blocked]
+        return sum(function is not None and function.account == account for _, function in held)
 
     def _look_at_fork(self, worker: Worker, idle: Sequence[Worker]) -> None:
         """An executor is started: hardly ever while another one idles with all that it has."""
@@ -481,6 +497,8 @@ class Quality:
     def _may(self, function: Function, host: int, room: Room) -> bool:
         """Whether a call could start there now."""
         if function.gpu or function.gpu_memory or function.node not in ("", self.checker.places.node_ids[host]):
+            return False
+        if function.account_limit and self._running_of(function.account) >= function.account_limit:
             return False
         labels = self.checker.hosts[host].labels
         return room.fits(function) and function.zone in ("", labels.get("zone"))

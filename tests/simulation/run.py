@@ -36,7 +36,7 @@ from tests.simulation.options import (
     spilling_options,
 )
 from tests.simulation.require import WrongError
-from tests.simulation.steps import ACTOR, Function
+from tests.simulation.steps import ACTOR, TASK, Function
 from tests.simulation.world import Head, World, joined
 
 LIMIT_US = 900_000_000
@@ -130,6 +130,8 @@ def _play(world: World, head: Head) -> None:
     options = world.options
     events = joined(options)
     work = write(options)
+    if options.accounts:
+        work.functions = [with_account(function, options.accounts) for function in work.functions]
     if options.end_us:
         work.functions = [timed(function, options.end_us) for function in work.functions]
         world.at(options.end_us, head.put_off_end)
@@ -158,6 +160,17 @@ def _play(world: World, head: Head) -> None:
     world.counters["calls abandoned"] += head.scheduler.state.totals.abandoned
     world.checker.finish()
     assert world.counters["runs"] == sum(world.checker.runs.values())
+
+
+def with_account(function: Function, accounts: int) -> Function:
+    """A task, on one of so many accounts or on nobody's."""
+    number = function.number % (accounts + 1)
+    if function.kind != TASK:
+        return function
+    function = replace(function, path_us=1000 << function.number % 4, time_limit_us=20_000 * (function.number % 2))
+    if number == accounts:
+        return function
+    return replace(function, account=f"account{number}", weight=1.0 + number, account_limit=2 * (not number))
 
 
 def limited(function: Function, limit_us: int) -> Function:

@@ -39,6 +39,12 @@ class Function:
     feasible: bool = True
     max_restarts: int = 0
     priority: int = 0
+    path_us: int = 0
+    account: str = ""
+    """On whose account tasks run; empty: nobody's."""
+    weight: float = 1.0
+    account_limit: int = 0
+    """How many tasks of the account run at a time; 0: any number."""
     spread: bool = False
     node: str = ""
     """The id of the node on which calls run."""

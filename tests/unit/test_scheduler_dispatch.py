@@ -4,7 +4,7 @@ import pytest
 
 from mpi_runtime.scheduler.effects import Fetch, Ready, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.events import IN, Call, CancelRequested, Label, Spec, Value, Where
-from mpi_runtime.scheduler.limits import IDLE_US_MAX, RESERVATION_US_MAX, STUCK_US
+from mpi_runtime.scheduler.limits import IDLE_US_MAX, RESERVATION_US, STUCK_US
 from mpi_runtime.scheduler.rank_events import Fetched, RankJoined
 from tests.builders import DRIVER, LARGE, UNIT, Cluster
 
@@ -330,7 +330,7 @@ def test_a_reservation_lapses() -> None:
         cluster.submit(name="large", cpu=2)
         late = cluster.submit(name="late")
         cluster.nothing()
-        cluster.later(RESERVATION_US_MAX)
+        cluster.later(RESERVATION_US)
         cluster.placed(late)
 
 
@@ -339,7 +339,7 @@ def test_a_node_that_has_been_used_is_kept_anew_for_the_next_call() -> None:
         small = cluster.submit_many(4)
         executors = cluster.running(*small)
         first, second, late = (cluster.submit(name=name, cpu=cpu) for name, cpu in (("a", 3), ("a", 3), ("late", 1)))
-        cluster.later(RESERVATION_US_MAX - 10)
+        cluster.later(RESERVATION_US - 10)
         for executor, id in list(zip(executors, small, strict=True))[:3]:
             cluster.done(executor, id)
             cluster.told(id)

@@ -5,7 +5,7 @@ import pytest
 
 from mpi_runtime.scheduler.effects import Answer, Fetch, Free, StartExecutor, StopExecutor
 from mpi_runtime.scheduler.events import Stored, Value, Where
-from mpi_runtime.scheduler.limits import RESERVATION_US_MAX
+from mpi_runtime.scheduler.limits import RESERVATION_US
 from mpi_runtime.scheduler.rank_events import Fetched
 from tests.builders import LARGE, UNIT, Cluster
 
@@ -99,7 +99,7 @@ def test_nodes_are_kept_for_a_group_that_waits_and_only_for_a_time() -> None:
         cluster.done(one, ids[0], us=10_000_000)
         cluster.forget()
         assert "kept for a larger request" in cluster.explain(late)["why"]
-        cluster.later(RESERVATION_US_MAX)
+        cluster.later(RESERVATION_US)
         cluster.forget()
         assert cluster.state.nodes[0].reserved_for is None
         assert not cluster.state.nodes[0].free.cpu

@@ -1,0 +1,205 @@
+"""Nodes and processes that exist in virtual time only, around the scheduler of real jobs.
+
+Calls take as long as they are said to take, messages no time. Nothing fails. What the scheduler decides is what it
+would decide in a job, so makespans can be asked for without machines. For faults and for the protocol there is the
+simulator of the tests.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from mpi_runtime.scheduler.core import Scheduler
+from mpi_runtime.scheduler.effects import StartExecutor, StopExecutor, TakeBack
+from mpi_runtime.scheduler.events import DRIVER, TASK, AccountSpec, Call, Done, Released, Spec
+from mpi_runtime.scheduler.limits import UNIT
+from mpi_runtime.scheduler.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankJoined, TakenBack
+
+
+class Shape(NamedTuple):
+    """What a node has, or what a call asks for."""
+
+    cpus: float
+    gpus: float = 0
+    memory: int = 0
+    """In bytes."""
+    resources: tuple[tuple[str, float], ...] = ()
+    """Custom resources by name."""
+
+
+class Work(NamedTuple):
+    """A call that takes a known time."""
+
+    name: str
+    shape: Shape
+    duration_us: int
+    time_limit_us: int = 0
+    """What its submitter says it may take; 0: nothing is said."""
+    priority: int = 0
+    path_us: int = 0
+    """How long it and the longest chain of calls after it take, as far as its submitter knows."""
+    account: tuple[str, float, int] = ("", 1.0, 0)
+    """On whose account it runs, with weight and limit: see `AccountSpec`; an empty name: nobody's."""
+
+
+class Ran(NamedTuple):
+    """Where and when a call ran."""
+
+    work: Work
+    node: int
+    gpus: tuple[int, ...]
+    start_us: int
+    end_us: int
+
+
+class _Executor:
+    """A process: it runs what it is given one after the other."""
+
+    def __init__(self, effect: StartExecutor, node: int) -> None:
+        self.effect = effect
+        self.node = node
+        self.in_hand: list[bytes] = []
+        self.is_there = False
+        self.began_us = -1
+        """When the first call in its hand began; -1: it has not."""
+
+
+class VirtualCluster:
+    """A job in virtual time. Submit work, run, and hear what has ended."""
+
+    def __init__(
+        self, nodes: Sequence[Shape], ended: Callable[[Ran], None] | None = None, fork_us: int = 0, end_us: int = 0
+    ) -> None:
+        """Make a cluster in which nothing runs yet.
+
+        Args:
+            nodes: what each node has.
+            ended: is called with each call that has ended; it may submit more.
+            fork_us: how long the start of a process takes.
+            end_us: the end of the job's time, from its begin; 0: there is none.
+        """
+        self.now = 0
+        """The virtual time in microseconds."""
+        self.ran: list[Ran] = []
+        self.scheduler = Scheduler()
+        self._ended = ended or (lambda ran: None)
+        self._fork_us = fork_us
+        self._works: dict[bytes, Work] = {}
+        self._specs: dict[tuple[object, ...], int] = {}
+        self._executors: dict[int, _Executor] = {}
+        self._count = itertools.count()
+        self._calls = itertools.count(1)
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._alarm_us = -1
+        for rank, node in enumerate(nodes):
+            custom = {name: _units(amount) for name, amount in node.resources}
+            joined = RankJoined(
+                rank, rank, f"node{rank}", [], _units(node.cpus), _units(node.gpus), node.memory, custom, 1 << 30
+            )
+            joined.end_us = end_us if rank == 0 else 0
+            self.scheduler.handle_rank(joined, 0)
+        self.scheduler.handle_rank(JobBegan(), 0)
+
+    def submit(self, works: Sequence[Work]) -> None:
+        """Hand calls to the scheduler now, in this order."""
+        events: list[Spec | Call] = []
+        for work in works:
+            key = (work.name, work.shape, work.time_limit_us, work.priority, work.path_us, work.account)
+            spec = self._specs.get(key)
+            if spec is None:
+                spec = self._specs[key] = len(self._specs) + 1
+                events.append(_spec(spec, work))
+            id = next(self._calls).to_bytes(16, "big")
+            self._works[id] = work
+            events.append(Call(id, spec, b""))
+        self.scheduler.handle(DRIVER, events, self.now)
+        self._at(self.now, lambda: None)
+
+    def run(self) -> list[Ran]:
+        """Let everything come to its end; what has run. What can never run, or not before the end, has not."""
+        while self._heap:
+            self.now = self._heap[0][0]
+            while self._heap and self._heap[0][0] == self.now:  # what happens at one time is decided about at once
+                heapq.heappop(self._heap)[2]()
+            self._decide()
+        return self.ran
+
+    def _at(self, time_us: int, action: Callable[[], None]) -> None:
+        heapq.heappush(self._heap, (time_us, next(self._count), action))
+
+    def _decide(self) -> None:
+        effects = self.scheduler.decide(self.now)
+        for rank, messages in effects.ranks.items():
+            for message in messages:
+                if isinstance(message, StartExecutor):
+                    executor = self._executors[message.executor] = _Executor(message, rank)
+                    self._at(self.now + self._fork_us, lambda executor=executor: self._started(executor))  # type: ignore[misc]
+                elif isinstance(message, StopExecutor):
+                    stopped = self._executors[message.executor]
+                    self._at(self.now, lambda stopped=stopped: self._stopped(stopped))  # type: ignore[misc]
+                elif isinstance(message, TakeBack):
+                    back = self._executors[message.executor]
+                    count = message.count
+                    self._at(self.now, lambda back=back, count=count: self._taken_back(back, count))  # type: ignore[misc]
+        for client, sent in effects.clients.items():
+            if client == DRIVER:
+                continue
+            executor = self._executors[client]
+            executor.in_hand += [message.id for message in sent if type(message) is Call]
+            self._begin_next(executor)
+        alarm_us = self.scheduler.deadline()
+        if alarm_us is not None and (self._works or self._executors) and alarm_us != self._alarm_us:
+            self._alarm_us = alarm_us
+            if self._works:
+                self._at(max(alarm_us, self.now + 1), lambda: None)
+
+    def _started(self, executor: _Executor) -> None:
+        executor.is_there = True
+        self.scheduler.handle_rank(ExecutorStarted(executor.effect.executor, 1), self.now)
+        self._begin_next(executor)
+
+    def _stopped(self, executor: _Executor) -> None:
+        del self._executors[executor.effect.executor]
+        self.scheduler.handle_rank(ExecutorDied(executor.effect.executor, b"", "was ended"), self.now)
+
+    def _taken_back(self, executor: _Executor, count: int) -> None:
+        first = 1 if executor.began_us >= 0 else 0
+        waiting = executor.in_hand[first:]
+        ids = waiting[max(0, len(waiting) - count) :]
+        executor.in_hand = executor.in_hand[: len(executor.in_hand) - len(ids)]
+        self.scheduler.handle_rank(TakenBack(executor.effect.executor, ids), self.now)
+
+    def _begin_next(self, executor: _Executor) -> None:
+        if executor.is_there and executor.in_hand and executor.began_us < 0:
+            executor.began_us = self.now
+            work = self._works[executor.in_hand[0]]
+            self._at(self.now + work.duration_us, lambda: self._end(executor))
+
+    def _end(self, executor: _Executor) -> None:
+        id = executor.in_hand.pop(0)
+        work = self._works.pop(id)
+        began_us, executor.began_us = executor.began_us, -1
+        number = executor.effect.executor
+        self.scheduler.handle(number, [Done(id, b"", work.duration_us, began_us)], self.now, 1)
+        self.scheduler.handle(DRIVER, [Released([id])], self.now)
+        ran = Ran(work, executor.node, tuple(executor.effect.gpus), began_us, self.now)
+        self.ran.append(ran)
+        self._ended(ran)
+        self._begin_next(executor)
+
+
+def _units(amount: float) -> int:
+    return round(amount * UNIT)
+
+
+def _spec(id: int, work: Work) -> Spec:
+    shape = work.shape
+    return Spec(
+        id, TASK, work.name, b"", _units(shape.cpus), _units(shape.gpus), shape.memory,
+        {name: _units(amount) for name, amount in shape.resources}, priority=work.priority,
+        time_limit_us=work.time_limit_us, path_us=work.path_us,
+        account=AccountSpec(*work.account) if work.account[0] else None,
+    )  # fmt: skip
