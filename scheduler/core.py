@@ -69,6 +69,7 @@ from mpi_runtime.scheduler.limits import LONG_US, UNIT
 from mpi_runtime.scheduler.nodes import begin, join
 from mpi_runtime.scheduler.queues import mark_dirty
 from mpi_runtime.scheduler.rank_events import (
+    Arriving,
     ExecutorDied,
     ExecutorStarted,
     Fetched,
@@ -98,6 +99,10 @@ class Described(NamedTuple):
     hostname: str = ""
     title: str = ""
     """What its actor calls itself, if its class says how."""
+
+
+_OF_LIVING = Arriving | Fetched | MemoryReported | RankLost | RoomWanted | Spilled
+"""What a rank says of itself, and does not count when it is gone."""
 
 
 class Scheduler:
@@ -197,7 +202,7 @@ class Scheduler:
             RefusedError: it cannot be, and nothing has come of it.
         """
         state = self.state
-        if isinstance(event, Fetched | MemoryReported | RankLost | RoomWanted | Spilled) and event.rank in state.lost:
+        if isinstance(event, _OF_LIVING) and event.rank in state.lost:
             return  # it was on its way when the rank was given up
         refusals.check_rank(state, event)
         state.stories.now = now
@@ -215,6 +220,8 @@ class Scheduler:
                 advance(state.stories, executor, STARTED)
         elif isinstance(event, Fetched):
             copies.fetched(state, event, now)
+        elif isinstance(event, Arriving):
+            copies.arriving(state, event)
         elif isinstance(event, RankLost):
             losses.rank_lost(state, event, now)
         elif isinstance(event, Recalled):

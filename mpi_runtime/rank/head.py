@@ -85,6 +85,7 @@ from mpi_runtime.transport.messages import (
     Stop,
     ToExecutor,
     ToWorker,
+    Unpull,
     Welcome,
     WorkerToHead,
     bytes_to_text,
@@ -330,7 +331,7 @@ class Head:
 
     def _take_one(self, source: int, message: BetweenRanks) -> None:
         try:
-            if isinstance(message, Pull):
+            if isinstance(message, Pull | Unpull):
                 self._agent.pull(source, message)
             elif isinstance(message, RankJoined) and (source != message.rank or source in self._joined):
                 raise codec.BadFrameError(f"rank {source} says that rank {message.rank} joins")
@@ -454,7 +455,7 @@ class Head:
             for message in codec.between_ranks.decode(frame):
                 if isinstance(message, Idle):
                     self._working.discard(message.rank)
-                elif isinstance(message, Pull):
+                elif isinstance(message, Pull | Unpull):
                     self._agent.pull(source, message)
                 elif isinstance(message, Log):
                     self._print(message)

@@ -38,6 +38,7 @@ from mpi_runtime.scheduler.effects import (
     RoomAnswer,
     StartExecutor,
     StopExecutor,
+    StopFetch,
     TakeBack,
 )
 from mpi_runtime.scheduler.events import DRIVER
@@ -45,7 +46,6 @@ from mpi_runtime.scheduler.ids import attempt_of
 from mpi_runtime.scheduler.rank_events import (
     ExecutorDied,
     ExecutorStarted,
-    Fetched,
     FrameRefused,
     RoomWanted,
     TakenBack,
@@ -62,6 +62,7 @@ from mpi_runtime.transport.messages import (
     FromExecutor,
     Pull,
     Shutdown,
+    Unpull,
     WorkerToHead,
 )
 from mpi_runtime.transport.tokens import tokens_of
@@ -154,7 +155,10 @@ class NodeAgent:
             lambda size, clients: self._report(RoomWanted(self._rank, size, clients)),
             lambda: self._spills.wake(),
         )
-        self._transfers = Transfers(self._transport, arena)
+        extents = self._extents
+        self._transfers = Transfers(
+            self._transport, arena, lambda size, use: extents.ask(size, NOBODY, use), self._extents.free
+        )
         self._spills = Spills(self._rank, spill_directory, arena, self._extents, self._poller, self._report)
         self._setup = (setup, [descriptor])
         self._ask_forkserver(*self._setup)
@@ -247,6 +251,8 @@ class NodeAgent:
                 self._extents.free(effect.offsets)
         elif isinstance(effect, Fetch):
             self._fetch(effect)
+        elif isinstance(effect, StopFetch):
+            self._transfers.stop(effect.id)
         elif isinstance(effect, RoomAnswer):
             self._extents.answered(effect.is_coming, effect.reason)
         else:
@@ -349,14 +355,7 @@ class NodeAgent:
         """Bring a copy of an object here."""
         if effect.rank == self._rank or effect.rank >= self._transport.size:
             raise BadFrameError(f"rank {self._rank} is to fetch an object from rank {effect.rank}")
-
-        def use(target: int, reason: str) -> None:
-            if target >= 0:
-                self._transfers.fetch(effect.id, effect.rank, effect.offset, effect.size, target)
-            else:
-                self._report(Fetched(self._rank, effect.id, -1, reason, source=effect.rank))
-
-        self._extents.ask(effect.size, NOBODY, use)
+        self._transfers.fetch(effect)
 
     def pause_logs(self, paused: bool) -> None:
         """Stop reading what executors write, so that they wait, or go on."""
@@ -365,16 +364,20 @@ class NodeAgent:
             for lines in executor.outputs:
                 lines.pause(paused or not executor.pid)
 
-    def pull(self, rank: int, pull: Pull) -> None:
-        """Send an object to a rank that asks for it.
+    def pull(self, rank: int, message: Pull | Unpull) -> None:
+        """Send an object to a rank that asks for it, or no more of it.
 
         Raises:
-            BadFrameError: there is none where it says.
+            BadFrameError: there is no job.
         """
-        try:
-            self._transfers.on_pull(rank, pull)
-        except ValueError as error:
-            raise BadFrameError(str(error)) from error
+        if not self._is_set_up:
+            raise BadFrameError(f"rank {rank} asks for an object, and there is no job")
+        if isinstance(message, Pull) and message.start >= message.size:
+            raise BadFrameError(f"rank {rank} asks for what is behind the end of an object")
+        if isinstance(message, Pull):
+            self._transfers.on_pull(rank, message)
+        else:
+            self._transfers.on_unpull(rank, message)
 
     # Hearing
 
@@ -445,7 +448,7 @@ class NodeAgent:
         for region in self._arena.settle():
             self._transport.send(self._neighbours[region], codec.encode([]))  # it looks into the header when it wakes
         retry_s = self._extents.serve_waiting()
-        if self._transfers.busy or self._arena.busy:
+        if self._arena.busy:
             return 0.0
         look_s = self._memory.turn(self._executors.values()) if self._memory is not None else None
         return retry_s if look_s is None else look_s if retry_s is None else min(retry_s, look_s)
@@ -490,6 +493,7 @@ class NodeAgent:
             self._forget(executor)
         if self._is_set_up:
             self._extents.drop_requests()
+            self._transfers.stop_all()
 
     def _leave_scratch(self) -> None:
         """The forkserver has removed the files of the job, unless it was killed."""

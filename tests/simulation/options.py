@@ -79,6 +79,8 @@ class Options:
     batch_us: int = 500
     """How long an executor keeps results back, to send several at once."""
     transfer_us: tuple[int, int] = (100, 3000)
+    part_bytes: int = 0
+    """Not 0: of values from this size on parts are passed on while they arrive; a limit of the scheduler."""
     arena_slots: int = 0
     """How many large values a rank's part of the arena has room for; 0: for all. It takes more, and wants room."""
     disk_failures: float = 0.0
@@ -188,6 +190,7 @@ def _random_options(seed: int) -> tuple[Options, Options]:
     troubles, garbled = random.Random(seed * 4517 + 23), random.Random(seed * 7561 + 5)
     births = random.Random(seed * 3571 + 29)
     shapes = [_random_shape(rng) for _ in range(rng.choice((1, 1, 2, 3, 5)))]
+    copies = random.Random(seed * 4789 + 19)
     cards, modes = random.Random(seed * 6151 + 3), random.Random(seed * 5003 + 11)
     hosts = tuple(_in_modes(_described(shape, cards), modes) for shape in shapes)
     quiet = Options(
@@ -211,6 +214,7 @@ def _random_options(seed: int) -> tuple[Options, Options]:
         long_us=ends.choice((10_000_000, 5000, 500)),
         limit_us=times.choice((0, 0, 1000, 50_000)),
         stubborn=times.choice((0.0, 0.3)),
+        part_bytes=copies.choice((0, 100_000, 100_000)),
     )
     if rng.random() < 0.25:
         return quiet, quiet

@@ -10,6 +10,7 @@ from mpi_runtime.scheduler import (
     actor_lives,
     blocked_executors,
     constraints,
+    copies,
     deaths,
     dispatch,
     groups,
@@ -17,13 +18,12 @@ from mpi_runtime.scheduler import (
     packing,
     records,
 )
-from mpi_runtime.scheduler.effects import ReadyFailed
 from mpi_runtime.scheduler.events import Where
 from mpi_runtime.scheduler.rank_events import ExecutorDied, Fetched
 from mpi_runtime.scheduler.records import Bundle, Executor, Task
 from mpi_runtime.scheduler.resources import Grant, Pool, Request, copy_of, give_back, take
 from mpi_runtime.scheduler.sources import Source
-from mpi_runtime.scheduler.state import Client, Object, State
+from mpi_runtime.scheduler.state import Client, Fetching, Object, State
 from tests.simulation import planted, planted_clients, planted_custody, planted_losses, planted_spills
 from tests.simulation.options import losing_options, random_options, spilling_options
 from tests.simulation.run import FailedError, simulate
@@ -134,16 +134,13 @@ def an_actors_calls_overtake(patch: pytest.MonkeyPatch) -> None:
 
 
 def memory_freed_early(patch: pytest.MonkeyPatch) -> None:
-    on_fetched = objects.on_fetched
+    arrived = copies.arrived
 
-    def planted(state: State, event: Fetched, now: int) -> tuple[list[tuple[Task, Executor]], ReadyFailed | None]:
-        found = state.objects[event.id]
-        assert found.copies is not None
-        waiting = on_fetched(state, event, now)
+    def planted(state: State, fetching: Fetching, event: Fetched, now: int) -> None:
+        arrived(state, fetching, event, now)
         state.frees.setdefault(event.rank, []).append(event.offset)
-        return waiting
 
-    patch.setattr(objects, "on_fetched", planted)
+    patch.setattr(copies, "arrived", planted)
 
 
 def a_bundle_is_sold_twice(patch: pytest.MonkeyPatch) -> None:
