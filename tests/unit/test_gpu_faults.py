@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime.errors import DeviceUnavailableError, GpuOutOfMemoryError, TaskError, make_task_error
+from mpi_runtime.errors import DeviceUnavailableError, GpuOutOfMemoryError, TaskError
 from mpi_runtime.gpu.device import BUSY, DEVICE, NOBODY, NODE, PROGRAM
 from mpi_runtime.gpu.faults import DRIVER_NAMES, FAULTS, Fault, fault, is_absent, is_out_of_memory
+from mpi_runtime.remote_errors import make_task_error
 from tests.helpers import IN_CI
 
 
