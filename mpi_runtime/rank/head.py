@@ -43,6 +43,7 @@ from mpi_runtime.scheduler.effects import (
 )
 from mpi_runtime.scheduler.events import DRIVER, Call, RefusedError
 from mpi_runtime.scheduler.rank_events import (
+    Arriving,
     ExecutorDied,
     ExecutorStarted,
     Fetched,
@@ -83,7 +84,7 @@ GONE_LIMIT_S = 1.0
 """How long the head may live after its driver was killed: the launcher kills the workers then, and MPI may hang."""
 _FROM_RANKS = (
     RankJoined, TakenBack, ExecutorDied, Fetched, ExecutorStarted, FrameRefused, MemoryReported, FromExecutor, Log,
-    RoomWanted, Spilled,
+    RoomWanted, Spilled, Arriving,
 )  # fmt: skip
 """What ranks say while there is a job. `RankLost` is not among it: the transport says that of them."""
 JOURNAL_LIMIT_S = 30.0

@@ -329,7 +329,7 @@ class Author:
         """Pieces that each program has."""
         has_losses = self.options.host_losses or self.options.rank_losses > 0
         calm: list[Callable[[Scope], object]] = [self.sweep, self.sweep, self.turns, self.turns]
-        spreads = self.options.part_bytes > 0 and len(self.options.hosts) > 1
+        spreads = self.options.part_bytes > 0 and len(self.options.hosts) > 1 and not self.options.is_calm
         return calm * self.options.is_calm + [self.heirs] * 3 * has_losses + [self.spread] * 2 * spreads
 
     def heirs(self, scope: Scope) -> None:
