@@ -37,6 +37,7 @@ from mpi_runtime.scheduler.effects import Effects
 from mpi_runtime.scheduler.events import (
     Began,
     Blocked,
+    BroadcastRequested,
     Call,
     CancelRequested,
     ClientEvent,
@@ -133,6 +134,7 @@ class Scheduler:
             Yielded: self._yielded,
             Consumed: self._consumed,
             CancelRequested: self._cancel_requested,
+            BroadcastRequested: self._broadcast_requested,
             NamedActorRequested: self._named_actor_requested,
             Query: self._query,
             GroupRequested: self._group_requested,
@@ -368,6 +370,9 @@ class Scheduler:
 
     def _cancel_requested(self, client: Client, event: CancelRequested, now: int) -> None:
         cancel.cancel(self.state, event, now)
+
+    def _broadcast_requested(self, client: Client, event: BroadcastRequested, now: int) -> None:
+        objects.on_broadcast(self.state, event.ids)
 
     def _yielded(self, client: Client, event: Yielded, now: int) -> None:
         assert client.executor is not None

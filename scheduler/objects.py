@@ -143,6 +143,8 @@ def set_value(state: State, found: Object, value: Value) -> None:
         found.data = value.data
     if value.holds:
         found.holds = [id for id in value.holds if hold(state, id)]
+    if found.is_for_all:
+        spreading.to_all(state, found)
     announce(state, found)
 
 
@@ -220,6 +222,15 @@ def value_message(found: Object, number: int) -> ClientEffect | None:
         return ReadyError(found.id, found.data)
     assert found.state == RUNTIME_ERROR, f"object {found.id.hex()} has no value yet"
     return ReadyFailed(found.id, found.code, found.data.decode())
+
+
+def on_broadcast(state: State, ids: list[bytes]) -> None:
+    """A client wants values on all nodes, now or when they are there."""
+    for id in ids:
+        found = state.objects.get(id)
+        if found is not None:
+            found.is_for_all = True
+            spreading.to_all(state, found)
 
 
 def on_put(state: State, client: Client, event: Put) -> None:

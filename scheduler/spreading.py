@@ -36,6 +36,15 @@ def start(state: State, found: Object, number: int, waiter: Waiter | None) -> No
         add(fetching, waiter)
 
 
+def to_all(state: State, found: Object) -> None:
+    """Have copies brought to all nodes that run calls and have room, ahead of use."""
+    if found.copies is None or found.is_error:
+        return
+    for node in list(state.nodes.values()):
+        if node.hosts_executors and not node.is_full and node.number not in found.copies:
+            start(state, found, node.number, None)
+
+
 def add(fetching: Fetching, waiter: Waiter | None) -> None:
     """Note who waits for a copy."""
     if waiter is None:

@@ -107,6 +107,8 @@ class Object(Struct, eq=False, gc=False):
     it; 0: in none. See `spilling.py`."""
     is_error: bool = False
     """STORED: whether it is a pickled exception."""
+    is_for_all: bool = False
+    """All nodes are to have it, ahead of use."""
     holds: list[bytes] | None = None
     """References inside the value."""
     subscribers: list[tuple[int, bool]] | None = None

@@ -24,6 +24,7 @@ from mpi_runtime.scheduler import effects
 from mpi_runtime.scheduler.effects import Entry
 from mpi_runtime.scheduler.events import (
     IN,
+    BroadcastRequested,
     BundleSpec,
     Call,
     CancelRequested,
@@ -46,6 +47,7 @@ from tests.simulation.scope import CallInterruptedError, Pause, Program, Scope, 
 from tests.simulation.steps import (
     STREAMING,
     Await,
+    Broadcast,
     Cancel,
     Compute,
     Drop,
@@ -241,6 +243,9 @@ class Process:
         elif isinstance(step, Cancel):
             if step.slot in slots:
                 self.cancel(slots[step.slot], step.force, step.recursive)
+        elif isinstance(step, Broadcast):
+            if step.slot in slots:
+                self.outgoing.post(BroadcastRequested([slots[step.slot]]))
         elif isinstance(step, Forget):
             self.streams.forget(scope, step.slot, step.cancel)
         else:

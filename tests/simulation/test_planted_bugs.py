@@ -24,7 +24,7 @@ from mpi_runtime.scheduler.records import Bundle, Executor, Task
 from mpi_runtime.scheduler.resources import Grant, Pool, Request, copy_of, give_back, take
 from mpi_runtime.scheduler.sources import Source
 from mpi_runtime.scheduler.state import Client, Fetching, Object, State
-from tests.simulation import planted, planted_clients, planted_custody, planted_losses, planted_spills
+from tests.simulation import planted, planted_clients, planted_copies, planted_custody, planted_losses, planted_spills
 from tests.simulation.options import losing_options, random_options, spilling_options
 from tests.simulation.run import FailedError, simulate
 
@@ -212,6 +212,7 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     *planted_custody.BUGS,
     *planted_losses.BUGS,
     *planted_spills.BUGS,
+    *planted_copies.BUGS,
 ]
 
 
@@ -219,7 +220,7 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
 def test_a_planted_bug_is_found(bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
 
-    options = losing_options if bug in planted_losses.BUGS else random_options
+    options = losing_options if bug in (*planted_losses.BUGS, *planted_copies.BUGS) else random_options
     options = spilling_options if bug in planted_spills.BUGS else options
 
     def look() -> None:

@@ -11,6 +11,7 @@ from tests.simulation.steps import (
     CURSED,
     METHOD,
     TASK,
+    Broadcast,
     Compute,
     Drop,
     Function,
@@ -386,6 +387,8 @@ class Author:
         scope.steps.append(Submit(self.job(make, self.busy(make), sizes=(3 * MIB,)), value))
         if rng.random() < 0.7:
             scope.steps.append(Wait((value,), 1))
+        if rng.random() < 0.5:
+            scope.steps.append(Broadcast(value))
         slots = []
         for _ in range(rng.choice((1, 2))):
             for host in range(len(self.options.hosts)):
