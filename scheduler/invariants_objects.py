@@ -159,7 +159,10 @@ def check_fetches(state: State) -> None:
             elif one.source is not None:
                 holds(one.source == found.disk, f"{name} is read from where it is not")
         check_waiting(state, found, fetches)
-    holds(sending == state.sending, f"copies are on their way from {dict(sending)}, and {state.sending} are counted")
+    holds(
+        sending == state.copying.sending,
+        f"copies are on their way from {dict(sending)}, and {state.copying.sending} are counted",
+    )
 
 
 def check_source(state: State, found: Object, fetching: Fetching) -> None:

@@ -72,7 +72,7 @@ def check_rank(state: State, event: Any) -> None:
         rank = state.ranks.get(event.rank)
         require(rank is not None, f"a copy came to rank {event.rank}, which does not exist")
         assert rank is not None
-        is_known = rank.node.number in state.fetching.get(event.id, {}) or 0 < event.order <= state.orders
+        is_known = rank.node.number in state.fetching.get(event.id, {}) or 0 < event.order <= state.copying.orders
         require(is_known, "a copy came that nobody wanted")
         require((event.rank, event.offset) not in state.extents, "a copy lies where another object does")
     elif isinstance(event, Spilled):

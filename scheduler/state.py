@@ -48,6 +48,15 @@ class Fetching(Struct, eq=False, gc=False):
     """Why it could not be had from there: nobody is told before it is clear whether that rank is dead."""
 
 
+class Copying(Struct, eq=False, gc=False):
+    """What is counted of copies on their way."""
+
+    sending: dict[int, int] = {}
+    """How many come from each rank."""
+    orders: int = 0
+    """How many have been ordered."""
+
+
 class Lineage(Struct, eq=False, gc=False):
     """How values are made again that lay in an arena: see `lineage.py`."""
 
@@ -306,16 +315,12 @@ class State:
         """Of queues with calls that wait behind busy executors or may be too late, executors, nodes, bundles, calls."""
         self.effects = Effects()
         self.stories = Stories()
-        self.submitted = 0
         self.next_executor = 1
         self.last_spread = -1
         """The node that got the last spread call."""
         self.fetching: dict[bytes, dict[int, Fetching]] = {}
         """Copies under way, by object and node."""
-        self.sending: dict[int, int] = {}
-        """How many copies are on their way from each rank."""
-        self.orders = 0
-        """How many have been ordered."""
+        self.copying = Copying()
         self.lineages = Lineages()
         self.history: deque[Run] = deque(maxlen=HISTORY_CALLS_MAX)
         """Calls that have ended, the last ones."""
@@ -327,7 +332,7 @@ class State:
         """The end of the job's time, by the head's clock; None: not known."""
         self.told: set[str] = set()
         """Names of functions that were reported as late. Only for membership."""
-        self.finished = self.failed = self.retried = self.restarted = 0
+        self.submitted = self.finished = self.failed = self.retried = self.restarted = 0
         self.refused = Refused()
         self.has_journal = self.recalls = False
         """Whether calls that end are recorded, and whether the journal has calls of earlier runs."""

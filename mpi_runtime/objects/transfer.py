@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -26,7 +27,9 @@ from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Transfer, Transport, TransportError
 from mpi_runtime.transport.messages import BULK_TAGS, Pull, Unpull
 
-CHUNK_BYTES = 4 << 20
+CHUNK_BYTES, CHUNK_BYTES_MIN = 4 << 20, 256 << 10
+CHUNK_S = 0.005
+"""So long a chunk takes, within these bounds: messages to that host wait behind the chunks that are on their way."""
 WINDOW = 2
 """Chunks of one transfer that are asked of MPI at the same time."""
 AT_ONCE = 64
@@ -50,6 +53,10 @@ class Incoming:
         """Where the next chunk goes."""
         self.messages = 0
         """How many it is ready for, of this source."""
+        self.chunk = CHUNK_BYTES
+        self.began_s = 0.0
+        self.began_at = 0
+        """When this source was asked, and what was there then."""
         self.tag = -1
         self.requests: deque[tuple[Transfer, int]] = deque()
         self.problem = ""
@@ -96,6 +103,8 @@ class Transfers:
         self._tags: set[int] = set()
         """Those in use. Only for membership."""
         self._next_tag = 0
+        self._chunks: dict[int, int] = {}
+        """How large chunks of each source are, by how fast the last values came."""
         self._reports: list[Fetched | Arriving] = []
         self._frames: dict[int, list[Pull | Unpull]] = {}
         """What is to be said at the end of this turn, by rank."""
@@ -190,7 +199,9 @@ class Transfers:
         self._active.append(incoming)
         self._counts[order.rank] = self._counts.get(order.rank, 0) + 1
         incoming.state, incoming.posted, incoming.messages = RUNNING, incoming.arrived, 0
-        pull = Pull(tag, order.offset, order.size, incoming.arrived, CHUNK_BYTES)
+        incoming.chunk = self._chunks.get(order.rank, CHUNK_BYTES)
+        incoming.began_s, incoming.began_at = time.monotonic(), incoming.arrived
+        pull = Pull(tag, order.offset, order.size, incoming.arrived, incoming.chunk)
         self._frames.setdefault(order.rank, []).append(pull)
         self._receive(incoming)
 
@@ -219,7 +230,7 @@ class Transfers:
             self._drained(incoming)
 
     def _post(self, incoming: Incoming) -> None:
-        length = min(CHUNK_BYTES, incoming.order.size - incoming.posted)
+        length = min(incoming.chunk, incoming.order.size - incoming.posted)
         part = incoming.view[incoming.posted : incoming.posted + length]
         incoming.requests.append((self._transport.receive_bulk(incoming.order.rank, incoming.tag, part), length))
         incoming.posted += length
@@ -254,10 +265,19 @@ class Transfers:
             del self._counts[rank]
         if incoming.is_wanted and incoming.arrived == incoming.order.size:
             order = incoming.next or incoming.order
+            self._note_speed(incoming)
             del self._incoming[order.id], self._by_target[incoming.target]
             self._reports.append(Fetched(self._transport.rank, order.id, incoming.target, order=order.order))
         else:
             self._go_on(incoming)
+
+    def _note_speed(self, incoming: Incoming) -> None:
+        """Choose the chunks of what comes next from a source. Small values say nothing of its speed."""
+        moved, took_s = incoming.arrived - incoming.began_at, time.monotonic() - incoming.began_s
+        if moved >= CHUNK_BYTES and took_s > 0:
+            fitting = int(moved / took_s * CHUNK_S)
+            power = 1 << max(0, fitting.bit_length() - 1)
+            self._chunks[incoming.order.rank] = min(CHUNK_BYTES, max(CHUNK_BYTES_MIN, power))
 
     def _go_on(self, incoming: Incoming) -> None:
         """The source is left: take the next one, wait for one, or forget it all."""

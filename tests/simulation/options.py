@@ -160,6 +160,7 @@ def losing_options(seed: int) -> Options:
     if host_losses:
         hosts = (*hosts, rng.choice(hosts))
     losses = rng.choice((0, 1, 1, 2))
+    options = replace(options, part_bytes=random.Random(seed * 4789 + 19).choice((0, 100_000, 100_000)))
     return replace(options, hosts=hosts, rank_losses=losses, host_losses=host_losses, breakable=ALL)
 
 
@@ -167,6 +168,7 @@ def spilling_options(seed: int) -> Options:
     """The world of the seed with arenas that have little room; in some of them ranks die too."""
     options, rng = (losing_options if seed % 3 == 0 else random_options)(seed), random.Random(seed * 3307 + 43)
     slots, failures = rng.choice((1, 1, 2, 4)), rng.choice((0.0, 0.0, 0.2))
+    options = replace(options, part_bytes=random.Random(seed * 4787 + 23).choice((0, 100_000, 100_000)))
     return replace(options, arena_slots=slots, disk_failures=failures)
 
 
@@ -190,7 +192,6 @@ def _random_options(seed: int) -> tuple[Options, Options]:
     troubles, garbled = random.Random(seed * 4517 + 23), random.Random(seed * 7561 + 5)
     births = random.Random(seed * 3571 + 29)
     shapes = [_random_shape(rng) for _ in range(rng.choice((1, 1, 2, 3, 5)))]
-    copies = random.Random(seed * 4789 + 19)
     cards, modes = random.Random(seed * 6151 + 3), random.Random(seed * 5003 + 11)
     hosts = tuple(_in_modes(_described(shape, cards), modes) for shape in shapes)
     quiet = Options(
@@ -214,7 +215,6 @@ def _random_options(seed: int) -> tuple[Options, Options]:
         long_us=ends.choice((10_000_000, 5000, 500)),
         limit_us=times.choice((0, 0, 1000, 50_000)),
         stubborn=times.choice((0.0, 0.3)),
-        part_bytes=copies.choice((0, 100_000, 100_000)),
     )
     if rng.random() < 0.25:
         return quiet, quiet

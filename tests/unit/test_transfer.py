@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
 
@@ -362,3 +364,16 @@ def test_tags_are_unique_and_come_round(peers: list[Peer], monkeypatch: pytest.M
         peers[1].fetch(bytes([number]), 0, offset, 5)
     assert len(until_quiet(peers)) == 5
     assert [pull.tag for pull in peers[0].pulls] == [0, 1, 2, 0, 1]
+
+
+def test_chunks_fit_the_speed_of_their_source(peers: list[Peer], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = count()
+    offset = peers[0].put(bytes(LARGE))
+    for seconds, chunk in ((0.5, CHUNK_BYTES), (0.5, 256 << 10), (0.001, 256 << 10), (0.001, CHUNK_BYTES)):
+        monkeypatch.setattr(time, "monotonic", lambda seconds=seconds: next(now) * seconds)
+        peers[1].fetch(b"id", 0, offset, LARGE)
+        (fetched,) = until_quiet(peers)
+        peers[1].arena.free(fetched.offset)
+        pull = peers[0].pulls[-1]
+        assert isinstance(pull, Pull)
+        assert pull.chunk == chunk
