@@ -6,7 +6,7 @@ hand, what it submits is cancelled as it comes.
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import actor_calls, endings
+from mpi_runtime.scheduler import actor_calls, copies, endings
 from mpi_runtime.scheduler.dispatch import settle
 from mpi_runtime.scheduler.effects import Cancel
 from mpi_runtime.scheduler.events import ACTOR, METHOD, TASK, CancelRequested
@@ -85,6 +85,7 @@ def cancel_one(state: State, task: Task, force: bool, now: int) -> None:
         return
     if task.state == STAGING:
         assert executor is not None
+        copies.unwanted(state, task, executor)
         executor.drop(task.id)
         task.executor = None
     was_queued = task.state == READY and task.function.spec.kind == TASK

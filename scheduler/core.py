@@ -38,6 +38,7 @@ from mpi_runtime.scheduler.effects import Effects
 from mpi_runtime.scheduler.events import (
     Began,
     Blocked,
+    BroadcastRequested,
     Call,
     CancelRequested,
     ClientEvent,
@@ -70,6 +71,7 @@ from mpi_runtime.scheduler.limits import LONG_US, UNIT
 from mpi_runtime.scheduler.nodes import begin, join
 from mpi_runtime.scheduler.queues import mark_dirty
 from mpi_runtime.scheduler.rank_events import (
+    Arriving,
     ExecutorDied,
     ExecutorStarted,
     Fetched,
@@ -101,6 +103,10 @@ class Described(NamedTuple):
     """The title of its actor; empty: none."""
 
 
+_OF_LIVING = Arriving | Fetched | MemoryReported | RankLost | RoomWanted | Spilled
+"""What a rank says of itself, and does not count when it is gone."""
+
+
 class Scheduler:
     """The scheduler of one job.
 
@@ -129,6 +135,7 @@ class Scheduler:
             Yielded: self._yielded,
             Consumed: self._consumed,
             CancelRequested: self._cancel_requested,
+            BroadcastRequested: self._broadcast_requested,
             NamedActorRequested: self._named_actor_requested,
             Query: self._query,
             GroupRequested: self._group_requested,
@@ -198,8 +205,8 @@ class Scheduler:
             RefusedError: it cannot be, and nothing has come of it.
         """
         state = self.state
-        if isinstance(event, Fetched | MemoryReported | RankLost | RoomWanted | Spilled) and event.rank in state.lost:
-            return  # sent before the rank was lost
+        if isinstance(event, _OF_LIVING) and event.rank in state.lost:
+            return  # it was on its way when the rank was given up
         refusals.check_rank(state, event)
         state.stories.now = now
         if isinstance(event, RankJoined):
@@ -216,6 +223,8 @@ class Scheduler:
                 advance(state.stories, executor, STARTED)
         elif isinstance(event, Fetched):
             copies.fetched(state, event, now)
+        elif isinstance(event, Arriving):
+            copies.arriving(state, event)
         elif isinstance(event, RankLost):
             losses.rank_lost(state, event, now)
         elif isinstance(event, Recalled):
@@ -373,6 +382,9 @@ class Scheduler:
 
     def _cancel_requested(self, client: Client, event: CancelRequested, now: int) -> None:
         cancel.cancel(self.state, event, now)
+
+    def _broadcast_requested(self, client: Client, event: BroadcastRequested, now: int) -> None:
+        objects.on_broadcast(self.state, event.ids)
 
     def _yielded(self, client: Client, event: Yielded, now: int) -> None:
         assert client.executor is not None

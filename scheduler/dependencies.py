@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mpi_runtime.scheduler import journaling, objects
+from mpi_runtime.scheduler import journaling, objects, spreading
 from mpi_runtime.scheduler.lifecycle import RUNTIME_ERROR, SEND, STAGE, UNSEALED, WAIT_AGAIN, advance
 from mpi_runtime.scheduler.records import Executor, Task
 from mpi_runtime.scheduler.state import State
@@ -21,7 +21,7 @@ def stage(state: State, executor: Executor, task: Task) -> bool:
         advance(state.stories, task, STAGE)
         task.missing = len(missing)
         for id in missing:
-            objects.start_fetch(state, state.objects[id], number, (task, executor))
+            spreading.start(state, state.objects[id], number, (task, executor))
         return False
     send_values(state, executor, task)
     return True
@@ -90,8 +90,8 @@ def staged(state: State, task: Task) -> bool:
     task.missing = len(missing)
     if missing:
         for id in missing:  # it had arrived, and there was no room for it while others came
-            if (id, number) not in state.fetching:
-                objects.start_fetch(state, state.objects[id], number, (task, executor))
+            if number not in state.fetching.get(id, {}):
+                spreading.start(state, state.objects[id], number, (task, executor))
         return False
     send_values(state, executor, task)
     executor.in_hand[task.id] = executor.in_hand.pop(task.id)  # the order in hand is the order of sending

@@ -158,12 +158,23 @@ class Free(Struct, array_like=True, tag=83, gc=False):
 
 
 class Fetch(Struct, array_like=True, tag=84, gc=False):
-    """To a rank: copy an object from another rank's arena into its own part."""
+    """To a rank: copy an object from another rank's arena into its own part. `Fetched` answers it.
+
+    If it has a part of it already, from a rank that is gone, it goes on from there.
+    """
 
     id: bytes
     rank: Number
     offset: Number
     size: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+    order: Number = 0
+    """The number of this order."""
+
+
+class StopFetch(Struct, array_like=True, tag=71, gc=False):
+    """To a rank: nobody wants this copy any more. Its memory is free. Nothing answers it."""
+
+    id: Id
 
 
 class Spill(Struct, array_like=True, tag=69, gc=False):
@@ -181,6 +192,8 @@ class Restore(Struct, array_like=True, tag=70, gc=False):
     offset: Number
     """In the file."""
     size: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+    order: Number = 0
+    """As in `Fetch`."""
 
 
 class Erase(Struct, array_like=True, tag=88, gc=False):
@@ -198,7 +211,9 @@ class RoomAnswer(Struct, array_like=True, tag=89, gc=False):
     """If not, why, in words."""
 
 
-RankEffect = StartExecutor | StopExecutor | TakeBack | Cancel | Free | Fetch | Spill | Restore | Erase | RoomAnswer
+RankEffect = (
+    StartExecutor | StopExecutor | TakeBack | Cancel | Free | Fetch | StopFetch | Spill | Restore | Erase | RoomAnswer
+)
 
 
 class Recall(Struct, array_like=True, tag=86, gc=False):

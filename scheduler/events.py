@@ -278,6 +278,12 @@ class Forgotten(Struct, array_like=True, tag=29, gc=False):
     ids: list[Id]
 
 
+class BroadcastRequested(Struct, array_like=True, tag=33, gc=False):
+    """These values are wanted on all nodes, ahead of use. Nothing answers it."""
+
+    ids: list[Id]
+
+
 BLOCKED_IDS_MAX = 20
 """The largest number of objects that a `Blocked` names."""
 
@@ -442,6 +448,7 @@ ClientEvent = (
     | Released
     | Held
     | Forgotten
+    | BroadcastRequested
     | Blocked
     | Unblocked
     | KillRequested

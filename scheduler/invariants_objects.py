@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from mpi_runtime.scheduler import spreading
+from mpi_runtime.scheduler.events import OnDisk, Stored
 from mpi_runtime.scheduler.invariant_error import holds
 from mpi_runtime.scheduler.lifecycle import (
     BLOCKED,
@@ -21,7 +23,7 @@ from mpi_runtime.scheduler.lifecycle import (
 )
 from mpi_runtime.scheduler.limits import LINEAGE_BYTES_MAX
 from mpi_runtime.scheduler.records import Task
-from mpi_runtime.scheduler.state import Object, State
+from mpi_runtime.scheduler.state import Fetching, Object, State
 
 
 def tasks_under_way(state: State) -> dict[bytes, Task]:
@@ -89,7 +91,7 @@ def _is_elsewhere(found: Object, number: int) -> bool:
 
 def _is_fetched(state: State, id: bytes, task: Task, number: int) -> bool:
     """Whether an object is on its way to a node for a call."""
-    fetching = state.fetching.get((id, number))
+    fetching = state.fetching.get(id, {}).get(number)
     return fetching is not None and any(isinstance(one, tuple) and one[0] is task for one in fetching.waiting)
 
 
@@ -107,8 +109,8 @@ def check_references(state: State, live: dict[bytes, Task]) -> None:
         counts.update(task.call.holds)
         if task.call.actor:
             counts[task.call.actor] += 1
-    for id, _ in state.fetching:
-        counts[id] += 1
+    for id, fetches in state.fetching.items():
+        counts[id] += len(fetches)
     for room in state.spilling.rooms.values():
         counts.update(room.writing.keys())
     for executor in state.executors.values():
@@ -139,17 +141,58 @@ def check_extents(state: State) -> None:
 
 
 def check_fetches(state: State) -> None:
-    """What is fetched exists, is stored, and is not there yet."""
-    for (id, number), fetching in state.fetching.items():
-        found = state.objects.get(id)
-        holds(found is not None and found.places(), f"object {id.hex()} is fetched and stored nowhere")
+    """What is fetched exists, is stored, and is not there yet. Every copy has a source, or all sources are taken."""
+    sending: Counter[int] = Counter()
+    for id, fetches in state.fetching.items():
+        name, found = f"object {id.hex()}", state.objects.get(id)
+        holds(found is not None and found.places(), f"{name} is fetched and stored nowhere")
         assert found is not None
         assert found.copies is not None
-        holds(number not in found.copies, f"object {id.hex()} is fetched to node {number}, where it is")
-        holds(fetching.waiting, f"object {id.hex()} is fetched for nobody")
-        holds(fetching.source in found.places(), f"object {id.hex()} is fetched from where it is not")
-        holds(state.ranks[fetching.rank].node.number == number, f"object {id.hex()} is fetched by another node's rank")
-        holds(not fetching.reason or fetching in state.alarms, f"object {id.hex()} cannot be had, and nobody is told")
+        holds(not spreading.unneeded(state, id), f"{name} is fetched for nobody")
+        for number, one in fetches.items():
+            holds(one.node == number and number not in found.copies, f"{name} is fetched to node {number}, where it is")
+            holds(state.ranks[one.rank].node.number == number, f"{name} is fetched by another node's rank")
+            holds(not one.reason or one in state.alarms, f"{name} cannot be had, and nobody is told")
+            if isinstance(one.source, Stored):
+                sending[one.source.rank] += 1
+                check_source(state, found, one)
+            elif one.source is not None:
+                holds(one.source == found.disk, f"{name} is read from where it is not")
+        check_waiting(state, found, fetches)
+    holds(
+        sending == state.copying.sending,
+        f"copies are on their way from {dict(sending)}, and {state.copying.sending} are counted",
+    )
+
+
+def check_source(state: State, found: Object, fetching: Fetching) -> None:
+    """A copy comes from where it is, or is to be, and not by way of itself."""
+    assert found.copies is not None
+    node, seen = fetching.source_node, {fetching.node}
+    passing = state.fetching[found.id].get(node)
+    place = found.copies.get(node)
+    if passing is not None and passing.offset >= 0:
+        place = Stored(passing.rank, passing.offset, passing.size)
+    holds(place == fetching.source, f"{found} is fetched from where it is not")
+    while passing is not None:
+        holds(node not in seen, f"{found} comes to node {node} by way of itself")
+        seen.add(node)
+        node = passing.source_node
+        passing = state.fetching[found.id].get(node)
+
+
+def check_waiting(state: State, found: Object, fetches: dict[int, Fetching]) -> None:
+    """Who waits for a source could get none."""
+    waiting = [one for one in fetches.values() if one.source is None]
+    if waiting:
+        left = spreading.open_sources(state, found, fetches)
+        reads = any(isinstance(one.source, OnDisk) for one in fetches.values())
+        for one in waiting:
+            usable = [node for node, (place, _, _) in left.items() if place.rank not in one.tried]
+            usable = [node for node in usable if not spreading.leads_to(fetches, node, one)]
+            holds(not usable, f"{found} is not brought to node {one.node}, and could be")
+        comes = reads or any(one.source is not None for one in fetches.values())
+        holds(comes, f"{found} is wanted, and nobody brings it")
 
 
 def check_spilling(state: State) -> None:

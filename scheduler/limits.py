@@ -114,3 +114,11 @@ ROOM_SHARE = 16
 """Where an arena is full this part of it is freed besides what is wanted, so that not every value waits."""
 ROOM_PATIENCE_US = 60_000_000
 """How long those who wait for room in an arena wait where nothing can leave it, and calls run that may change that."""
+
+SHARED_BYTES = 8 << 20
+"""So many bytes of a value are on their way from one place at the same time, or one copy: a few fast copies spread it
+sooner than many slow ones, and of what is small the messages about it take longer than its bytes."""
+PIPELINED_BYTES = 16 << 20
+"""Of values of this size and above parts are passed on while others arrive."""
+HOP_BYTES = 8 << 20
+"""The longest chain has one node for each of them: see `spreading.py`."""

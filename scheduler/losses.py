@@ -29,6 +29,7 @@ from mpi_runtime.scheduler import (
     objects,
     rebuilding,
     spilling,
+    spreading,
 )
 from mpi_runtime.scheduler.actor_calls import leave_queue, out_of_order
 from mpi_runtime.scheduler.dependencies import await_lost, elsewhere, wait_again
@@ -39,7 +40,7 @@ from mpi_runtime.scheduler.rank_events import ExecutorDied, RankLost
 from mpi_runtime.scheduler.records import Node, Rank, Task
 from mpi_runtime.scheduler.reservations import end_reservation
 from mpi_runtime.scheduler.resources import Pool
-from mpi_runtime.scheduler.state import Fetching, Object, State, Waiter
+from mpi_runtime.scheduler.state import Fetching, Object, State
 
 
 def rank_lost(state: State, event: RankLost, now: int) -> None:
@@ -144,21 +145,41 @@ def lose_copies(state: State, number: int) -> list[Object]:
 
 def move_fetches(state: State, number: int) -> None:
     """Step 5."""
-    for key, fetching in list(state.fetching.items()):
-        if number not in (fetching.rank, fetching.source.rank):
+    for id, fetches in list(state.fetching.items()):
+        found = state.objects[id]
+        for one in list(fetches.values()):
+            if one.rank == number:
+                move_receiver(state, found, one)
+            elif one.source is not None and one.source.rank == number:
+                spreading.unassign(state, one)
+        if found.places():
+            spreading.serve(state, found)
+            for _ in range(spreading.give_up_unneeded(state, found)):
+                objects.release(state, id)
             continue
-        if state.fetching.get(key) is not fetching:
-            continue
-        del state.fetching[key]
-        found = state.objects[fetching.id]
-        waiting: list[Waiter] = [one for one in fetching.waiting if not isinstance(one, Fetching)]
-        if waiting and found.places() and fetching.node in state.nodes:
-            objects.fetch(state, found, fetching.node, waiting)
-            continue
-        for waiter in fetching.waiting:
-            if isinstance(waiter, int) and waiter in state.clients:
-                found.subscribers = [*(found.subscribers or []), (waiter, True)]
-        objects.release(state, found.id)
+        for one in list(state.fetching.get(id, {}).values()):
+            spreading.give_up(state, one)
+            subscribe(state, found, one)
+            objects.release(state, found.id)
+
+
+def move_receiver(state: State, found: Object, fetching: Fetching) -> None:
+    """A copy was on its way to the lost rank: another one of its node fetches it, if anybody there waits for it."""
+    spreading.remove(state, fetching)
+    is_needed = fetching.waiting or fetching.is_ahead
+    if is_needed and found.places() and fetching.node in state.nodes:
+        again = spreading.begin(state, found, fetching.node)
+        again.waiting, again.is_ahead = fetching.waiting, fetching.is_ahead
+    else:
+        subscribe(state, found, fetching)
+    objects.release(state, found.id)
+
+
+def subscribe(state: State, found: Object, fetching: Fetching) -> None:
+    """Clients that waited for a copy are told when there is a value again."""
+    for waiter in fetching.waiting:
+        if isinstance(waiter, int) and waiter in state.clients:
+            found.subscribers = [*(found.subscribers or []), (waiter, True)]
 
 
 def under_way(state: State) -> list[Task]:
@@ -174,9 +195,9 @@ def bring_again(state: State, task: Task) -> None:
         return
     number = executor.rank.node.number
     for id in elsewhere(state, task, number):
-        fetching = state.fetching.get((id, number))
+        fetching = state.fetching.get(id, {}).get(number)
         if fetching is None or (task, executor) not in fetching.waiting:
-            objects.start_fetch(state, state.objects[id], number, (task, executor))
+            spreading.start(state, state.objects[id], number, (task, executor))
 
 
 def wait_for(state: State, task: Task, lost: dict[bytes, Object], now: int) -> None:

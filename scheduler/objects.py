@@ -7,24 +7,20 @@ and by an object whose value contains it. At zero the object is freed, and the r
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import lineage, notes
+from mpi_runtime.scheduler import lineage, notes, spreading
 from mpi_runtime.scheduler.effects import (
     ClientEffect,
-    Fetch,
     Ready,
     ReadyElsewhere,
     ReadyError,
     ReadyFailed,
     ReadyStored,
-    Restore,
 )
 from mpi_runtime.scheduler.events import OnDisk, Put, Stored, Value
 from mpi_runtime.scheduler.lifecycle import (
     ERROR,
-    FIND,
     GONE,
     INLINE,
-    LOSE_VALUE,
     RAISE,
     REFUSE,
     RUNTIME_ERROR,
@@ -35,10 +31,9 @@ from mpi_runtime.scheduler.lifecycle import (
     advance,
     so_far,
 )
-from mpi_runtime.scheduler.limits import PUSH_BYTES_MAX, UNREACHED_US
-from mpi_runtime.scheduler.rank_events import Fetched
-from mpi_runtime.scheduler.records import Executor, Task
-from mpi_runtime.scheduler.state import Client, Failure, Fetching, Object, State, Waiter
+from mpi_runtime.scheduler.limits import PUSH_BYTES_MAX
+from mpi_runtime.scheduler.records import Task
+from mpi_runtime.scheduler.state import Client, Failure, Object, State
 
 
 def hold(state: State, id: bytes) -> bool:
@@ -152,6 +147,8 @@ def set_value(state: State, found: Object, value: Value) -> None:
         found.data = value.data
     if value.holds:
         found.holds = [id for id in value.holds if hold(state, id)]
+    if found.is_for_all:
+        spreading.to_all(state, found)
     announce(state, found)
 
 
@@ -210,7 +207,7 @@ def deliver(state: State, found: Object, client: Client, fetch: bool) -> None:
     message = value_message(found, client.node.number)
     if message is None:
         if fetch:
-            start_fetch(state, found, client.node.number, client.id)
+            spreading.start(state, found, client.node.number, client.id)
             return
         message = ReadyElsewhere(found.id)
     elif found.copies is not None:
@@ -234,106 +231,13 @@ def value_message(found: Object, number: int) -> ClientEffect | None:
     return ReadyFailed(found.id, found.code, found.data.decode())
 
 
-def start_fetch(state: State, found: Object, number: int, waiter: Waiter) -> None:
-    """Start a copy to a node, or join one under way. The fetch holds the object."""
-    key = (found.id, number)
-    fetching = state.fetching.get(key)
-    if fetching is not None:
-        fetching.waiting.append(waiter)
-        return
-    found.references += 1
-    fetch(state, found, number, [waiter])
-
-
-def fetch(state: State, found: Object, number: int, waiting: list[Waiter]) -> None:
-    """Fetch a copy to a node for those who wait. The fetch holds the object already."""
-    if found.copies:
-        place = next(iter(found.copies.values()))
-        rank = state.nodes[number].ranks[0].number
-        state.fetching[found.id, number] = Fetching(found.id, number, rank, place, waiting)
-        state.to_rank(rank, Fetch(found.id, place.rank, place.offset, place.size))
-        return
-    disk = found.disk
-    assert disk is not None
-    home = state.ranks[disk.rank].node.number
-    rank = disk.rank if home == number else state.nodes[number].ranks[0].number
-    fetching = state.fetching[found.id, number] = Fetching(found.id, number, rank, disk, waiting)
-    if home == number:
-        state.to_rank(rank, Restore(found.id, disk.offset, disk.size))
-    else:
-        start_fetch(state, found, home, fetching)
-
-
-def on_fetched(state: State, event: Fetched, now: int) -> tuple[list[tuple[Task, Executor]], ReadyFailed | None]:
-    """A copy arrived or could not be had: tell the clients that waited. Returns the calls that did, and the error."""
-    fetching = state.fetching.get((event.id, state.ranks[event.rank].node.number))
-    if fetching is None or event.rank != fetching.rank or event.source not in (-1, fetching.source.rank):
-        if event.offset >= 0:  # it is fetched from another place by now, or made again
-            free_extent(state, Stored(event.rank, event.offset, 1))
-        return [], None
-    if event.is_lost:
-        fetching.reason = event.reason
-        state.alarms.set(fetching, now + UNREACHED_US)
-        return [], None
-    return end_fetch(state, fetching, event)
-
-
-def unreached(state: State, fetching: Fetching) -> tuple[list[tuple[Task, Executor]], ReadyFailed | None]:
-    """Handle a failed fetch, some time after it failed: the rank with the copy is alive. Returns as `on_fetched`."""
-    if state.fetching.get((fetching.id, fetching.node)) is not fetching:
-        return [], None
-    return end_fetch(state, fetching, Fetched(fetching.rank, fetching.id, -1, fetching.reason, is_lost=True))
-
-
-def end_fetch(
-    state: State, fetching: Fetching, event: Fetched
-) -> tuple[list[tuple[Task, Executor]], ReadyFailed | None]:
-    """Handle the end of a fetch. Returns as `on_fetched`."""
-    number = fetching.node
-    del state.fetching[event.id, number]
-    found = state.objects[event.id]
-    tasks: list[tuple[Task, Executor]] = []
-    error = None
-    if event.offset >= 0:
-        assert found.copies is not None
-        found.copies[number] = Stored(event.rank, event.offset, fetching.source.size)
-        state.extents[event.rank, event.offset] = found.id
-        if found.state == GONE:
-            advance(state.stories, found, FIND, f"rank {event.rank} has got a copy")
-    elif event.is_lost:
-        advance(state.stories, found, LOSE_VALUE, event.reason)
-        before = so_far(state.stories.of(found.id, "object", besides=event.reason))
-        error = ReadyFailed(found.id, "ObjectLostError", f"{found} cannot be had: {event.reason}.{before}")
-    else:
-        error = ReadyFailed(found.id, "ObjectStoreFullError", event.reason)
-    waiting = list(fetching.waiting)
-    for waiter in waiting:  # which grows
-        if isinstance(waiter, Fetching):
-            waiting += go_on(state, waiter, found, number, has_failed=error is not None)
-        elif not isinstance(waiter, int):
-            tasks.append(waiter)
-        elif waiter in state.clients:
-            if error is None:
-                deliver(state, found, state.clients[waiter], fetch=False)
-            else:
-                state.to_client(waiter, error)
-    release(state, event.id)
-    return tasks, error
-
-
-def go_on(state: State, onward: Fetching, found: Object, number: int, has_failed: bool) -> list[Waiter]:
-    """Continue a fetch whose copy was first read from disk. If that failed, return who has waited in vain."""
-    key = (onward.id, onward.node)
-    if state.fetching.get(key) is not onward:
-        return []
-    if has_failed:
-        del state.fetching[key]
-        release(state, onward.id)
-        return onward.waiting
-    assert found.copies is not None
-    place = onward.source = found.copies[number]
-    state.to_rank(onward.rank, Fetch(found.id, place.rank, place.offset, place.size))
-    return []
+def on_broadcast(state: State, ids: list[bytes]) -> None:
+    """A client wants values on all nodes, now or when they are there."""
+    for id in ids:
+        found = state.objects.get(id)
+        if found is not None:
+            found.is_for_all = True
+            spreading.to_all(state, found)
 
 
 def on_put(state: State, client: Client, event: Put) -> None:

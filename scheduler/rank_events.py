@@ -77,8 +77,18 @@ class Fetched(Struct, array_like=True, tag=43, gc=False):
     reason: str = ""
     is_lost: bool = False
     """With offset -1: the rank that has the object cannot be reached. Else there is no room for a copy."""
-    source: Limit = -1
-    """The rank that was asked for it; -1: the one that was asked last."""
+    order: Limit = -1
+    """The number of the order that it answers; -1: the last one."""
+
+
+class Arriving(Struct, array_like=True, tag=55, gc=False):
+    """A rank has memory for a large object that it fetches: others may ask it for the parts that it has."""
+
+    rank: Number
+    id: Id
+    offset: Number
+    order: Limit = -1
+    """As in `Fetched`."""
 
 
 class ExecutorStarted(Struct, array_like=True, tag=44, gc=False):
@@ -165,6 +175,7 @@ RankEvent = (
     | TakenBack
     | ExecutorDied
     | Fetched
+    | Arriving
     | ExecutorStarted
     | FrameRefused
     | MemoryReported

@@ -35,6 +35,7 @@ from mpi_runtime.scheduler.events import (
 from mpi_runtime.scheduler.lifecycle import STAGING, STOPPING
 from mpi_runtime.scheduler.limits import REFUSALS_TELL_US
 from mpi_runtime.scheduler.rank_events import (
+    Arriving,
     ExecutorDied,
     Fetched,
     MemoryReported,
@@ -67,12 +68,12 @@ def check_rank(state: State, event: Any) -> None:
     if isinstance(event, RankJoined):
         require(event.rank not in state.ranks, f"rank {event.rank} joins twice")
         require(event.rank not in state.lost, f"rank {event.rank} joins, and is gone")
-    elif isinstance(event, Fetched):
+    elif isinstance(event, Fetched | Arriving):
         rank = state.ranks.get(event.rank)
         require(rank is not None, f"a copy came to rank {event.rank}, which does not exist")
         assert rank is not None
-        is_late = event.source in state.lost
-        require(is_late or (event.id, rank.node.number) in state.fetching, "a copy came that nobody wanted")
+        is_known = rank.node.number in state.fetching.get(event.id, {}) or 0 < event.order <= state.copying.orders
+        require(is_known, "a copy came that nobody wanted")
         require((event.rank, event.offset) not in state.extents, "a copy lies where another object does")
     elif isinstance(event, Spilled):
         require(event.rank in state.ranks, f"there is no rank {event.rank}")

@@ -12,7 +12,7 @@
 5. Where nothing can leave, because of views or because the disk is full too, those who wait are told why, and fail.
    They wait on while calls run that may let go of memory, but not for ever.
 
-A value on disk only is read back where it was written (`objects.fetch`). The file keeps it then, so that it can be
+A value on disk only is read back where it was written (`spreading.read`). The file keeps it then, so that it can be
 dropped again at no cost.
 """
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mpi_runtime.scheduler import notes, objects
+from mpi_runtime.scheduler import notes, objects, spreading
 from mpi_runtime.scheduler.effects import Forget, RoomAnswer, Spill
 from mpi_runtime.scheduler.events import Forgotten, OnDisk, Stored
 from mpi_runtime.scheduler.lifecycle import STAGING, STORED
@@ -41,7 +41,10 @@ def wanted(state: State, event: RoomWanted, now: int) -> None:
         if not room.wanted:
             node.is_full, room.problem, room.stuck_us = False, "", -1
         return
-    node.is_full = True
+    if not node.is_full:
+        node.is_full = True
+        for id in [id for id, fetches in state.fetching.items() if node.number in fetches]:
+            spreading.serve(state, state.objects[id])  # what waits for room takes no source from others
     room.wanted[event.rank] = event.size
     room.waiting[event.rank] = event.clients
     is_coming = make_room(state, node, room)
@@ -128,9 +131,9 @@ def pinned(state: State, node: Node) -> set[bytes]:
     if node.number in state.spilling.rooms:
         pins.update(state.spilling.rooms[node.number].writing)
     pins.update(
-        fetching.id
-        for fetching in state.fetching.values()
-        if isinstance(fetching.source, Stored) and state.ranks[fetching.source.rank].node is node
+        id
+        for id, fetches in state.fetching.items()
+        if any(one.source_node == node.number or one.source is None for one in fetches.values())
     )
     return pins
 

@@ -17,22 +17,44 @@ from mpi_runtime.scheduler.resources import Request
 from mpi_runtime.scheduler.sources import NOTHING, Claimant
 from mpi_runtime.scheduler.timers import Alarms
 
-Waiter: TypeAlias = "int | tuple[Task, Executor] | Fetching"
-"""A client, or a call that is to run on an executor there, or a copy to another node, that waits for a copy."""
+Waiter: TypeAlias = "int | tuple[Task, Executor]"
+"""A client, or a call that is to run on an executor there, that waits for a copy."""
 
 
 class Fetching(Struct, eq=False, gc=False):
-    """A copy of an object is on its way to a node. It holds the object."""
+    """A copy of an object is wanted on a node, or on its way there: see `spreading.py`. It holds the object."""
 
     id: bytes
     node: int
     rank: int
     """Of that node: which fetches it."""
-    source: Place
-    """From where. From a file of another node: it waits until that node has read it."""
-    waiting: list[Waiter]
+    size: int
+    source: Place | None = None
+    """From where; None: no place has anything to spare for it yet."""
+    source_node: int = -1
+    """The node of that place; -1: a file, or none. Unless it has a copy, one is on its way there."""
+    waiting: list[Waiter] = []
+    is_ahead: bool = False
+    """Somebody has asked for it ahead of use."""
+    offset: int = -1
+    """Where it will lie, if parts of it can be had from there already."""
+    order: int = 0
+    """The number of the last order to that rank."""
+    since: int = 0
+    """The first order of what has been brought so far."""
+    tried: list[int] = []
+    """Ranks from which it could not be had."""
     reason: str = ""
     """Why it could not be had from there: nobody is told before it is clear whether that rank is dead."""
+
+
+class Copying(Struct, eq=False, gc=False):
+    """What is counted of copies on their way."""
+
+    sending: dict[int, int] = {}
+    """How many come from each rank."""
+    orders: int = 0
+    """How many have been ordered."""
 
 
 class Lineage(Struct, eq=False, gc=False):
@@ -94,6 +116,8 @@ class Object(Struct, eq=False, gc=False):
     it; 0: in none. See `spilling.py`."""
     is_error: bool = False
     """STORED: whether it is a pickled exception."""
+    is_for_all: bool = False
+    """All nodes are to have it, ahead of use."""
     holds: list[bytes] | None = None
     """References inside the value."""
     subscribers: list[tuple[int, bool]] | None = None
@@ -292,12 +316,12 @@ class State:
         """Of queues with calls that wait behind busy executors or may be too late, executors, nodes, bundles, calls."""
         self.effects = Effects()
         self.stories = Stories()
-        self.submitted = 0
         self.next_executor = 1
         self.last_spread = -1
         """The node that got the last spread call."""
-        self.fetching: dict[tuple[bytes, int], Fetching] = {}
+        self.fetching: dict[bytes, dict[int, Fetching]] = {}
         """Copies under way, by object and node."""
+        self.copying = Copying()
         self.lineages = Lineages()
         self.history: deque[Run] = deque(maxlen=HISTORY_CALLS_MAX)
         """Calls that have ended, the last ones."""
@@ -309,7 +333,7 @@ class State:
         """The end of the job's time, by the head's clock; None: not known."""
         self.told: set[str] = set()
         """Names of functions that were reported as late. Only for membership."""
-        self.finished = self.failed = self.retried = self.restarted = 0
+        self.submitted = self.finished = self.failed = self.retried = self.restarted = 0
         self.refused = Refused()
         self.has_journal = self.recalls = False
         """Whether calls that end are recorded, and whether the journal has calls of earlier runs."""

@@ -53,6 +53,8 @@ def ask_for_the_rest(state: State, executor: Executor) -> None:
         executor.drop(task.id)
         advance(state.stories, task, TAKE_BACK, "it stood behind another call")
         task.executor = None
+    if staging and executor.queue is not None and executor.id in executor.queue.loaded:
+        executor.queue.note_load(executor)
     requeue(state, staging)
     ask_back(state, executor, len(executor.in_hand) - 1)
 

@@ -20,7 +20,7 @@ def _of_node(state: State, node: Node) -> dict[str, Any]:
     ranks = {rank.number for rank in node.ranks}
     here = _objects(state, [id for (rank, _), id in state.extents.items() if rank in ranks])
     on_disk = _objects(state, [id for (rank, _), id in state.spilling.on_disk.items() if rank in ranks])
-    coming = [fetching for fetching in state.fetching.values() if fetching.node == node.number]
+    coming = [one for fetches in state.fetching.values() for one in fetches.values() if one.node == node.number]
     room = state.spilling.rooms.get(node.number)
     largest = sorted({found.id: found for found in (*here, *on_disk)}.values(), key=_size, reverse=True)
     return {
@@ -31,7 +31,7 @@ def _of_node(state: State, node: Node) -> dict[str, Any]:
         "objects": len(here),
         "on_disk": sum(map(_size, on_disk)),
         "objects_on_disk": len(on_disk),
-        "in_flight": sum(fetching.source.size for fetching in coming),
+        "in_flight": sum(fetching.size for fetching in coming),
         "being_written": sum(place.size for place in room.writing.values()) if room is not None else 0,
         "wanted": sum(room.wanted.values()) if room is not None else 0,
         "largest": [_described(state, found, node) for found in largest[:LISTED_MAX]],

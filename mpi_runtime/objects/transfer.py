@@ -1,134 +1,308 @@
-"""Transfers of objects between the arenas of hosts, as an agent makes them.
+"""Bringing objects from other hosts' arenas into ours: the receiver's side. The sender's is in `sends.py`.
 
-1. The receiver allocates an extent, starts to receive with a tag that no other transfer has, and sends a `Pull`.
-2. The sender sends the bytes with that tag. At most `FAN_OUT` large sends run at a time, and others wait: a receiver
-   that is done can send too, so a few fast sends spread an object sooner than many slow ones. Small sends do not wait.
-3. The receiver reports `Fetched`. The scheduler keeps the original until then, so the sender need not hold it.
+1. The scheduler orders a copy (`fetch`). When there is an extent for it, a `Pull` asks the source for its bytes. They
+   come in chunks under a tag that only this transfer has, and in order. So `arrived` says what is there, and others may
+   have it from here already (`Arriving`).
+2. A source that gives up sends an empty chunk. A receiver that gives up says how many messages it is ready for
+   (`Unpull`), and the source fills them up with empty ones: so nothing is left that could be written into memory later.
+3. What cannot be had is told (`Fetched` with `is_lost`). What has arrived is kept: the scheduler names another source,
+   and the transfer goes on from there, or it says `StopFetch`.
+4. For each source only a part of the transfers is under way at a time; the others wait in order. Requests to one rank
+   that are made in one turn are sent in one frame.
 """
 
+from __future__ import annotations
+
+import time
 from collections import deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import NamedTuple
 
 from mpi_runtime.objects.arena import AgentArena
-from mpi_runtime.scheduler.rank_events import Fetched
+from mpi_runtime.objects.sends import Sends
+from mpi_runtime.scheduler.effects import Fetch
+from mpi_runtime.scheduler.limits import PIPELINED_BYTES
+from mpi_runtime.scheduler.rank_events import Arriving, Fetched
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Transfer, Transport, TransportError
-from mpi_runtime.transport.messages import Pull
+from mpi_runtime.transport.messages import BULK_TAGS, Pull, Unpull
 
-FAN_OUT = 2
-SMALL = 1 << 20
-TAGS = 1 << 14
+CHUNK_BYTES, CHUNK_BYTES_MIN = 4 << 20, 256 << 10
+CHUNK_S = 0.005
+"""So long a chunk takes, within these bounds: messages to that host wait behind the chunks that are on their way."""
+WINDOW = 2
+"""Chunks of one transfer that are asked of MPI at the same time."""
+AT_ONCE = 64
+"""Transfers from one source that are under way at the same time."""
+
+QUEUED, RUNNING, DRAINING, STALLED = range(4)
+"""States of a transfer: it waits for its turn; chunks come; the last ones come; its source has failed."""
 
 
-class _Receive(NamedTuple):
-    transfer: Transfer
-    id: bytes
-    offset: int
-    source: int
+class Incoming:
+    """An object on its way to this rank."""
+
+    def __init__(self, order: Fetch, target: int, view: memoryview) -> None:
+        self.order = order
+        self.target = target
+        self.view = view
+        self.state = QUEUED
+        self.arrived = 0
+        """Bytes that are there, from the start."""
+        self.posted = 0
+        """Where the next chunk goes."""
+        self.messages = 0
+        """How many it is ready for, of this source."""
+        self.chunk = CHUNK_BYTES
+        self.began_s = 0.0
+        self.began_at = 0
+        """When this source was asked, and what was there then."""
+        self.tag = -1
+        self.requests: deque[tuple[Transfer, int]] = deque()
+        self.problem = ""
+        self.next: Fetch | None = None
+        """The order to follow when the last chunks of this source have come."""
+        self.is_wanted = True
 
 
 class Transfers:
     """The transfers of one rank. Its owner calls `poll` while it is `busy`."""
 
-    def __init__(self, transport: Transport, arena: AgentArena) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        arena: AgentArena,
+        ask: Callable[[int, Callable[[int, str], None]], None] | None = None,
+        free: Callable[[Iterable[int]], None] | None = None,
+    ) -> None:
+        """Move objects between this arena and others.
+
+        Args:
+            transport: to the other ranks.
+            arena: where they lie.
+            ask: calls a function with the offset of a new extent of some size, or with -1 and why there is none; later,
+                if there may be room then. By default there is room now or not at all.
+            free: gives extents back.
+        """
         self._transport = transport
         self._arena = arena
-        self._receives: dict[int, _Receive] = {}
-        """By tag."""
+        self._ask = ask or self._allocate
+        self._free = free or self._free_now
+        self._asked: dict[bytes, Fetch] = {}
+        """Orders that wait for room, by object."""
+        self._incoming: dict[bytes, Incoming] = {}
+        """By object, without those that are stopped."""
+        self._by_target: dict[int, Incoming] = {}
+        """All, by the offset of their extent."""
+        self._active: list[Incoming] = []
+        """Those that are RUNNING or DRAINING."""
+        self._queues: dict[int, deque[Incoming]] = {}
+        """Those that are QUEUED, by source."""
+        self._counts: dict[int, int] = {}
+        """How many are active, by source."""
+        self._tags: set[int] = set()
+        """Those in use. Only for membership."""
         self._next_tag = 0
-        self._failed: list[Fetched] = []
-        self._waiting: deque[tuple[int, Pull]] = deque()
-        self._large_sends: list[Transfer] = []
-        self._small_sends: list[Transfer] = []
+        self._chunks: dict[int, int] = {}
+        """How large chunks of each source are, by how fast the last values came."""
+        self._reports: list[Fetched | Arriving] = []
+        self._frames: dict[int, list[Pull | Unpull]] = {}
+        """What is to be said at the end of this turn, by rank."""
+        self._sends = Sends(transport, arena, self._available)
 
     @property
     def busy(self) -> bool:
-        """Whether transfers are under way, or failures are not reported yet."""
-        return bool(self._receives or self._large_sends or self._small_sends or self._failed)
+        """Whether something is under way, or has not been told."""
+        return bool(self._active or self._queues or self._reports or self._frames or self._sends.busy)
 
-    def fetch(self, id: bytes, rank: int, offset: int, size: int, target: int | None = None) -> None:
-        """Begin to fetch an object. `poll` returns how that ends.
+    def fetch(self, order: Fetch) -> None:
+        """Begin to bring an object here, or go on from another source; `poll` will tell how that ended."""
+        incoming = self._incoming.get(order.id)
+        if incoming is not None:
+            incoming.next = order
+            self._turn_to_next(incoming)
+        elif order.id in self._asked:
+            self._asked[order.id] = order
+        else:
+            self._asked[order.id] = order
+            self._ask(order.size, lambda target, reason: self._use(order.id, target, reason))
 
-        Args:
-            id: of the object.
-            rank: the rank that has it.
-            offset: its offset in the region of that rank, in bytes.
-            size: its size in bytes.
-            target: the offset of an extent for it; None: allocate one.
-        """
-        if target is None:
-            target = self._arena.allocate(size)
-        if target is not None and len(self._receives) == TAGS:
-            self._arena.free(target)
-            self._fail(id, rank, f"rank {self._transport.rank} has {TAGS} transfers under way already")
-            return
-        if target is None:
-            self._fail(id, rank, self._arena.refusal(size))
-            return
-        tag = self._free_tag()
-        try:
-            transfer = self._transport.receive_bulk(rank, tag, self._arena.view(target, size))
-            self._transport.send(rank, codec.encode([Pull(tag, offset, size)]))
-        except TransportError as error:
-            self._arena.free(target)
-            self._fail(id, rank, f"rank {rank}, which has it, cannot be reached: {error}", is_lost=True)
-            return
-        self._receives[tag] = _Receive(transfer, id, target, rank)
+    def stop(self, id: bytes) -> None:
+        """Nobody wants this object here any more."""
+        self._asked.pop(id, None)
+        incoming = self._incoming.pop(id, None)
+        if incoming is not None:
+            incoming.is_wanted = False
+            self._turn_to_next(incoming)
+
+    def stop_all(self) -> None:
+        """The job ends."""
+        for id in [*self._asked, *self._incoming]:
+            self.stop(id)
 
     def on_pull(self, rank: int, pull: Pull) -> None:
-        """Send an extent to a rank that asks for it, now or when earlier sends are done.
+        """A rank asks for a part of the own region. Where there is nothing of it, it is told so by an empty chunk."""
+        self._sends.add(rank, pull)
 
-        Raises:
-            ValueError: no such extent is allocated.
-        """
-        if self._arena.allocator.size(pull.offset) < pull.size:
-            raise ValueError(f"rank {rank} asked for {pull.size} bytes at {pull.offset}, which are not allocated")
-        if pull.size <= SMALL:
-            self._start(self._small_sends, rank, pull)
+    def on_unpull(self, rank: int, unpull: Unpull) -> None:
+        """A rank does not want any more of what it has asked for."""
+        self._sends.end(rank, unpull)
+
+    def poll(self) -> list[Fetched | Arriving]:
+        """Drive everything forward; returns what the scheduler is to be told."""
+        for incoming in list(self._active):
+            self._receive(incoming)
+        self._start_queued()
+        self._sends.poll()
+        for rank, messages in list(self._frames.items()):
+            with suppress(TransportError):  # those who wait for chunks from it will notice
+                self._transport.send(rank, codec.encode(messages))
+        self._frames.clear()
+        reports, self._reports = self._reports, []
+        return reports
+
+    # One object
+
+    def _use(self, id: bytes, target: int, reason: str) -> None:
+        order = self._asked.pop(id, None)
+        if order is None:
+            if target >= 0:
+                self._free([target])
+            return
+        if target < 0:
+            self._reports.append(Fetched(self._transport.rank, id, -1, reason, order=order.order))
+            return
+        incoming = Incoming(order, target, self._arena.view(target, order.size))
+        self._incoming[id] = self._by_target[target] = incoming
+        if order.size >= PIPELINED_BYTES:
+            self._reports.append(Arriving(self._transport.rank, id, target, order.order))
+        self._queue(incoming)
+
+    def _queue(self, incoming: Incoming) -> None:
+        incoming.state, incoming.problem = QUEUED, ""
+        self._queues.setdefault(incoming.order.rank, deque()).append(incoming)
+
+    def _start_queued(self) -> None:
+        for rank, queue in list(self._queues.items()):
+            while queue and self._counts.get(rank, 0) < AT_ONCE and len(self._tags) < BULK_TAGS:
+                self._start(queue.popleft())
+            if not queue:
+                del self._queues[rank]
+
+    def _start(self, incoming: Incoming) -> None:
+        order = incoming.order
+        while self._next_tag in self._tags:
+            self._next_tag = (self._next_tag + 1) % BULK_TAGS
+        tag = incoming.tag = self._next_tag
+        self._next_tag = (tag + 1) % BULK_TAGS
+        self._tags.add(tag)
+        self._active.append(incoming)
+        self._counts[order.rank] = self._counts.get(order.rank, 0) + 1
+        incoming.state, incoming.posted, incoming.messages = RUNNING, incoming.arrived, 0
+        incoming.chunk = self._chunks.get(order.rank, CHUNK_BYTES)
+        incoming.began_s, incoming.began_at = time.monotonic(), incoming.arrived
+        pull = Pull(tag, order.offset, order.size, incoming.arrived, incoming.chunk)
+        self._frames.setdefault(order.rank, []).append(pull)
+        self._receive(incoming)
+
+    def _receive(self, incoming: Incoming) -> None:
+        """Take the chunks that have come, and be ready for the next."""
+        requests, size = incoming.requests, incoming.order.size
+        try:
+            while True:
+                while requests and requests[0][0].done():
+                    transfer, length = requests.popleft()
+                    if transfer.received == length and not incoming.problem:
+                        incoming.arrived += length
+                    elif incoming.state == RUNNING:
+                        self._drain(incoming, f"rank {incoming.order.rank} has it no more")
+                if incoming.state != RUNNING or incoming.posted == size or len(requests) == WINDOW:
+                    break
+                self._post(incoming)
+        except TransportError as error:
+            for transfer, _ in requests:  # complete them, so that none writes into the extent later
+                with suppress(TransportError):
+                    transfer.done()
+            requests.clear()
+            incoming.problem = f"rank {incoming.order.rank} was lost while it sent the object: {error}"
+            incoming.state = DRAINING
+        if not requests and (incoming.state == DRAINING or incoming.arrived == size):
+            self._drained(incoming)
+
+    def _post(self, incoming: Incoming) -> None:
+        length = min(incoming.chunk, incoming.order.size - incoming.posted)
+        part = incoming.view[incoming.posted : incoming.posted + length]
+        incoming.requests.append((self._transport.receive_bulk(incoming.order.rank, incoming.tag, part), length))
+        incoming.posted += length
+        incoming.messages += 1
+
+    def _drain(self, incoming: Incoming, problem: str) -> None:
+        """Take the last chunks of a source, and be ready for no more."""
+        incoming.state, incoming.problem = DRAINING, problem
+        unpull = Unpull(incoming.tag, incoming.messages)
+        self._frames.setdefault(incoming.order.rank, []).append(unpull)
+
+    def _turn_to_next(self, incoming: Incoming) -> None:
+        """There is another order, or none: leave the source."""
+        if incoming.state == RUNNING:
+            self._drain(incoming, "")
+            self._receive(incoming)
+        elif incoming.state == QUEUED:
+            self._queues[incoming.order.rank].remove(incoming)
+            if not self._queues[incoming.order.rank]:
+                del self._queues[incoming.order.rank]
+            self._go_on(incoming)
+        elif incoming.state == STALLED:
+            self._go_on(incoming)
+
+    def _drained(self, incoming: Incoming) -> None:
+        """Nothing is to come from a source any more."""
+        self._tags.discard(incoming.tag)
+        self._active.remove(incoming)
+        rank = incoming.order.rank
+        self._counts[rank] -= 1
+        if not self._counts[rank]:
+            del self._counts[rank]
+        if incoming.is_wanted and incoming.arrived == incoming.order.size:
+            order = incoming.next or incoming.order
+            self._note_speed(incoming)
+            del self._incoming[order.id], self._by_target[incoming.target]
+            self._reports.append(Fetched(self._transport.rank, order.id, incoming.target, order=order.order))
         else:
-            self._waiting.append((rank, pull))
-            self._start_waiting()
+            self._go_on(incoming)
 
-    def poll(self) -> list[Fetched]:
-        """Continue all transfers. Return the fetches that have ended."""
-        self._small_sends = [send for send in self._small_sends if not _send_ended(send)]
-        self._large_sends = [send for send in self._large_sends if not _send_ended(send)]
-        self._start_waiting()
-        ended, self._failed = self._failed, []
-        for tag, receive in list(self._receives.items()):
-            try:
-                if not receive.transfer.done():
-                    continue
-                ended.append(Fetched(self._transport.rank, receive.id, receive.offset, source=receive.source))
-            except TransportError as error:
-                self._arena.free(receive.offset)
-                reason = f"rank {receive.source} was lost while it sent the object: {error}"
-                ended.append(Fetched(self._transport.rank, receive.id, -1, reason, is_lost=True, source=receive.source))
-            del self._receives[tag]
-        return ended
+    def _note_speed(self, incoming: Incoming) -> None:
+        """Choose the chunks of what comes next from a source. Small values say nothing of its speed."""
+        moved, took_s = incoming.arrived - incoming.began_at, time.monotonic() - incoming.began_s
+        if moved >= CHUNK_BYTES and took_s > 0:
+            fitting = int(moved / took_s * CHUNK_S)
+            power = 1 << max(0, fitting.bit_length() - 1)
+            self._chunks[incoming.order.rank] = min(CHUNK_BYTES, max(CHUNK_BYTES_MIN, power))
 
-    def _start_waiting(self) -> None:
-        while self._waiting and len(self._large_sends) < FAN_OUT:
-            self._start(self._large_sends, *self._waiting.popleft())
+    def _go_on(self, incoming: Incoming) -> None:
+        """The source is left: take the next one, wait for one, or forget it all."""
+        if not incoming.is_wanted:
+            del self._by_target[incoming.target]
+            self._free([incoming.target])
+        elif incoming.next is not None:
+            incoming.order, incoming.next = incoming.next, None
+            self._queue(incoming)
+        else:
+            incoming.state = STALLED
+            order, rank = incoming.order, self._transport.rank
+            self._reports.append(Fetched(rank, order.id, -1, incoming.problem, is_lost=True, order=order.order))
 
-    def _start(self, sends: list[Transfer], rank: int, pull: Pull) -> None:
-        with suppress(TransportError):  # the receiver is lost, which the transport reports
-            sends.append(self._transport.send_bulk(rank, pull.tag, self._arena.view(pull.offset, pull.size)))
+    def _available(self, offset: int, size: int) -> int:
+        """How many bytes of an object in the own region can be sent; -1: there is no such object."""
+        incoming = self._by_target.get(offset)
+        if incoming is not None:
+            return incoming.arrived if incoming.is_wanted and incoming.order.size == size else -1
+        return size if self._arena.allocator.size(offset) >= size else -1
 
-    def _free_tag(self) -> int:
-        while self._next_tag in self._receives:
-            self._next_tag = (self._next_tag + 1) % TAGS
-        tag = self._next_tag
-        self._next_tag = (tag + 1) % TAGS
-        return tag
+    def _allocate(self, size: int, use: Callable[[int, str], None]) -> None:
+        target = self._arena.allocate(size)
+        use(-1 if target is None else target, self._arena.refusal(size) if target is None else "")
 
-    def _fail(self, id: bytes, source: int, reason: str, is_lost: bool = False) -> None:
-        self._failed.append(Fetched(self._transport.rank, id, -1, reason, is_lost, source))
-
-
-def _send_ended(send: Transfer) -> bool:
-    try:
-        return send.done()
-    except TransportError:
-        return True  # the receiver is lost
+    def _free_now(self, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            self._arena.free(offset)

@@ -44,6 +44,7 @@ from mpi_runtime.scheduler.effects import (
 )
 from mpi_runtime.scheduler.events import DRIVER, Call, RefusedError
 from mpi_runtime.scheduler.rank_events import (
+    Arriving,
     ExecutorDied,
     ExecutorStarted,
     Fetched,
@@ -70,6 +71,7 @@ from mpi_runtime.transport.messages import (
     Pull,
     ToExecutor,
     ToWorker,
+    Unpull,
     Welcome,
     WorkerToHead,
 )
@@ -84,7 +86,7 @@ GONE_LIMIT_S = 1.0
 hang."""
 _FROM_RANKS = (
     RankJoined, TakenBack, ExecutorDied, Fetched, ExecutorStarted, FrameRefused, MemoryReported, FromExecutor, Log,
-    RoomWanted, Spilled,
+    RoomWanted, Spilled, Arriving,
 )  # fmt: skip
 """What ranks send while there is a job. `RankLost` is missing: it comes from the transport."""
 JOURNAL_LIMIT_S = 30.0
@@ -286,7 +288,7 @@ class Head:
 
     def _take_one(self, source: int, message: BetweenRanks) -> None:
         try:
-            if isinstance(message, Pull):
+            if isinstance(message, Pull | Unpull):
                 self._agent.pull(source, message)
             elif isinstance(message, RankJoined) and (source != message.rank or source in self._joined):
                 raise codec.BadFrameError(f"rank {source} says that rank {message.rank} joins")
@@ -414,7 +416,7 @@ class Head:
             for message in codec.between_ranks.decode(frame):
                 if isinstance(message, Idle):
                     self._working.discard(message.rank)
-                elif isinstance(message, Pull):
+                elif isinstance(message, Pull | Unpull):
                     self._agent.pull(source, message)
                 elif isinstance(message, Log):
                     self._print(message)

@@ -37,6 +37,7 @@ from mpi_runtime.scheduler.effects import (
     RoomAnswer,
     StartExecutor,
     StopExecutor,
+    StopFetch,
     TakeBack,
 )
 from mpi_runtime.scheduler.events import DRIVER
@@ -44,7 +45,6 @@ from mpi_runtime.scheduler.ids import attempt_of
 from mpi_runtime.scheduler.rank_events import (
     ExecutorDied,
     ExecutorStarted,
-    Fetched,
     FrameRefused,
     RoomWanted,
     TakenBack,
@@ -61,6 +61,7 @@ from mpi_runtime.transport.messages import (
     FromExecutor,
     Pull,
     Shutdown,
+    Unpull,
     WorkerToHead,
 )
 from mpi_runtime.transport.tokens import tokens_of
@@ -137,7 +138,10 @@ class NodeAgent:
             lambda size, clients: self._report(RoomWanted(self._rank, size, clients)),
             lambda: self._spills.wake(),
         )
-        self._transfers = Transfers(self._transport, arena)
+        extents = self._extents
+        self._transfers = Transfers(
+            self._transport, arena, lambda size, use: extents.ask(size, NOBODY, use), self._extents.free
+        )
         self._spills = Spills(self._rank, spill_directory, arena, self._extents, self._poller, self._report)
         self._drafts = Drafts()
         self._forkserver.set_up(setup, [descriptor, self._drafts.descriptor])
@@ -197,6 +201,8 @@ class NodeAgent:
                 self._extents.free(effect.offsets)
         elif isinstance(effect, Fetch):
             self._fetch(effect)
+        elif isinstance(effect, StopFetch):
+            self._transfers.stop(effect.id)
         elif isinstance(effect, RoomAnswer):
             self._extents.answered(effect.is_coming, effect.reason)
         else:
@@ -301,14 +307,7 @@ class NodeAgent:
         """Transfer a copy of an object to this host."""
         if effect.rank == self._rank or effect.rank >= self._transport.size:
             raise BadFrameError(f"rank {self._rank} is to fetch an object from rank {effect.rank}")
-
-        def use(target: int, reason: str) -> None:
-            if target >= 0:
-                self._transfers.fetch(effect.id, effect.rank, effect.offset, effect.size, target)
-            else:
-                self._report(Fetched(self._rank, effect.id, -1, reason, source=effect.rank))
-
-        self._extents.ask(effect.size, NOBODY, use)
+        self._transfers.fetch(effect)
 
     def pause_logs(self, paused: bool) -> None:
         """Stop reading the output of executors, so that they wait; or continue."""
@@ -317,16 +316,20 @@ class NodeAgent:
             for lines in executor.outputs:
                 lines.pause(paused or not executor.pid)
 
-    def pull(self, rank: int, pull: Pull) -> None:
-        """Send an object to a rank that asks for it.
+    def pull(self, rank: int, message: Pull | Unpull) -> None:
+        """Send an object to a rank that asks for it, or no more of it.
 
         Raises:
-            BadFrameError: there is no object at this place.
+            BadFrameError: there is no job.
         """
-        try:
-            self._transfers.on_pull(rank, pull)
-        except ValueError as error:
-            raise BadFrameError(str(error)) from error
+        if not self._is_set_up:
+            raise BadFrameError(f"rank {rank} asks for an object, and there is no job")
+        if isinstance(message, Pull) and message.start >= message.size:
+            raise BadFrameError(f"rank {rank} asks for what is behind the end of an object")
+        if isinstance(message, Pull):
+            self._transfers.on_pull(rank, message)
+        else:
+            self._transfers.on_unpull(rank, message)
 
     # Hearing
 
@@ -398,7 +401,7 @@ class NodeAgent:
         for region in self._arena.settle():
             self._transport.send(self._neighbours[region], codec.encode([]))  # wakes it: it reads the header
         retry_s = self._extents.serve_waiting()
-        if self._transfers.busy or self._arena.busy:
+        if self._arena.busy:
             return 0.0
         look_s = self._memory.turn(self._executors.values()) if self._memory is not None else None
         return retry_s if look_s is None else look_s if retry_s is None else min(retry_s, look_s)
@@ -438,6 +441,7 @@ class NodeAgent:
             self._forget(executor)
         if self._is_set_up:
             self._extents.drop_requests()
+            self._transfers.stop_all()
 
     @property
     def is_transferring(self) -> bool:

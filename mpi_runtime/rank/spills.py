@@ -39,9 +39,9 @@ class Spills:
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._directory = directory
         self._file: SpillFile | None = None
-        """It is made with the first object: most jobs need none."""
-        self._targets: dict[bytes, int] = {}
-        """By id of an object that is being read: its offset in the arena."""
+        """From the first object on: most jobs have none."""
+        self._targets: dict[bytes, tuple[int, int]] = {}
+        """Where objects that are being read will lie, and the number of the order, by id."""
         poller.add(self._bell, self._on_ended)
 
     def wake(self) -> None:
@@ -66,9 +66,9 @@ class Spills:
 
     def _restore(self, effect: Restore, target: int, reason: str) -> None:
         if target < 0:
-            self._report(Fetched(self._rank, effect.id, -1, reason, source=self._rank))
+            self._report(Fetched(self._rank, effect.id, -1, reason, order=effect.order))
             return
-        self._targets[effect.id] = target
+        self._targets[effect.id] = target, effect.order
         self._opened().read(effect.id, effect.offset, self._arena.view(target, effect.size))
 
     def _opened(self) -> SpillFile:
@@ -85,13 +85,13 @@ class Spills:
             if ended.is_write:
                 self._report(Spilled(self._rank, ended.id, -1 if ended.problem else ended.offset, ended.problem))
                 continue
-            target = self._targets.pop(ended.id)
+            target, order = self._targets.pop(ended.id)
             if ended.problem:
                 self._extents.free([target])
                 reason = f"it cannot be read from disk: {ended.problem}"
-                self._report(Fetched(self._rank, ended.id, -1, reason, is_lost=True, source=self._rank))
+                self._report(Fetched(self._rank, ended.id, -1, reason, is_lost=True, order=order))
             else:
-                self._report(Fetched(self._rank, ended.id, target, source=self._rank))
+                self._report(Fetched(self._rank, ended.id, target, order=order))
 
     def close(self) -> None:
         """Close the file."""

@@ -34,7 +34,7 @@ from mpi_runtime.rank.poller import Poller
 from mpi_runtime.scheduler.effects import RankEffect
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Buffer, HeadLostError, Transport, TransportError
-from mpi_runtime.transport.messages import EndJob, Idle, Job, PauseLogs, Pull, Stop, ToExecutor, WorkerToHead
+from mpi_runtime.transport.messages import EndJob, Idle, Job, PauseLogs, Pull, Stop, ToExecutor, Unpull, WorkerToHead
 
 HEAD = 0
 MEET_GRACE_S = 5.0
@@ -136,7 +136,7 @@ class Worker:
             self._end(message.all_idle)  # type: ignore[attr-defined]
         elif kind is Stop:
             self._stopping = True
-        elif kind is Pull:
+        elif kind is Pull or kind is Unpull:
             agent.pull(source, message)  # type: ignore[arg-type]
         elif kind is PauseLogs:
             agent.pause_logs(message.paused)  # type: ignore[attr-defined]

@@ -9,6 +9,9 @@ Buffer = bytes | bytearray | memoryview
 class Transfer(Protocol):
     """A bulk send or receive in progress."""
 
+    received: int
+    """Of a receive that is complete: how many bytes have come."""
+
     def done(self) -> bool:
         """Make progress, and return whether the transfer is complete. Raises `TransportError` if the peer is gone."""
 
@@ -57,7 +60,10 @@ class Transport(Protocol):
         """
 
     def receive_bulk(self, rank: int, tag: int, buffer: memoryview) -> Transfer:
-        """Start to receive into a writable buffer, which must have exactly the size of the buffer sent."""
+        """Start to receive into a writable buffer, which must have the size of the buffer sent.
+
+        That may be empty instead: then nothing of a buffer that is received as one message is changed.
+        """
 
     @property
     def busy(self) -> bool:

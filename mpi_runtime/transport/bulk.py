@@ -22,7 +22,7 @@ WINDOW = 2
 class Request(Protocol):
     """MPI's handle of a message in progress."""
 
-    def Test(self) -> bool:
+    def Test(self, status: Any = None) -> bool:
         """Make progress, and return whether the message is complete."""
 
 
@@ -44,9 +44,19 @@ class Owner(Protocol):
 class Bulk:
     """A `Transfer` in chunks, with a few requests in flight."""
 
-    __slots__ = ("_active", "_at", "_buffer", "_owner", "_peer", "_requests", "_start")
+    __slots__ = ("_active", "_at", "_buffer", "_owner", "_peer", "_requests", "_start", "_status", "received")
 
-    def __init__(self, owner: Owner, peer: int, buffer: memoryview, start: Callable[[memoryview], Request]):
+    def __init__(
+        self,
+        owner: Owner,
+        peer: int,
+        buffer: memoryview,
+        start: Callable[[memoryview], Request],
+        status: Any = None,
+    ):
+        """Move a buffer, of which `start` moves a chunk. With an MPI status what is received is counted."""
+        self._status = status
+        self.received = 0
         self._owner = owner
         self._peer = peer
         self._buffer = buffer
@@ -79,8 +89,10 @@ class Bulk:
             return True
         requests = self._requests
         try:
-            while requests and requests[0].Test():
+            while requests and requests[0].Test(self._status):
                 self._owner.flowed_at = time.monotonic()
+                if self._status is not None:
+                    self.received += self._status.count
                 requests.popleft()
                 if self._at < len(self._buffer):
                     self._post()

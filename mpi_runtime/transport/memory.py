@@ -26,6 +26,7 @@ class _Send:
     def __init__(self, buffer: memoryview) -> None:
         self.buffer = buffer
         self.finished = False
+        self.received = 0
 
     def done(self) -> bool:
         """See `Transfer.done`."""
@@ -39,14 +40,16 @@ class _Receive:
         self._sends = sends
         self._buffer = buffer
         self.finished = False
+        self.received = 0
 
     def done(self) -> bool:
         """See `Transfer.done`."""
         if not self.finished and self._sends:
             send = self._sends.popleft()
-            if len(send.buffer) != len(self._buffer):
+            if len(send.buffer) not in (0, len(self._buffer)):
                 raise TransportError(f"{len(send.buffer)} bytes were sent for a buffer of {len(self._buffer)}")
-            self._buffer[:] = send.buffer
+            self._buffer[: len(send.buffer)] = send.buffer
+            self.received = len(send.buffer)
             self.finished = send.finished = True
         return self.finished
 

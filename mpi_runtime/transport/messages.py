@@ -13,6 +13,9 @@ from mpi_runtime.scheduler.effects import ClientEffect, RankEffect
 from mpi_runtime.scheduler.events import Call, ClientEvent, Id, Number, Spec
 from mpi_runtime.scheduler.rank_events import RankEvent
 
+BULK_TAGS = 1 << 14
+"""How many transfers between two ranks are told apart."""
+
 
 def text_to_bytes(text: str) -> bytes:
     """Encode a path or an argument. `bytes_to_text` gives the same text back, even if it is not valid UTF-8."""
@@ -164,14 +167,25 @@ class Job(Struct, array_like=True, tag=93, gc=False):
 class Pull(Struct, array_like=True, tag=95, gc=False):
     """Request of a rank: send me this extent of your part of the arena under this tag."""
 
-    tag: Number
+    tag: Annotated[int, Meta(ge=0, lt=BULK_TAGS)]
     offset: Number
     size: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+    start: Number
+    """What lies before it is there already."""
+    chunk: Annotated[int, Meta(ge=1 << 12, le=1 << 30)]
+    """The size of each message."""
+
+
+class Unpull(Struct, array_like=True, tag=96, gc=False):
+    """A rank wants no more of what it has asked for: send empty messages until there were so many in all."""
+
+    tag: Annotated[int, Meta(ge=0, lt=BULK_TAGS)]
+    messages: Annotated[int, Meta(ge=0, lt=1 << 32)]
 
 
 ToAgent = Allocate | Drained | Shutdown | Abandon
 ToClient = ClientEffect | Call | Spec | Allocated | Exit | ForCalls
 WorkerToHead = RankEvent | FromExecutor | Log | Idle
-ToWorker = RankEffect | ToExecutor | Stop | EndJob | Job | Pull | PauseLogs
+ToWorker = RankEffect | ToExecutor | Stop | EndJob | Job | Pull | Unpull | PauseLogs
 BetweenRanks = WorkerToHead | ToWorker
 FromClient = ClientEvent

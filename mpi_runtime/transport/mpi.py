@@ -389,7 +389,7 @@ class MpiTransport:
     def receive_bulk(self, rank: int, tag: int, buffer: memoryview) -> Transfer:
         """See `Transport.receive_bulk`."""
         data = buffer.cast("B")
-        return Bulk(self, rank, data, lambda chunk: self._comm.Irecv(chunk, rank, _BULK_TAG + tag))
+        return Bulk(self, rank, data, lambda chunk: self._comm.Irecv(chunk, rank, _BULK_TAG + tag), self._status)
 
     @property
     def busy(self) -> bool:

@@ -1,9 +1,9 @@
 """Tools for user programs, on top of the public names.
 
 This package has `ActorPool`, placement groups, `as_completed`, `map_unordered`, `list_named_actors`,
-`memory_summary`, `get_node_ip_address`, `register_serializer` and `inspect_serializability`. The modules `queue`,
-`multiprocessing`, `futures`, `collective`, `scheduling_strategies` and `state` are loaded on first use. So are
-`joblib`, `dask` and `tqdm`, which need the libraries of these names.
+`broadcast`, `memory_summary`, `get_node_ip_address`, `register_serializer` and `inspect_serializability`. The modules
+`queue`, `multiprocessing`, `futures`, `collective`, `scheduling_strategies` and `state` are loaded on first use. So
+are `joblib`, `dask` and `tqdm`, which need the libraries of these names.
 """
 
 import importlib
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from mpi_runtime.calls.actor_handle import list_named_actors
 from mpi_runtime.util.actor_pool import ActorPool
 from mpi_runtime.util.addresses import get_node_ip_address
+from mpi_runtime.util.broadcasting import broadcast
 from mpi_runtime.util.check_serialize import Failure, inspect_serializability
 from mpi_runtime.util.helpers import as_completed, map_unordered
 from mpi_runtime.util.placement_group import (
@@ -30,6 +31,7 @@ __all__ = [
     "ActorPool",
     "Failure",
     "as_completed",
+    "broadcast",
     "deregister_serializer",
     "get_current_placement_group",
     "get_node_ip_address",

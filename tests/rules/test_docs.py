@@ -35,6 +35,7 @@ INSIDE = {
     "collective_group",
     "helpers",
     "summaries",
+    "broadcasting",
     "serialization",
     "background_calls",
     "pool_process",

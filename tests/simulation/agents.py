@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from mpi_runtime.gpu.device import BUSY, DEVICE, NODE, PROGRAM
 from mpi_runtime.rank.custody import Custody
+from mpi_runtime.scheduler import spreading
 from mpi_runtime.scheduler.effects import (
     Cancel,
     Erase,
@@ -17,9 +18,11 @@ from mpi_runtime.scheduler.effects import (
     Spill,
     StartExecutor,
     StopExecutor,
+    StopFetch,
     TakeBack,
 )
 from mpi_runtime.scheduler.rank_events import (
+    Arriving,
     ExecutorDied,
     ExecutorStarted,
     Fetched,
@@ -40,6 +43,8 @@ from tests.simulation.world import Head, Line, World
 TIGHT_BYTES = 1 << 30
 LOOK_US = 20_000
 SLOT_BYTES = 100_000
+STOPPED_US = 5_000_000
+"""By then whoever takes a copy from memory that was freed has been told to stop."""
 
 
 class Arena:
@@ -84,6 +89,14 @@ class LocalExecutor:
     extents: dict[int, None] = field(default_factory=dict)
 
 
+@dataclass(eq=False)
+class Incoming:
+    """A copy on its way here."""
+
+    effect: Fetch
+    offset: int
+
+
 WITH_FORKSERVER = "died with its forkserver"
 
 
@@ -113,6 +126,8 @@ class Agent:
         self.executors: dict[int, LocalExecutor] = {}
         self.file: dict[int, bytes] = {}
         """What was written to disk, by offset."""
+        self.incoming: dict[bytes, Incoming] = {}
+        """Copies on their way here."""
         self._wants_room = False
         self.tight_looks = 0
         """How often it will still be found that the host's memory is nearly used up."""
@@ -162,6 +177,8 @@ class Agent:
                 self._free(message)
             elif isinstance(message, Fetch):
                 self._fetch(message)
+            elif isinstance(message, StopFetch):
+                self._stop_fetch(message)
             else:
                 self._about_disk(message)
 
@@ -380,42 +397,64 @@ class Agent:
                 return
             assert self.file.get(effect.offset) is data, f"{effect} is of what was erased"
             if offset < 0:
-                self.report(Fetched(self.rank, effect.id, -1, "the arena is full", source=self.rank))
+                self.report(Fetched(self.rank, effect.id, -1, "the arena is full", order=effect.order))
                 return
             self.arena.contents[offset] = data
-            self.report(Fetched(self.rank, effect.id, offset, source=self.rank))
+            self.report(Fetched(self.rank, effect.id, offset, order=effect.order))
 
         world.at(world.between(world.options.transfer_us), read)
 
+    # From other hosts
+
     def _fetch(self, effect: Fetch) -> None:
+        """Bring a copy here, or go on from another source."""
         world = self.world
-        offset = self.arena.allocate()
-        self._look_for_room()
         world.counters["fetches"] += 1
-        source = self.agents[effect.rank].arena
-        assert effect.offset in source.contents, f"{effect} is of an extent that was freed"
+        before = self.incoming.get(effect.id)
+        offset = self.arena.allocate() if before is None else before.offset
+        self._look_for_room()
         assert self.agents[effect.rank].host != self.host, f"{effect} is from the host itself"
+        one = self.incoming[effect.id] = Incoming(effect, offset)
+        if before is not None:
+            world.counters["copies that go on from elsewhere"] += 1
+        elif offset >= 0 and effect.size >= spreading.PIPELINED_BYTES:
+            self.report(Arriving(self.rank, effect.id, offset, effect.order))
+        world.at(world.between(world.options.transfer_us), lambda: self._arrived(one))
 
-        def arrived() -> None:
-            if not self.alive:
-                return
-            if offset < 0:
-                self.report(Fetched(self.rank, effect.id, -1, "the arena is full", source=effect.rank))
-                return
-            if not self.agents[effect.rank].alive and world.rng.random() < 0.8:  # else it had all been sent
-                world.counters["transfers from the dead"] += 1
-                self.arena.free(offset)
-                reason = f"rank {effect.rank} was lost"
-                self.report(Fetched(self.rank, effect.id, -1, reason, is_lost=True, source=effect.rank))
-                return
-            assert effect.offset in source.contents, f"{effect} was under way when its source was freed"
-            if world.chance(world.options.losses):
-                world.counters["lost transfers"] += 1
-                self.arena.free(offset)
-                reason = f"rank {effect.rank} cannot be reached"
-                self.report(Fetched(self.rank, effect.id, -1, reason, is_lost=True, source=effect.rank))
-                return
-            self.arena.contents[offset] = source.contents[effect.offset]
-            self.report(Fetched(self.rank, effect.id, offset, source=effect.rank))
+    def _arrived(self, one: Incoming) -> None:
+        """What comes from a source has come, or not."""
+        effect, world = one.effect, self.world
+        source = self.agents[effect.rank]
+        if not self.alive or self.incoming.get(effect.id) is not one:
+            return
+        if one.offset < 0:
+            del self.incoming[effect.id]
+            self.report(Fetched(self.rank, effect.id, -1, "the arena is full", order=effect.order))
+        elif not source.alive and world.rng.random() < 0.8:  # else it had all been sent
+            world.counters["transfers from the dead"] += 1
+            self._lost(effect, f"rank {effect.rank} was lost")
+        elif effect.offset not in source.arena.contents:
+            world.at(STOPPED_US, lambda: self._is_stopped(one))
+        elif any(other.offset == effect.offset for other in source.incoming.values()):
+            world.at(world.between(world.options.transfer_us), lambda: self._arrived(one))  # it arrives there still
+        elif world.chance(world.options.losses):
+            world.counters["lost transfers"] += 1
+            self._lost(effect, f"rank {effect.rank} cannot be reached")
+        else:
+            del self.incoming[effect.id]
+            self.arena.contents[one.offset] = source.arena.contents[effect.offset]
+            self.report(Fetched(self.rank, effect.id, one.offset, order=effect.order))
 
-        world.at(world.between(world.options.transfer_us), arrived)
+    def _lost(self, effect: Fetch, reason: str) -> None:
+        self.report(Fetched(self.rank, effect.id, -1, reason, is_lost=True, order=effect.order))
+
+    def _is_stopped(self, one: Incoming) -> None:
+        """The source was freed while a copy was under way: nobody wants it any more, or it is ordered elsewhere."""
+        going_on = self.alive and self.incoming.get(one.effect.id) is one
+        assert not going_on, f"{one.effect} was under way when its source was freed"
+
+    def _stop_fetch(self, effect: StopFetch) -> None:
+        one = self.incoming.pop(effect.id, None)
+        if one is not None and one.offset >= 0:
+            self.world.counters["copies that are stopped"] += 1
+            self.arena.free(one.offset)

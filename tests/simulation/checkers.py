@@ -30,6 +30,7 @@ from mpi_runtime.scheduler.rank_events import RankJoined
 from tests.simulation import oracle
 from tests.simulation.cancels import Cancels
 from tests.simulation.cards import Cards, Taken
+from tests.simulation.copies import Copies
 from tests.simulation.items import Items
 from tests.simulation.journals import with_code
 from tests.simulation.losses import Losses
@@ -129,6 +130,7 @@ class Checker:
         self.unread = Unread(self)
         self.losses = Losses(self)
         self.quality = Quality(self, joined)
+        self.copies = Copies(self)
         self.hosts: dict[int, Host] = {}
         for event in joined:
             host = self.hosts.setdefault(event.host, Host())

@@ -310,9 +310,8 @@ class Attack:
         for agent in (self.agent, self.worker._agent):
             for executor in list(agent._executors.values()):
                 agent._forget(executor)
-            agent._transfers._receives.clear()  # nobody answers
-            agent._transfers._large_sends.clear()
-            agent._transfers._small_sends.clear()
+            agent._transfers._active.clear()  # nobody answers
+            agent._transfers._sends._outgoing.clear()
             agent.close()
         for transport in self.transports:
             transport.close(clean=True)

@@ -153,6 +153,7 @@ class Losses:
             if actor and actor not in in_hand:
                 checker.lost_runs[actor] += 1
             checker.cancels.executor_died(number)
+        checker.copies.rank_lost(rank)
         for id in checker.quality.rank_lost(rank):
             self.values[id] = None
             self._may_run_again(checker.call_of(id))

@@ -79,6 +79,8 @@ class Options:
     batch_us: int = 500
     """How long an executor keeps results back, to send several at once."""
     transfer_us: tuple[int, int] = (100, 3000)
+    part_bytes: int = 0
+    """Not 0: of values from this size on parts are passed on while they arrive; a limit of the scheduler."""
     arena_slots: int = 0
     """How many large values a rank's part of the arena has room for; 0: for all. It takes more, and wants room."""
     disk_failures: float = 0.0
@@ -161,6 +163,7 @@ def losing_options(seed: int) -> Options:
     if host_losses:
         hosts = (*hosts, rng.choice(hosts))
     losses = rng.choice((0, 1, 1, 2))
+    options = replace(options, part_bytes=random.Random(seed * 4789 + 19).choice((0, 100_000, 100_000)))
     return replace(options, hosts=hosts, rank_losses=losses, host_losses=host_losses, breakable=ALL)
 
 
@@ -168,6 +171,7 @@ def spilling_options(seed: int) -> Options:
     """The world of the seed with arenas that have little room; in some of them ranks die too."""
     options, rng = (losing_options if seed % 3 == 0 else random_options)(seed), random.Random(seed * 3307 + 43)
     slots, failures = rng.choice((1, 1, 2, 4)), rng.choice((0.0, 0.0, 0.2))
+    options = replace(options, part_bytes=random.Random(seed * 4787 + 23).choice((0, 100_000, 100_000)))
     return replace(options, arena_slots=slots, disk_failures=failures)
 
 

@@ -13,6 +13,7 @@ from tests.simulation.steps import (
     METHOD,
     STREAMING,
     Await,
+    Broadcast,
     Cancel,
     Compute,
     Drop,
@@ -152,7 +153,7 @@ class Oracle:
             elif isinstance(step, Forget):
                 frame.taken.pop(step.slot, None)
             else:
-                assert isinstance(step, Compute | Wait | Kill | RemoveGroup | Cancel | Signal | Await)
+                assert isinstance(step, Broadcast | Compute | Wait | Kill | RemoveGroup | Cancel | Signal | Await)
 
     def _take(self, step: Take, frame: Frame) -> None:
         if step.slot not in frame.taken:

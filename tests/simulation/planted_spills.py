@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from mpi_runtime.client.references import References
-from mpi_runtime.scheduler import objects, spilling
+from mpi_runtime.scheduler import objects, spilling, spreading
 from mpi_runtime.scheduler.events import OnDisk, Stored
 from mpi_runtime.scheduler.records import Node
-from mpi_runtime.scheduler.state import Fetching, Object, Room, State, Waiter
+from mpi_runtime.scheduler.state import Object, Room, State
 
 
 def nobody_is_asked_before_a_value_is_moved(patch: pytest.MonkeyPatch) -> None:
@@ -42,10 +42,15 @@ def values_are_dropped_before_they_are_written(patch: pytest.MonkeyPatch) -> Non
 
 
 def what_was_read_goes_no_further(patch: pytest.MonkeyPatch) -> None:
-    def planted(state: State, onward: Fetching, found: Object, number: int, has_failed: bool) -> list[Waiter]:
-        return []
+    serve = spreading.serve
 
-    patch.setattr(objects, "go_on", planted)
+    def planted(state: State, found: Object) -> None:
+        if found.disk is None:
+            serve(state, found)
+        elif not found.copies:
+            spreading.read(state, found)
+
+    patch.setattr(spreading, "serve", planted)
 
 
 def files_keep_what_is_gone(patch: pytest.MonkeyPatch) -> None:
@@ -59,7 +64,7 @@ def what_is_being_copied_is_moved(patch: pytest.MonkeyPatch) -> None:
     pinned = spilling.pinned
 
     def planted(state: State, node: Node) -> set[bytes]:
-        return pinned(state, node) - {fetching.id for fetching in state.fetching.values()}
+        return pinned(state, node) - set(state.fetching)
 
     patch.setattr(spilling, "pinned", planted)
 

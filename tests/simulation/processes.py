@@ -25,6 +25,7 @@ from mpi_runtime.scheduler.effects import Entry
 from mpi_runtime.scheduler.events import (
     IN,
     AccountSpec,
+    BroadcastRequested,
     BundleSpec,
     Call,
     CancelRequested,
@@ -47,6 +48,7 @@ from tests.simulation.scope import CallInterruptedError, Pause, Program, Scope, 
 from tests.simulation.steps import (
     STREAMING,
     Await,
+    Broadcast,
     Cancel,
     Compute,
     Drop,
@@ -242,6 +244,9 @@ class Process:
         elif isinstance(step, Cancel):
             if step.slot in slots:
                 self.cancel(slots[step.slot], step.force, step.recursive)
+        elif isinstance(step, Broadcast):
+            if step.slot in slots:
+                self.outgoing.post(BroadcastRequested([slots[step.slot]]))
         elif isinstance(step, Forget):
             self.streams.forget(scope, step.slot, step.cancel)
         else:

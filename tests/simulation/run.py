@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from mpi_runtime.scheduler import actor_calls, cancel, core, deadline, explain, overdue
+from mpi_runtime.scheduler import actor_calls, cancel, core, deadline, explain, overdue, spreading
 from mpi_runtime.scheduler.rank_events import JobBegan
 from mpi_runtime.transport import codec
 from tests.simulation import losses, quality
@@ -103,11 +103,16 @@ def limits(options: Options) -> Iterator[None]:
     calls_max, actor_calls.ACTOR_CALLS_MAX = actor_calls.ACTOR_CALLS_MAX, options.actor_calls_max
     grace_us, cancel.INTERRUPT_GRACE_US = overdue.INTERRUPT_GRACE_US, options.grace_us
     overdue.INTERRUPT_GRACE_US = options.grace_us
+    sizes = spreading.SHARED_BYTES, spreading.PIPELINED_BYTES, spreading.HOP_BYTES
+    if options.part_bytes:
+        spreading.SHARED_BYTES = spreading.PIPELINED_BYTES = options.part_bytes
+        spreading.HOP_BYTES = options.part_bytes // 2
     long_us, core.LONG_US, deadline.LONG_US = core.LONG_US, options.long_us, options.long_us
     try:
         yield
     finally:
         actor_calls.ACTOR_CALLS_MAX = calls_max
+        spreading.SHARED_BYTES, spreading.PIPELINED_BYTES, spreading.HOP_BYTES = sizes
         core.LONG_US = deadline.LONG_US = long_us
         cancel.INTERRUPT_GRACE_US = overdue.INTERRUPT_GRACE_US = grace_us
 
@@ -210,7 +215,7 @@ def left_over(head: Head, agents: dict[int, Agent]) -> list[str]:
     problems += [f"extent {place}" for place in state.extents]
     problems += [f"part of a file {place}" for place in state.spilling.on_disk]
     problems += [f"written object {id.hex()}" for room in state.spilling.rooms.values() for id in room.writing]
-    problems += [f"fetch {key}" for key in state.fetching]
+    problems += [f"fetch {id.hex()} to {sorted(fetches)}" for id, fetches in state.fetching.items()]
     problems += [f"lineage of {id.hex()}" for id in state.lineages.by_call]
     problems += [f"{state.lineages.size} bytes of lineage"] * bool(state.lineages.size)
     for node in state.nodes.values():

@@ -134,6 +134,13 @@ class Drop:
 
 
 @dataclass(frozen=True)
+class Broadcast:
+    """Have a value brought to all nodes."""
+
+    slot: int
+
+
+@dataclass(frozen=True)
 class Kill:
     slot: int
     no_restart: bool = True
@@ -210,7 +217,7 @@ class Await:
 
 Step: TypeAlias = (
     "Compute | Submit | Put | Get | Wait | Open | Drop | Kill | MakeGroup | RemoveGroup"
-    " | Cancel | Yield | Take | Forget | Signal | Await"
+    " | Broadcast | Cancel | Yield | Take | Forget | Signal | Await"
 )
 
 

@@ -10,6 +10,7 @@ from mpi_runtime.scheduler import (
     actor_lives,
     blocked_executors,
     constraints,
+    copies,
     deaths,
     dispatch,
     groups,
@@ -17,14 +18,13 @@ from mpi_runtime.scheduler import (
     packing,
     records,
 )
-from mpi_runtime.scheduler.effects import ReadyFailed
 from mpi_runtime.scheduler.events import Where
 from mpi_runtime.scheduler.rank_events import ExecutorDied, Fetched
 from mpi_runtime.scheduler.records import Bundle, Executor, Task
 from mpi_runtime.scheduler.resources import Grant, Pool, Request, copy_of, give_back, take
 from mpi_runtime.scheduler.sources import Source
-from mpi_runtime.scheduler.state import Client, Object, State
-from tests.simulation import planted, planted_clients, planted_custody, planted_losses, planted_spills
+from mpi_runtime.scheduler.state import Client, Fetching, Object, State
+from tests.simulation import planted, planted_clients, planted_copies, planted_custody, planted_losses, planted_spills
 from tests.simulation.options import losing_options, random_options, spilling_options
 from tests.simulation.run import FailedError, simulate
 
@@ -134,16 +134,13 @@ def an_actors_calls_overtake(patch: pytest.MonkeyPatch) -> None:
 
 
 def memory_freed_early(patch: pytest.MonkeyPatch) -> None:
-    on_fetched = objects.on_fetched
+    arrived = copies.arrived
 
-    def planted(state: State, event: Fetched, now: int) -> tuple[list[tuple[Task, Executor]], ReadyFailed | None]:
-        found = state.objects[event.id]
-        assert found.copies is not None
-        waiting = on_fetched(state, event, now)
+    def planted(state: State, fetching: Fetching, event: Fetched, now: int) -> None:
+        arrived(state, fetching, event, now)
         state.frees.setdefault(event.rank, []).append(event.offset)
-        return waiting
 
-    patch.setattr(objects, "on_fetched", planted)
+    patch.setattr(copies, "arrived", planted)
 
 
 def a_bundle_is_sold_twice(patch: pytest.MonkeyPatch) -> None:
@@ -215,6 +212,7 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     *planted_custody.BUGS,
     *planted_losses.BUGS,
     *planted_spills.BUGS,
+    *planted_copies.BUGS,
 ]
 
 
@@ -222,7 +220,7 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
 def test_a_planted_bug_is_found(bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
 
-    options = losing_options if bug in planted_losses.BUGS else random_options
+    options = losing_options if bug in (*planted_losses.BUGS, *planted_copies.BUGS) else random_options
     options = spilling_options if bug in planted_spills.BUGS else options
 
     def look() -> None:

@@ -11,6 +11,7 @@ from tests.simulation.steps import (
     CURSED,
     METHOD,
     TASK,
+    Broadcast,
     Compute,
     Drop,
     Function,
@@ -329,7 +330,8 @@ class Author:
         """Pieces that each program has."""
         has_losses = self.options.host_losses or self.options.rank_losses > 0
         calm: list[Callable[[Scope], object]] = [self.sweep, self.sweep, self.turns, self.turns]
-        return calm * self.options.is_calm + [self.heirs] * 3 * has_losses
+        spreads = self.options.part_bytes > 0 and len(self.options.hosts) > 1 and not self.options.is_calm
+        return calm * self.options.is_calm + [self.heirs] * 3 * has_losses + [self.spread] * 2 * spreads
 
     def heirs(self, scope: Scope) -> None:
         """Large values, each made of those before it; the program lets go of some, and looks at the last late."""
@@ -376,6 +378,25 @@ class Author:
                 scope.steps.append(Drop((slot,)))
         scope.usable += slots
         self.left += 3 * hosts
+
+    def spread(self, scope: Scope) -> None:
+        """One large value that calls on all hosts want at the same time; some of them are not wanted after all."""
+        rng = self.rng
+        make = self.function(cpu=0, duration_us=300, max_retries=-1, spread=rng.random() < 0.5)
+        value = scope.take()
+        scope.steps.append(Submit(self.job(make, self.busy(make), sizes=(3 * MIB,)), value))
+        if rng.random() < 0.7:
+            scope.steps.append(Wait((value,), 1))
+        if rng.random() < 0.5:
+            scope.steps.append(Broadcast(value))
+        slots = []
+        for _ in range(rng.choice((1, 2))):
+            for host in range(len(self.options.hosts)):
+                use = self.function(node=node_id(self.options, host), duration_us=300, max_retries=-1)
+                slots.append(scope.take())
+                scope.steps.append(Submit(self.job(use, self.busy(use)), slots[-1], (value,)))
+        scope.usable += [value, *slots]
+        self.left += 2 * len(self.options.hosts)
 
     def turns(self, scope: Scope) -> None:
         """Calls with GPUs, one after the other: who idles with some is used again, or left alone."""

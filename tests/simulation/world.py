@@ -210,6 +210,7 @@ class Head:
                 elif isinstance(message, MemoryReported):
                     self.world.checker.tight.heard(message)
                 self.world.checker.quality.rank_said(rank, message)
+                self.world.checker.copies.rank_said(rank, message)
                 self.scheduler.handle_rank(message, now)  # type: ignore[arg-type]
 
     def _hear_too_late(self, message: object, now: int) -> None:
@@ -247,6 +248,7 @@ class Head:
         self.world.checker.cards_said(notes)
         self.world.checker.unread.told([note.text for note in effects.notes if note.event == UNHANDLED])
         self.world.checker.quality.decided(effects)
+        self.world.checker.copies.decided(effects)
         if self.world.options.check_inside:
             invariants.check(self.scheduler.state)
             kept = sum(node.reserved_for is not None for node in self.scheduler.state.nodes.values())

@@ -217,7 +217,7 @@ def test_what_cannot_be_done_does_no_harm(two: Desk, effect: Any) -> None:
     assert list(two.agent._executors) == [1]
     assert not two.agent.is_transferring
     with pytest.raises(BadFrameError):
-        two.agent.pull(1, Pull(1, 64, 10))
+        two.agent.pull(1, Pull(1, 64, 10, 10, 4096))
 
 
 def test_a_rank_says_which_it_is(two: Desk) -> None:

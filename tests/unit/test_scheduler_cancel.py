@@ -1,6 +1,6 @@
 """Cancelling: what becomes of a call in each state, and of those around it."""
 
-from mpi_runtime.scheduler.effects import Cancel, Fetch, TakeBack
+from mpi_runtime.scheduler.effects import Cancel, Fetch, Free, StopFetch, TakeBack
 from mpi_runtime.scheduler.events import Call, CancelRequested, Released
 from mpi_runtime.scheduler.ids import prefix_of
 from mpi_runtime.scheduler.rank_events import Fetched
@@ -87,8 +87,9 @@ def test_a_call_whose_argument_is_being_fetched_is_dropped() -> None:
         cluster.forget()
         cancel(cluster, call)
         assert is_cancelled(cluster, call)
-        cluster.rank_says(Fetched(1, far, 0))
-        cluster.nothing()
+        assert cluster.one(StopFetch, to=1) == StopFetch(far)
+        cluster.rank_says(Fetched(1, far, 0, order=1))  # it was there already
+        assert cluster.one(Free, to=1) == Free([0])
         assert cluster.state.nodes[1].free == cluster.state.nodes[1].total
 
 
@@ -280,7 +281,9 @@ def test_a_method_whose_argument_is_being_fetched_is_dropped_and_the_next_is_sen
         cancel(cluster, call)
         assert is_cancelled(cluster, call)
         cluster.placed(behind)
-        cluster.rank_says(Fetched(1, far, 0))
+        cluster.one(StopFetch, to=1)
+        cluster.rank_says(Fetched(1, far, 0, order=1))
+        cluster.one(Free, to=1)
         cluster.nothing()
 
 

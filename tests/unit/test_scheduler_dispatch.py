@@ -425,7 +425,7 @@ def test_an_argument_elsewhere_is_fetched_before_the_call_is_sent() -> None:
         value, other = cluster.put(size=100_000, rank=0), cluster.put(size=200_000, rank=0, offset=64)
         id = cluster.submit(value, other, value)
         executor = cluster.one(StartExecutor).executor
-        assert cluster.take(Fetch, 2) == [Fetch(value, 0, 0, 100_000), Fetch(other, 0, 64, 200_000)]
+        assert cluster.take(Fetch, 2) == [Fetch(value, 0, 0, 100_000, 1), Fetch(other, 0, 64, 200_000, 2)]
         cluster.rank_says(Fetched(1, value, 512))
         cluster.nothing()
         cluster.rank_says(Fetched(1, other, 1024))

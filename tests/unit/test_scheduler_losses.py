@@ -6,7 +6,7 @@ import pytest
 
 from mpi_runtime.gpu.device import Device
 from mpi_runtime.scheduler import lineage, rebuilding
-from mpi_runtime.scheduler.effects import RANK_LOST, Fetch, Free, ReadyElsewhere, StartExecutor
+from mpi_runtime.scheduler.effects import RANK_LOST, Fetch, Free, ReadyElsewhere, StartExecutor, StopFetch
 from mpi_runtime.scheduler.events import DRIVER, RefusedError, Stored, Value, Where
 from mpi_runtime.scheduler.limits import UNREACHED_US
 from mpi_runtime.scheduler.rank_events import ExecutorDied, Fetched, MemoryReported, RankJoined, RankLost, TakenBack
@@ -127,14 +127,14 @@ def test_an_object_with_another_copy_lives_on() -> None:
     with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
         id = large(cluster, node=1)
         user = cluster.submit(id, where=on(2))
-        assert cluster.one(Fetch, to=2) == Fetch(id, 1, 64, LARGE)
-        cluster.rank_says(Fetched(2, id, 128, source=1))
+        assert cluster.one(Fetch, to=2) == Fetch(id, 1, 64, LARGE, 1)
+        cluster.rank_says(Fetched(2, id, 128))
         cluster.done(cluster.placed(user), user)
         cluster.forget()
         lose(cluster, 1)
         cluster.nothing()
         cluster.subscribed(DRIVER, id)
-        assert cluster.one(Fetch, to=0) == Fetch(id, 2, 128, LARGE)
+        assert cluster.one(Fetch, to=0) == Fetch(id, 2, 128, LARGE, 2)
 
 
 def test_a_lost_value_is_made_again_by_its_call() -> None:
@@ -148,7 +148,7 @@ def test_a_lost_value_is_made_again_by_its_call() -> None:
         cluster.subscribed(DRIVER, id)
         cluster.returned(again, id, Value(b"", Stored(2, 0, LARGE)))
         cluster.one(Fetch, to=0)
-        cluster.rank_says(Fetched(0, id, 0, source=2))
+        cluster.rank_says(Fetched(0, id, 0))
         assert cluster.told(id).offset == 0
         assert "the object was to be made again (rank 1 on host1 was killed)" in cluster.explain(id)["story"]
         cluster.released(id)
@@ -296,16 +296,16 @@ def test_a_copy_that_was_on_its_way_comes_from_elsewhere() -> None:
     with Cluster().head().node(cpus=1).node(cpus=1).node(cpus=1) as cluster:
         id = large(cluster, node=1)
         user = cluster.submit(id, where=on(2))
-        cluster.rank_says(Fetched(2, id, 128, source=1))
+        cluster.rank_says(Fetched(2, id, 128))
         cluster.done(cluster.placed(user), user)
         cluster.forget()
         late = cluster.submit(id, where=on(3))
         assert cluster.one(Fetch, to=3).rank == 1
         lose(cluster, 1)
         assert cluster.one(Fetch, to=3).rank == 2
-        cluster.rank_says(Fetched(3, id, 0, source=1))
+        cluster.rank_says(Fetched(3, id, 0, order=2))
         assert cluster.one(Free, to=3) == Free([0])
-        cluster.rank_says(Fetched(3, id, 64, source=2))
+        cluster.rank_says(Fetched(3, id, 64, order=3))
         cluster.placed(late)
         cluster.take(StartExecutor, 0)
 
@@ -317,10 +317,11 @@ def test_nobody_is_told_of_a_copy_that_cannot_be_had_before_it_is_clear_why() ->
         assert cluster.told(id) == ReadyElsewhere(id)
         cluster.subscribed(DRIVER, id)
         cluster.forget()
-        cluster.rank_says(Fetched(0, id, -1, "rank 1 cannot be reached", is_lost=True, source=1))
+        cluster.rank_says(Fetched(0, id, -1, "rank 1 cannot be reached", is_lost=True, order=1))
         cluster.nothing()
         cluster.later(UNREACHED_US // 2)
         lose(cluster, 1)
+        cluster.one(StopFetch, to=0)
         again = cluster.placed(id)
         cluster.later(UNREACHED_US)
         cluster.nothing()
@@ -335,7 +336,7 @@ def test_a_copy_goes_to_another_rank_of_the_host_whose_first_is_lost() -> None:
         cluster.one(Fetch, to=2)
         cluster.forget()
         lose(cluster, 2)
-        assert cluster.one(Fetch, to=3) == Fetch(id, 1, 64, LARGE)
+        assert cluster.one(Fetch, to=3) == Fetch(id, 1, 64, LARGE, 2)
         cluster.forget()
 
 

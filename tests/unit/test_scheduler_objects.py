@@ -102,7 +102,7 @@ def test_a_copy_is_fetched_once_for_all_who_want_it() -> None:
         for executor in (one, two):
             cluster.held(executor, id)
             cluster.subscribed(executor, id)
-        assert cluster.one(Fetch, to=1) == Fetch(id, 0, 128, LARGE)
+        assert cluster.one(Fetch, to=1) == Fetch(id, 0, 128, LARGE, 1)
         cluster.rank_says(Fetched(1, id, 512))
         for executor in (one, two):
             assert cluster.told(id, to=executor) == ReadyStored(id, 1, 512, LARGE)

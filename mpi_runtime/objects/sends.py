@@ -1,0 +1,120 @@
+"""Sending objects of our arena to other ranks: the sender's side of `transfer.py`.
+
+Each receiver gets its chunks one after the other, and all receivers in turns, so that none waits until another one has
+all. Of an object that is still arriving here a chunk is sent as soon as it is there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from mpi_runtime.objects.arena import AgentArena
+from mpi_runtime.transport.base import Transfer, Transport, TransportError
+from mpi_runtime.transport.messages import Pull, Unpull
+
+WINDOW = 2
+"""Chunks for one receiver that are asked of MPI at the same time."""
+CHUNKS = 16
+"""Chunks for all receivers."""
+SMALL = 1 << 20
+"""What is not larger does not wait for others."""
+
+
+class Outgoing:
+    """An object on its way to another rank."""
+
+    def __init__(self, rank: int, pull: Pull) -> None:
+        self.rank = rank
+        self.pull = pull
+        self.at = pull.start
+        """Where the next chunk starts."""
+        self.messages = 0
+        """How many were sent."""
+        self.ready = -1
+        """How many the receiver is ready for, if it has given up."""
+        self.is_refused = False
+        """It was told that there is nothing to be had."""
+        self.requests: deque[Transfer] = deque()
+
+    def is_over(self) -> bool:
+        """Whether nothing is left to be sent."""
+        return self.messages >= self.ready if self.ready >= 0 else self.at == self.pull.size
+
+
+class Sends:
+    """What one rank sends."""
+
+    def __init__(self, transport: Transport, arena: AgentArena, available: Callable[[int, int], int]) -> None:
+        """Send from this arena. `available`: how many bytes of what lies at an offset are there; -1: it is gone."""
+        self._transport = transport
+        self._arena = arena
+        self._available = available
+        self._outgoing: list[Outgoing] = []
+        self._in_flight = 0
+        """Large chunks that MPI has."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is to be sent, or MPI has not sent it yet."""
+        return bool(self._outgoing)
+
+    def add(self, rank: int, pull: Pull) -> None:
+        """A rank wants an object."""
+        outgoing = Outgoing(rank, pull)
+        self._outgoing.append(outgoing)
+        self._drive(outgoing)
+
+    def end(self, rank: int, unpull: Unpull) -> None:
+        """A rank wants no more of it than it is ready for. If all of it was sent there is nothing to do."""
+        for outgoing in self._outgoing:
+            if outgoing.rank == rank and outgoing.pull.tag == unpull.tag and not outgoing.is_over():
+                outgoing.ready = unpull.messages
+                self._drive(outgoing)
+                return
+
+    def poll(self) -> None:
+        """Drive everything forward, each time another one first."""
+        if self._outgoing:
+            self._outgoing.append(self._outgoing.pop(0))
+        for outgoing in list(self._outgoing):
+            self._drive(outgoing)
+
+    def _drive(self, outgoing: Outgoing) -> None:
+        """Send what can be sent now, and forget it when nothing is left."""
+        is_large = min(outgoing.pull.chunk, outgoing.pull.size) > SMALL
+        try:
+            while outgoing.requests and outgoing.requests[0].done():
+                outgoing.requests.popleft()
+                self._in_flight -= is_large
+            if outgoing.ready >= 0:
+                while outgoing.messages < outgoing.ready:
+                    self._send(outgoing, memoryview(b""), is_large)
+            else:
+                self._send_chunks(outgoing, is_large)
+            is_gone = outgoing.rank in self._transport.lost
+        except TransportError:
+            is_gone = True  # those who wait for frames from it will notice
+        if is_gone or (outgoing.is_over() and not outgoing.requests):
+            self._in_flight -= is_large * len(outgoing.requests)
+            self._outgoing.remove(outgoing)
+
+    def _send_chunks(self, outgoing: Outgoing, is_large: bool) -> None:
+        pull = outgoing.pull
+        while outgoing.at < pull.size and len(outgoing.requests) < WINDOW:
+            if is_large and self._in_flight >= CHUNKS:
+                return
+            available = self._available(pull.offset, pull.size)
+            end = min(outgoing.at + pull.chunk, pull.size)
+            if available < 0 and not outgoing.is_refused:
+                outgoing.is_refused = True
+                self._send(outgoing, memoryview(b""), is_large)
+            if outgoing.is_refused or available < end:
+                return
+            self._send(outgoing, self._arena.view(pull.offset, pull.size)[outgoing.at : end], is_large)
+            outgoing.at = end
+
+    def _send(self, outgoing: Outgoing, chunk: memoryview, is_large: bool) -> None:
+        outgoing.requests.append(self._transport.send_bulk(outgoing.rank, outgoing.pull.tag, chunk))
+        outgoing.messages += 1
+        self._in_flight += is_large

@@ -1,0 +1,83 @@
+"""One value to many hosts: each passes on what it gets, so that none sends much more than the value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.hosts.lab import Lab, lab, missing
+
+pytestmark = [pytest.mark.mpi, pytest.mark.hosts, pytest.mark.timeout(240)]
+
+HOSTS = 4
+SIZE = 48 << 20
+
+SOURCE = f"""
+import os, time
+import numpy as np
+import mpi_runtime as ray
+
+ray.init(num_cpus=1)
+HOSTS = [f"host{{number}}" for number in range(1, {HOSTS} + 1)]
+
+def on(host):
+    return dict(resources={{f"node:{{host}}": 0.001}}, num_cpus=0)
+
+@ray.remote
+def make(seed):
+    return np.random.default_rng(seed).integers(0, 255, {SIZE}, dtype=np.uint8)
+
+@ray.remote
+def sent():
+    with open("/proc/net/dev") as lines:
+        return sum(int(line.split(":")[1].split()[8]) for line in lines if ":" in line and " lo:" not in line)
+
+@ray.remote
+def check(seed, array):
+    assert np.array_equal(array, np.random.default_rng(seed).integers(0, 255, {SIZE}, dtype=np.uint8))
+    return os.uname().nodename
+
+def count():
+    return ray.get([sent.options(**on(host)).remote() for host in HOSTS])
+
+def most_after(action):
+    before = count()
+    action()
+    return max(after - first for after, first in zip(count(), before)) / {SIZE}
+
+def as_arguments():
+    value = make.options(**on("host2")).remote(1)
+    assert sorted(ray.get([check.options(**on(host)).remote(1, value) for host in HOSTS])) == HOSTS
+
+def ahead():
+    value = make.options(**on("host3")).remote(2)
+    ray.util.broadcast(value)  # it is not there yet
+    deadline = time.monotonic() + 120
+    while True:
+        nodes = ray.util.memory_summary()
+        if all(node["used"] >= {SIZE} and not node["in_flight"] for node in nodes):
+            break
+        assert time.monotonic() < deadline, nodes
+        time.sleep(0.05)
+    assert most_after(lambda: ray.get([check.options(**on(host)).remote(2, value) for host in HOSTS])) < 0.2
+
+print(round(most_after(as_arguments), 2), flush=True)
+print(round(most_after(ahead), 2), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Lab]:
+    if reason := missing():
+        pytest.skip(reason)
+    with lab(HOSTS) as found:
+        yield found
+
+
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_one_value_to_many_hosts(mpi: str, hosts: Lab) -> None:
+    with hosts.mpirun(SOURCE, ranks={f"host{number}": 1 for number in range(1, HOSTS + 1)}, mpi=mpi) as program:
+        most = [float(line) for line in program.finish(timeout=200).expect().stdout.split()]
+    assert len(most) == 2
+    assert all(0.9 < one < 1.6 for one in most), most  # one source for all would have sent it three times

@@ -1,0 +1,99 @@
+"""Bugs to be planted: copies of values between hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mpi_runtime.scheduler import copies, spreading
+from mpi_runtime.scheduler.effects import StopFetch
+from mpi_runtime.scheduler.events import Stored
+from mpi_runtime.scheduler.rank_events import Arriving
+from mpi_runtime.scheduler.state import Fetching, Object, State
+
+
+def all_copies_come_from_the_first(patch: pytest.MonkeyPatch) -> None:
+    """As it was before copies were passed on."""
+
+    def planted(state: State, found: Object, fetches: dict[int, Fetching]) -> dict[int, tuple[Stored, int, int]]:
+        node, place = next(iter((found.copies or {}).items()), (-1, None))
+        return {} if place is None else {node: (place, 0, len(fetches))}
+
+    patch.setattr(spreading, "open_sources", planted)
+
+
+def chains_have_no_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(spreading, "depth_of", lambda fetches, fetching, depths: 1)
+
+
+def who_waits_for_a_source_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    arrived = copies.arrived
+
+    def planted(state: State, fetching: Fetching, event: object, now: int) -> None:
+        serve = spreading.serve
+        spreading.serve = lambda state, found: None
+        try:
+            arrived(state, fetching, event, now)  # type: ignore[arg-type]
+        finally:
+            spreading.serve = serve
+
+    patch.setattr(copies, "arrived", planted)
+
+
+def what_begins_to_arrive_is_there_for_good(patch: pytest.MonkeyPatch) -> None:
+    """Its place is kept when it is given up."""
+    give_up = spreading.give_up
+
+    def planted(state: State, fetching: Fetching) -> None:
+        offset, fetching.offset = fetching.offset, -1
+        give_up(state, fetching)
+        fetching.offset = offset
+
+    patch.setattr(spreading, "give_up", planted)
+
+
+def the_parts_of_an_old_copy_count(patch: pytest.MonkeyPatch) -> None:
+    """A copy that was begun anew is taken for whole when the old one was."""
+    assign = spreading.assign
+
+    def planted(state: State, fetching: Fetching, place: Stored, node: int) -> None:
+        assign(state, fetching, place, node)
+        fetching.since = 0
+
+    patch.setattr(spreading, "assign", planted)
+
+
+def nothing_is_stopped(patch: pytest.MonkeyPatch) -> None:
+    to_rank = State.to_rank
+
+    def planted(self: State, rank: int, effect: object) -> None:
+        if not isinstance(effect, StopFetch):
+            to_rank(self, rank, effect)  # type: ignore[arg-type]
+
+    patch.setattr(State, "to_rank", planted)
+
+
+def what_comes_by_way_of_a_node_is_its_source(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(spreading, "leads_to", lambda fetches, node, fetching: False)
+
+
+def what_arrives_may_be_had_from_anywhere(patch: pytest.MonkeyPatch) -> None:
+    def planted(state: State, event: Arriving) -> None:
+        fetching = copies.find(state, event)
+        if fetching is not None:
+            fetching.offset = event.offset + 1
+            spreading.serve(state, state.objects[event.id])
+
+    patch.setattr(copies, "arriving", planted)
+
+
+BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
+    all_copies_come_from_the_first,
+    chains_have_no_end,
+    who_waits_for_a_source_is_forgotten,
+    what_begins_to_arrive_is_there_for_good,
+    nothing_is_stopped,
+    what_arrives_may_be_had_from_anywhere,
+]
+"""Without those that no run shows: what they leave is freed by the next order, or is found by the unit tests."""
