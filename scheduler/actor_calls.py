@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import takewhile
 
-from mpi_runtime.scheduler import deadline, endings, objects
+from mpi_runtime.scheduler import checkpoints, deadline, endings, objects
 from mpi_runtime.scheduler.dependencies import send_call, stage, wait_again
 from mpi_runtime.scheduler.lifecycle import (
     ALIVE,
@@ -57,6 +57,8 @@ def ready(state: State, task: Task) -> None:
         if out_of_order(actor):
             line_up(actor, task, task.function.spec.id)
         state.called[actor] = None
+        if actor.recalls:
+            checkpoints.ask(state, actor, task)
 
 
 def fail_call(state: State, actor: Actor, task: Task) -> None:
@@ -86,7 +88,7 @@ def pump(state: State, actor: Actor, now: int) -> None:
     would always be before it.
     """
     executor = actor.executor
-    if actor.state != ALIVE or executor is None:
+    if actor.state != ALIVE or executor is None or checkpoints.is_held_back(state, actor):
         return
     waiting_groups = being_brought(actor, executor) if state.end_us is not None else set()
     for (_, group), lines in turns(actor).items():
@@ -96,6 +98,9 @@ def pump(state: State, actor: Actor, now: int) -> None:
             key = lines[0] if len(lines) == 1 else min(lines, key=lambda key: actor.callers[key][0].order)
             queue = actor.callers[key]
             task = queue[0]
+            if task.recalling:
+                lines.remove(key)
+                continue
             timed = task.function.is_timed and task.state == READY and is_timed(actor, task.function)
             if timed:
                 if deadline.is_late(state, task.function, now):

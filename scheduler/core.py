@@ -14,6 +14,7 @@ from mpi_runtime.scheduler import (
     backoff,
     blocked_executors,
     cancel,
+    checkpoints,
     copies,
     deadline,
     deaths,
@@ -42,6 +43,7 @@ from mpi_runtime.scheduler.events import (
     ClientEvent,
     Consumed,
     Done,
+    EndAnnounced,
     ErrorRead,
     Faulted,
     Forgotten,
@@ -57,7 +59,9 @@ from mpi_runtime.scheduler.events import (
     RefusedError,
     Released,
     Returned,
+    Saved,
     Spec,
+    StateLost,
     SubscriptionRequested,
     Titled,
     Unblocked,
@@ -124,6 +128,9 @@ class Scheduler:
             Titled: self._titled,
             ErrorRead: self._error_read,
             JournalFailed: self._journal_failed,
+            Saved: self._saved,
+            StateLost: self._state_lost,
+            EndAnnounced: self._end_announced,
             Faulted: self._faulted,
             Yielded: self._yielded,
             Consumed: self._consumed,
@@ -385,6 +392,17 @@ class Scheduler:
 
     def _journal_failed(self, client: Client, event: JournalFailed, now: int) -> None:
         self.state.effects.journal.append(event)
+
+    def _saved(self, client: Client, event: Saved, now: int) -> None:
+        assert client.executor is not None
+        checkpoints.saved(self.state, client.executor, event)
+
+    def _state_lost(self, client: Client, event: StateLost, now: int) -> None:
+        assert client.executor is not None
+        checkpoints.lost(self.state, client.executor, event)
+
+    def _end_announced(self, client: Client, event: EndAnnounced, now: int) -> None:
+        checkpoints.announce_end(self.state)
 
     def _faulted(self, client: Client, event: Faulted, now: int) -> None:
         assert client.executor is not None

@@ -10,6 +10,7 @@ import msgspec
 from mpi_runtime.scheduler import (
     actor_calls,
     backoff,
+    checkpoints,
     constraints,
     deadline,
     gpu_pool,
@@ -109,6 +110,11 @@ def named_actor(state: State, key: bytes) -> list[bytes] | None:
 def named_actors(state: State, _: bytes) -> list[tuple[str, str]]:
     """Namespace and name of every actor that has them."""
     return list(state.names)
+
+
+def unsaved_actors(state: State, _: bytes) -> int:
+    """How many actors have changed since their state was saved last, of those whose state can be saved."""
+    return checkpoints.unsaved(state)
 
 
 def named_group(state: State, key: bytes) -> bytes | None:
@@ -277,6 +283,7 @@ QUERIES: dict[str, Callable[[State, bytes], Any]] = {
     "node_of_rank": node_of_rank,
     "named_actor": named_actor,
     "named_actors": named_actors,
+    "unsaved_actors": unsaved_actors,
     "group": group,
     "named_group": named_group,
     "group_table": group_table,

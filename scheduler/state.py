@@ -312,6 +312,8 @@ class State:
         self.refused = Refused()
         self.has_journal = self.recalls = False
         """Whether calls that end are recorded, and whether the journal has calls of earlier runs."""
+        self.is_ending = False
+        """Whether the job is about to end, and actors are to save their states."""
         self.totals = Totals()
         self.times_told: dict[tuple[str, str], int] = {}
         """How often frequent events have happened, by event and name."""

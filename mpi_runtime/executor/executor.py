@@ -39,6 +39,7 @@ from mpi_runtime.scheduler.events import (
     Left,
     Returned,
     Spec,
+    StateLost,
     Titled,
     Value,
     Where,
@@ -48,6 +49,7 @@ from mpi_runtime.transport.tokens import claim, tokens_of
 
 if TYPE_CHECKING:
     from mpi_runtime.executor.lanes import Lanes
+    from mpi_runtime.executor.saving import Saver
     from mpi_runtime.gpu.faults import Fault
 
 _SLOW_US = 1000
@@ -94,6 +96,8 @@ class Executor:
         """How many calls of a function, where that is limited."""
         self.problem = ""
         """Why the files that its calls are to find are not there: it runs none."""
+        self._saver: Saver | None = None
+        """Of an actor whose state is saved."""
         self._lanes: Lanes | None = None
         """In an actor that takes several calls at a time."""
         self.where: Where | None = None
@@ -109,7 +113,9 @@ class Executor:
                     break
                 _flush_output()
                 try:
-                    client.line.wait_until(feed.is_ready, None, None)
+                    if self._saver is not None:
+                        self._look_at_state(self._saver)
+                    client.line.wait_until(feed.is_ready, None if self._saver is None else self._saver.pause_s(), None)
                 except errors.HeadDiedError:
                     return
                 continue
@@ -124,6 +130,20 @@ class Executor:
         _flush_output()
         with contextlib.suppress(errors.HeadDiedError):
             client.outbox.flush()
+
+    def _look_at_state(self, saver: Saver) -> None:
+        wanted, self._client.feed.saving = self._client.feed.saving, False
+        saver.look(wanted)
+
+    def save_now(self) -> bool:
+        """Save the state of the actor, in a call."""
+        if self._saver is None:
+            raise errors.JournalError(
+                f"the state of {type(self.actor).__name__} is not saved: that takes a job with a journal, and a class "
+                "with save_state(self) and load_state(self, state), without the option journal=False, whose constructor "
+                "was given no references"
+            )
+        return self._saver.save_now()
 
     def _shut_down(self) -> None:
         """An actor ends in peace: it may give back what it has, by `__ray_shutdown__` or `__del__`."""
@@ -174,10 +194,14 @@ class Executor:
         """Run user code: what it returns."""
         if self.cancels.has(call):
             raise KeyboardInterrupt
-        if call.kept:
+        if call.kept and spec.kind != ACTOR:
             kept = self._client.store.recall(call.kept)
             if kept is not None:
                 return Written(kept)
+            if spec.kind == METHOD:  # the state has had this call, and must not have it twice
+                raise errors.JournalError(
+                    f"what {spec.name} returned in an earlier run cannot be read from the journal"
+                )
         if spec.enforces_limit:
             self._client.outbox.post_now(Began(call.id))
         positional, named = self._arguments(call, arguments) if call.payload or arguments else ((), {})
@@ -237,9 +261,31 @@ class Executor:
             self.actor = self._lanes.construct(cls, positional, named)
         else:
             self.actor = cls(*positional, **named)
+        if call.digest:
+            self._begin_to_save(spec, call)
         self.title = title_of(self.actor)
         if self.title:
             self._client.outbox.add(Titled(self.title))
+
+    def _begin_to_save(self, spec: Spec, call: Call) -> None:
+        """Give the actor the state that it had last, if there is one, and save its states from now on."""
+        from mpi_runtime.executor import saving  # not at the top: most actors have none
+
+        if call.kept:
+            data = saving.read(self._client.store.journal, call.kept[0])
+            if data is None:
+                self._client.outbox.add(StateLost(f"the file {call.kept[0].file} is not there, or damaged"))
+            else:
+                try:
+                    self.actor.load_state(pickle.loads(data))
+                except Exception as error:
+                    raise errors.JournalError(
+                        f"{spec.name} cannot take up the state that it has saved: {error!r}. To have it made anew, "
+                        "name another journal, or give its class the option journal=False."
+                    ) from error
+        self._saver = saving.Saver(self._client, spec, self.actor)
+        if self._lanes is not None:
+            self._lanes.saver = self._saver
 
     def _arguments(self, call: Call, arguments: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         client = self._client
@@ -291,6 +337,8 @@ class Executor:
         self.cancels.forget(message.id)  # also of a call that has run on to its end
         if client.blocking.is_said:
             client.blocking.goes_on()
+        if self._saver is not None and spec.kind == METHOD and self._saver.post(spec, message):
+            return
         at_once = message.duration_us > _SLOW_US or not client.feed.calls or not spec.max_retries
         if at_once and self._lanes is None:
             client.outbox.post_now(message)
@@ -428,10 +476,18 @@ def _terminate() -> NoReturn:
     raise ActorExit
 
 
+def _save() -> bool:
+    executor = current.client().executor
+    assert executor is not None
+    is_saved: bool = executor.save_now()
+    return is_saved
+
+
 _SPECIAL: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "__ray_call__": lambda actor: lambda function, *args, **kwargs: function(actor, *args, **kwargs),
     "__ray_ready__": lambda actor: lambda: True,
     "__ray_terminate__": lambda actor: _terminate,
+    "__checkpoint__": lambda actor: _save,
 }
 """Methods that every actor has."""
 _NONE = pickle.dumps(None, 5)

@@ -21,6 +21,16 @@ from mpi_runtime.scheduler.ids import attempt_of
 Work = tuple[Spec, Call, list[Any]]
 
 
+class Saves(Protocol):
+    """What saves the state of the actor."""
+
+    def begins(self) -> None:
+        """A call begins, and others may run."""
+
+    def ends(self) -> None:
+        """A call has ended, and its end was said."""
+
+
 class Runs(Protocol):
     """What runs the calls: the executor."""
 
@@ -44,8 +54,12 @@ class Lanes:
         self._executor = executor
         self._specs = specs
         self._creation = creation
+        self.saver: Saves | None = None
+        """Of an actor whose state is saved."""
         # Each group of coroutines has a loop of its own: who holds it up holds up no others.
-        make = (lambda limit: _Loop(executor).group(limit)) if creation.is_async else (lambda n: _Threads(executor, n))
+        make = (
+            (lambda n: _Loop(executor).group(n, self)) if creation.is_async else (lambda n: _Threads(executor, n, self))
+        )
         self._groups: dict[str, _Threads | _Coroutines] = {
             name: make(limit) for name, limit in creation.concurrency.items()
         }
@@ -78,8 +92,9 @@ class Lanes:
 class _Threads:
     """Up to so many calls, each in a thread. Threads are made as they are needed, and end with the process."""
 
-    def __init__(self, executor: Runs, limit: int) -> None:
+    def __init__(self, executor: Runs, limit: int, lanes: Lanes) -> None:
         self._executor = executor
+        self._lanes = lanes
         self._limit = limit
         self._waiting: SimpleQueue[Work] = SimpleQueue()
         self._free = threading.Semaphore(0)
@@ -99,6 +114,9 @@ class _Threads:
         while True:
             spec, call, arguments = self._waiting.get()
             scope.beside.set(Scope(call.id, call.attempt, call, spec.name))
+            saver = self._lanes.saver
+            if saver is not None:
+                saver.begins()
             start_us = time.monotonic_ns() // 1000
             try:
                 result = self._executor.perform(spec, call, arguments)
@@ -107,6 +125,8 @@ class _Threads:
             else:
                 self._executor.ended(spec, call, start_us, result)
                 del result
+            if saver is not None:
+                saver.ends()
             del spec, call, arguments
             self._free.release()
 
@@ -123,15 +143,16 @@ class _Loop:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
 
-    def group(self, limit: int) -> _Coroutines:
-        return _Coroutines(self._executor, self._loop, limit)
+    def group(self, limit: int, lanes: Lanes) -> _Coroutines:
+        return _Coroutines(self._executor, self._loop, limit, lanes)
 
 
 class _Coroutines:
     """Up to so many calls under way in the loop. Methods that are no coroutines hold it up while they run."""
 
-    def __init__(self, executor: Runs, loop: asyncio.AbstractEventLoop, limit: int) -> None:
+    def __init__(self, executor: Runs, loop: asyncio.AbstractEventLoop, limit: int, lanes: Lanes) -> None:
         self._executor = executor
+        self._lanes = lanes
         self._loop = loop
         self._room = asyncio.Semaphore(limit)
         self._tasks: dict[bytes, asyncio.Task[None]] = {}
@@ -154,8 +175,11 @@ class _Coroutines:
         self._tasks[attempt] = task
         scope.beside.set(Scope(call.id, call.attempt, call, spec.name))
         start_us = time.monotonic_ns() // 1000
+        saver = None
         try:
             async with self._room:
+                if (saver := self._lanes.saver) is not None:
+                    saver.begins()
                 start_us = time.monotonic_ns() // 1000
                 result = self._executor.perform(spec, call, arguments)
                 result = await self._executor.complete(spec, call, result)
@@ -165,6 +189,8 @@ class _Coroutines:
             self._executor.ended(spec, call, start_us, result)
         finally:
             del self._tasks[attempt]
+            if saver is not None:
+                saver.ends()
 
     def cancel(self, attempts: Sequence[bytes]) -> None:
         for attempt in attempts:

@@ -48,6 +48,8 @@ from mpi_runtime.scheduler.effects import (
     RANK_LOST,
     UNHANDLED,
     Answer,
+    Checkpoint,
+    Discard,
     Effects,
     JournalEffect,
     Note,
@@ -216,7 +218,7 @@ class Head:
             self._ending = True
             send_welcome(self._driver, Welcome(problem, error="JournalError"), None)
             return
-        recalls = self._journal is not None and self._journal.earlier.count > 0
+        recalls = self._journal is not None and self._journal.earlier.has_any()
         self._scheduler.handle_rank(JobBegan(self._config.num_gpus, self._journal is not None, recalls), now)
         effects = self._scheduler.decide(now)
         self._tell(effects.notes)
@@ -296,8 +298,14 @@ class Head:
         """Record calls that have ended, and answer for those that earlier runs have made; whether any was asked for."""
         asked = False
         for effect in effects:
-            if isinstance(effect, Record):
+            if isinstance(effect, Record | Checkpoint):
                 journal.give(effect)
+            elif isinstance(effect, Discard):
+                journal.discard(effect)
+            elif isinstance(effect, Recall) and effect.is_actor:
+                asked = True
+                values, number = journal.take_state(effect)
+                self._scheduler.handle_rank(Recalled(effect.id, values, number), now_us())
             elif isinstance(effect, Recall):
                 asked = True
                 values, why_not = journal.take(effect)
