@@ -88,7 +88,7 @@ def pump(state: State, actor: Actor, now: int) -> None:
     would always be before it.
     """
     executor = actor.executor
-    if actor.state != ALIVE or executor is None or checkpoints.is_held_back(state, actor):
+    if actor.state != ALIVE or executor is None or checkpoints.holds_back(state, actor):
         return
     waiting_groups = being_brought(actor, executor) if state.end_us is not None else set()
     for (_, group), lines in turns(actor).items():
@@ -98,9 +98,6 @@ def pump(state: State, actor: Actor, now: int) -> None:
             key = lines[0] if len(lines) == 1 else min(lines, key=lambda key: actor.callers[key][0].order)
             queue = actor.callers[key]
             task = queue[0]
-            if task.recalling:
-                lines.remove(key)
-                continue
             timed = task.function.is_timed and task.state == READY and is_timed(actor, task.function)
             if timed:
                 if deadline.is_late(state, task.function, now):

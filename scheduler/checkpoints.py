@@ -149,6 +149,7 @@ def saved(state: State, executor: Executor, event: Saved) -> None:
             state.effects.journal.append(Discard(event.state.file))
         return
     name = actor.creation.function.spec.name
+    state.totals.recorded += 1
     state.effects.journal.append(
         Checkpoint(actor.id, actor.key, name, event.id, _life(actor), actor.base, actor.recorded, event.state)
     )
@@ -178,26 +179,37 @@ def lives_again(actor: Actor) -> None:
         actor.creation.call.kept = [actor.saved] if actor.saved is not None else []
 
 
-def announce_end(state: State) -> None:
+def announce_end(state: State, now: int) -> None:
     """Have all states saved that have changed. Calls that were not sent yet are not, or there would be no end."""
     state.is_ending = True
+    state.end_us = now if state.end_us is None else min(now, state.end_us)
     for actor in state.actors.values():
-        if actor.key and not actor.unsaved_why and actor.executor is not None:
+        if actor.executor is not None and _may_save(actor):
             state.to_client(actor.executor.id, SaveRequested())
 
 
 def unsaved(state: State) -> int:
     """How many actors have a state that can be saved and has changed since it was, or may be about to."""
     return sum(
-        bool(actor.key and not actor.unsaved_why and actor.executor is not None)
-        and (actor.is_changed or bool(actor.executor and actor.executor.in_hand))
+        actor.executor is not None and _may_save(actor) and (actor.is_changed or bool(actor.executor.in_hand))
         for actor in state.actors.values()
     )
 
 
-def is_held_back(state: State, actor: Actor) -> bool:
-    """Whether calls are not sent any more, so that the actor comes to save its state before the job ends."""
-    return state.is_ending and bool(actor.key) and not actor.unsaved_why
+def holds_back(state: State, actor: Actor) -> bool:
+    """Whether no calls are sent: before the job ends the actor is to save its state; or the journal is yet to answer.
+
+    What it is asked now it answers before the next decision. Till then no call is to overtake another.
+    """
+    if not actor.key:
+        return False
+    asked = state.effects.journal if actor.recalls else ()
+    is_asked = any(type(effect) is Recall and effect.actor == actor.id for effect in asked)
+    return is_asked or (state.is_ending and not actor.unsaved_why)
+
+
+def _may_save(actor: Actor) -> bool:
+    return actor.state in (CREATING, ALIVE) and bool(actor.key) and not actor.unsaved_why
 
 
 def _life(actor: Actor) -> bytes:

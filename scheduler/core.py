@@ -402,7 +402,7 @@ class Scheduler:
         checkpoints.lost(self.state, client.executor, event)
 
     def _end_announced(self, client: Client, event: EndAnnounced, now: int) -> None:
-        checkpoints.announce_end(self.state)
+        checkpoints.announce_end(self.state, now)
 
     def _faulted(self, client: Client, event: Faulted, now: int) -> None:
         assert client.executor is not None

@@ -355,9 +355,6 @@ class StateLost(Struct, array_like=True, tag=34, gc=False):
 class EndAnnounced(Struct, array_like=True, tag=35, gc=False):
     """The job is about to end, so that it can go on later: actors run what they have in hand, and save their states."""
 
-    left_us: Number
-    """How much time is left for that."""
-
 
 class Titled(Struct, array_like=True, tag=24, gc=False):
     """The title of a new actor: the `repr` of its instance."""

@@ -112,9 +112,9 @@ def named_actors(state: State, _: bytes) -> list[tuple[str, str]]:
     return list(state.names)
 
 
-def unsaved_actors(state: State, _: bytes) -> int:
-    """How many actors have changed since their state was saved last, of those whose state can be saved."""
-    return checkpoints.unsaved(state)
+def progress(state: State, _: bytes) -> tuple[int, int]:
+    """What the journal has: how many actors have changed since their state was saved, and how much was recorded."""
+    return checkpoints.unsaved(state), state.totals.recorded
 
 
 def named_group(state: State, key: bytes) -> bytes | None:
@@ -283,7 +283,7 @@ QUERIES: dict[str, Callable[[State, bytes], Any]] = {
     "node_of_rank": node_of_rank,
     "named_actor": named_actor,
     "named_actors": named_actors,
-    "unsaved_actors": unsaved_actors,
+    "progress": progress,
     "group": group,
     "named_group": named_group,
     "group_table": group_table,

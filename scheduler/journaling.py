@@ -101,6 +101,7 @@ def ended(state: State, task: Task, event: Done | Returned) -> None:
     if task.call.kept and not any(value.file for value in values):
         return  # they were loaded from there
     spec = task.function.spec
+    state.totals.recorded += 1
     state.effects.journal.append(Record(task.id, key, spec.code, spec.name, event.duration_us, values))
 
 

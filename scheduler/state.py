@@ -240,6 +240,8 @@ class Totals(Struct, eq=False, gc=False):
     """Bytes of all values that clients have put."""
     busy_us: int = 0
     """The sum of the durations of calls."""
+    recorded: int = 0
+    """Calls of tasks and states of actors given to the journal."""
 
 
 class State:
@@ -310,10 +312,9 @@ class State:
         """Names of functions that were reported as late. Only for membership."""
         self.finished = self.failed = self.retried = self.restarted = 0
         self.refused = Refused()
-        self.has_journal = self.recalls = False
-        """Whether calls that end are recorded, and whether the journal has calls of earlier runs."""
-        self.is_ending = False
-        """Whether the job is about to end, and actors are to save their states."""
+        self.has_journal = self.recalls = self.is_ending = False
+        """Whether calls that end are recorded, the journal has calls of earlier runs, and actors are to save their
+        states since the job is about to end."""
         self.totals = Totals()
         self.times_told: dict[tuple[str, str], int] = {}
         """How often frequent events have happened, by event and name."""

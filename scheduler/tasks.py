@@ -352,6 +352,9 @@ def note_for_journal(state: State, task: Task, event: Done | Returned) -> None:
 def end_overdue(state: State, task: Task) -> None:
     """A call has ended that was interrupted because it ran longer than its time limit."""
     cause = task.overdue
+    if task.actor is not None and task.actor.key:
+        why = f"a call of {task.function.spec.name} was interrupted, having run too long"
+        checkpoints.give_up(state, task.actor, why)
     if not endings.may_exceed_again(task):
         endings.overdue(state, task)
         if task.actor is not None:

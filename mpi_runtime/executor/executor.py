@@ -140,8 +140,8 @@ class Executor:
         if self._saver is None:
             raise errors.JournalError(
                 f"the state of {type(self.actor).__name__} is not saved: that takes a job with a journal, and a class "
-                "with save_state(self) and load_state(self, state), without the option journal=False, whose constructor "
-                "was given no references"
+                "with save_state(self) and load_state(self, state), without the option journal=False, whose "
+                "constructor was given no references"
             )
         return self._saver.save_now()
 
