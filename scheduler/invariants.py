@@ -330,7 +330,8 @@ def check_actors(state: State, live: dict[bytes, Task]) -> None:
                 holds(task.state in (WAITING, READY, STAGING), f"{name}: a call in state {task.state} is queued")
             orders = [task.order for task in queue]
             holds(out_of_order(actor) or orders == sorted(orders), f"{name}: calls of client {client} are out of order")
-        if actor.state == ALIVE and actor.executor is not None and not holds_back(state, actor):
+        is_asked = any(task.recalling for queue in actor.callers.values() for task in queue)
+        if actor.state == ALIVE and actor.executor is not None and not is_asked and not holds_back(state, actor):
             waited_for = being_brought(actor, actor.executor) | {
                 group
                 for (_, group, _), queue in actor.callers.items()
