@@ -1,7 +1,7 @@
 """Saves the state of an actor, between calls: pickled here, written here, told to the scheduler with the ends of calls.
 
 A state and the end of the call after which it was saved are said in one frame. So with `checkpoint_calls=1` whoever has
-the result of a call can rely on it that the state is saved too.
+the result of a call can rely on it that the state is saved too; not of an actor that runs several calls at a time.
 
 The default costs little: every DEFAULT_S, and less often where saving takes long, so that it takes at most a twentieth
 of the time. Of an actor that runs several calls at a time the state is saved when none runs.
@@ -51,9 +51,11 @@ class Saver:
             self._under_way += 1
 
     def ends(self) -> None:
-        """A call has ended, and its end was said."""
+        """A call has ended, and its end was said. Of two that end at a time neither may have been the last before."""
         with self._lock:
             self._under_way -= 1
+            if not self._under_way and self._is_due() and (saved := self._saved()) is not None:
+                self._client.outbox.post_now(saved)
 
     def post(self, spec: Spec, message: object) -> bool:
         """Say that a call has ended, with the state, if it is due; False: it is not, and nothing was said."""

@@ -105,6 +105,7 @@ def wait_for_end(folder: Path) -> None:
     assert folder.exists()
 
 
+@pytest.mark.dies("journal")
 @pytest.mark.parametrize("how", WAYS)
 def test_a_run_that_was_killed_goes_on_from_the_last_state(how: Any, tmp_path: Path) -> None:
     _, ran, first = again(STORY, tmp_path, env={"END": "call 6"}, **how)
@@ -217,6 +218,7 @@ class Threads(Sums._class):
 
 actors = [Sums.remote(), Threads.remote()]
 print([sum(ray.get([actor.add.remote(x) for x in range(8)])) for actor in actors])
+time.sleep(0.5)  # the state of such an actor may come after the last result
 here("call")
 print([ray.get(actor.look.remote()) for actor in actors])
 """
