@@ -57,10 +57,6 @@ ROWS = {
         "the next run takes finished calls from the journal, and actors begin with the last state that they saved; "
         "`mpi-runtime run --restarts` starts it by itself",
     ),
-    "time": (
-        "the time of a Slurm job, with `init(journal=DIR, requeue=True)`",
-        "actors save their states, and the job is queued again and goes on from its journal",
-    ),
 }
 """By name: what dies, and what happens."""
 
