@@ -313,8 +313,7 @@ class State:
         self.finished = self.failed = self.retried = self.restarted = 0
         self.refused = Refused()
         self.has_journal = self.recalls = self.is_ending = False
-        """Whether calls that end are recorded, the journal has calls of earlier runs, and actors are to save their
-        states since the job is about to end."""
+        """Calls that end are recorded; there are some of earlier runs; actors are to save before the job ends."""
         self.totals = Totals()
         self.times_told: dict[tuple[str, str], int] = {}
         """How often frequent events have happened, by event and name."""
