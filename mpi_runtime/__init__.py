@@ -28,6 +28,7 @@ _HOMES = {
     "available_resources": "context",
     "available_resources_per_node": "context",
     "cancel": "api",
+    "checkpoint": "calls.actor_handle",
     "cluster_resources": "context",
     "explain": "api",
     "get": "api",
@@ -77,6 +78,7 @@ __all__ = [
     "available_resources_per_node",
     "batch",
     "cancel",
+    "checkpoint",
     "cloudpickle",
     "cluster_resources",
     "errors",
@@ -109,7 +111,7 @@ if TYPE_CHECKING:
     from mpi_runtime.api import cancel, explain, get, init, is_initialized, kill, put, remote, shutdown, wait
     from mpi_runtime.as_ray import install_as_ray
     from mpi_runtime.calls.actor_class import ActorClass, method
-    from mpi_runtime.calls.actor_handle import ActorHandle, get_actor
+    from mpi_runtime.calls.actor_handle import ActorHandle, checkpoint, get_actor
     from mpi_runtime.calls.remote_function import RemoteFunction
     from mpi_runtime.client.generators import DynamicObjectRefGenerator, ObjectRefGenerator
     from mpi_runtime.client.refs import ObjectRef

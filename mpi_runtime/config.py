@@ -93,6 +93,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     journal_required: bool = False
     """Whether the job ends if its journal cannot be written any more, as when the disk is full. Else it goes on
     without, and says so."""
+    requeue: bool = False
+    """In a job of Slurm with a journal: whether the job is queued again shortly before the end of its time, to go on
+    from there. Elsewhere it means nothing."""
+    requeue_before_s: float = 60.0
+    """How many seconds before. In these actors save their states."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -225,7 +230,7 @@ def _check(config: Config) -> None:
             raise TypeError(f"labels[{name!r}] must be a string, not {label!r}")
         if name in _OWN_LABELS:
             raise ValueError(f"labels must not name {name!r}: every node has that one by itself")
-    for name in ("log_to_driver", "quiet", "ignore_unhandled_errors", "journal_required"):
+    for name in ("log_to_driver", "quiet", "ignore_unhandled_errors", "journal_required", "requeue"):
         if not isinstance(getattr(config, name), bool):
             raise TypeError(f"{name} must be True or False, not {getattr(config, name)!r}")
     if not isinstance(config.object_spilling_directory, str | None):
@@ -235,6 +240,12 @@ def _check(config: Config) -> None:
     if not isinstance(config.journal, str):
         raise TypeError(f"journal must be the path of a directory, not {config.journal!r}")
     check_amount("journal_sync_s", config.journal_sync_s)
+    check_amount("requeue_before_s", config.requeue_before_s)
+    if config.requeue and not config.journal:
+        raise ValueError(
+            "requeue=True needs a journal, or the job would begin anew each time: init(journal=DIR, requeue=True), or "
+            "the variable MPI_RUNTIME_JOURNAL"
+        )
     check_amount("waiting_line_s", config.waiting_line_s)
     check_amount("start_timeout_s", config.start_timeout_s)
     if config.start_timeout_s == 0:

@@ -14,6 +14,7 @@ import atexit
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Container
 from typing import NoReturn
 
@@ -31,8 +32,11 @@ from mpi_runtime.host import launchers
 from mpi_runtime.host.launch import FIRST_WORKER, Launch
 from mpi_runtime.host.spawn import library_path
 from mpi_runtime.objects.arena import ClientArena
+from mpi_runtime.scheduler.events import EndAnnounced
 from mpi_runtime.transport.messages import Shutdown
 
+_LOOK_S = 0.3
+"""How often to look whether actors have saved their states."""
 RELEASE_LIMIT_S = 60.0
 """Seconds that the ranks may take to start, if all that they then do is end."""
 
@@ -59,6 +63,31 @@ class Session:
         self.client.outbox.why_lost = head.why_lost
         head.listen()
 
+    def save_and_requeue(self) -> None:
+        """The time of the job is nearly over: have actors save their states, and have the job queued again.
+
+        A job that has recorded nothing is not: the next one would not come further.
+        """
+        client, limit_s = self.client, time.monotonic() + self.config.requeue_before_s / 2
+        client.outbox.post_now(EndAnnounced())
+        while (unsaved := client.questions.query("progress")[0]) and time.monotonic() < limit_s:
+            time.sleep(_LOOK_S)
+        if unsaved:
+            self._warn(f"{unsaved} actors have not saved their states in time: what they did since runs again")
+        if not client.questions.query("progress")[1]:
+            self._warn(
+                "the job is not requeued: no call of it has been recorded, and the next one would not come further. "
+                "Make calls shorter than the time of the job, or give it more"
+            )
+            return
+        time.sleep(_LOOK_S)  # the journal is written by now
+        from mpi_runtime import slurm  # not at the top: other jobs need none of it
+
+        slurm.requeue()
+
+    def _warn(self, text: str) -> None:
+        log.say(log.line(log.WARNING, log.JOURNAL, text), self.config.quiet)
+
     def end(self) -> None:
         """End the job."""
         self.head.expected_to_end = True
@@ -80,6 +109,8 @@ class Session:
 _session: Session | None = None
 _head: HeadHandle | None = None
 _jobs = 0
+_is_requeued = False
+"""Whether the job of the batch system is queued again before the end of its time, to go on with its journal."""
 _failure = ""
 """Why a job with MPI could not start. MPI cannot be started twice in a program, so every later start fails too."""
 
@@ -112,7 +143,23 @@ def start(config: Config) -> Session:
         raise
     _jobs += 1
     current.set_client(_session.client)
+    if config.requeue:
+        _requeue_in_time(config.requeue_before_s)
     return _session
+
+
+def _requeue_in_time(seconds: float) -> None:
+    global _is_requeued
+    from mpi_runtime import slurm  # not at the top: most jobs need none of it
+
+    if not _is_requeued and slurm.allocation().system == "slurm":
+        _is_requeued = True
+        slurm.before_walltime(seconds, _save_and_requeue)
+
+
+def _save_and_requeue() -> None:
+    if _session is not None:
+        _session.save_and_requeue()
 
 
 def session() -> Session | None:

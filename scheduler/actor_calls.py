@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import takewhile
 
-from mpi_runtime.scheduler import deadline, endings, objects
+from mpi_runtime.scheduler import checkpoints, deadline, endings, objects
 from mpi_runtime.scheduler.dependencies import send_call, stage, wait_again
 from mpi_runtime.scheduler.lifecycle import (
     ALIVE,
@@ -62,6 +62,8 @@ def ready(state: State, task: Task) -> None:
         if out_of_order(actor):
             line_up(actor, task, task.function.spec.id)
         state.called[actor] = None
+        if actor.recalls:
+            checkpoints.ask(state, actor, task)
 
 
 def fail_call(state: State, actor: Actor, task: Task) -> None:
@@ -91,7 +93,7 @@ def pump(state: State, actor: Actor, now: int) -> None:
     would always be before it.
     """
     executor = actor.executor
-    if actor.state != ALIVE or executor is None:
+    if actor.state != ALIVE or executor is None or checkpoints.holds_back(state, actor):
         return
     waiting_groups = being_brought(actor, executor) if state.end_us is not None else set()
     for (_, group), lines in turns(actor).items():

@@ -6,7 +6,7 @@ whose count is zero has no calls either.
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import actor_names, backoff, deadline, endings, notes, objects
+from mpi_runtime.scheduler import actor_names, backoff, checkpoints, deadline, endings, notes, objects
 from mpi_runtime.scheduler.actor_calls import fail_call, fail_pending, give_again, line_up, out_of_order
 from mpi_runtime.scheduler.effects import CRASH, RESTARTED, StopExecutor
 from mpi_runtime.scheduler.events import ACTOR, Value
@@ -64,6 +64,8 @@ def ended(state: State, task: Task) -> None:
         return
     if task is not actor.creation:
         actor.creation.crashes = 0
+        if actor.key:
+            checkpoints.other_ended(state, task)
         if task.function.is_timed:
             deadline.note_duration(state, task.function)
         if actor.callers:
@@ -73,6 +75,8 @@ def ended(state: State, task: Task) -> None:
         advance(state.stories, actor, CREATED)
         reduce_grant(state, actor.executor, task.function.spec.held_cpu)
         state.called[actor] = None
+        if actor.key:
+            checkpoints.created(state, actor)
 
 
 def reduce_grant(state: State, executor: Executor, held_cpu: int) -> None:
@@ -275,6 +279,7 @@ def restart(
 def create_again(state: State, actor: Actor, cause: str, now: int) -> None:
     """Queue the creation of an actor for a further attempt."""
     creation = actor.creation
+    checkpoints.lives_again(actor)
     advance(state.stories, actor, CREATE)
     if creation.state == FINISHED:
         advance(state.stories, creation, CREATE_AGAIN, cause)

@@ -15,6 +15,7 @@ from mpi_runtime.scheduler import (
     backoff,
     blocked_executors,
     cancel,
+    checkpoints,
     copies,
     deadline,
     deaths,
@@ -44,6 +45,7 @@ from mpi_runtime.scheduler.events import (
     ClientEvent,
     Consumed,
     Done,
+    EndAnnounced,
     ErrorRead,
     Faulted,
     Forgotten,
@@ -59,7 +61,9 @@ from mpi_runtime.scheduler.events import (
     RefusedError,
     Released,
     Returned,
+    Saved,
     Spec,
+    StateLost,
     SubscriptionRequested,
     Titled,
     Unblocked,
@@ -131,6 +135,9 @@ class Scheduler:
             Titled: self._titled,
             ErrorRead: self._error_read,
             JournalFailed: self._journal_failed,
+            Saved: self._saved,
+            StateLost: self._state_lost,
+            EndAnnounced: self._end_announced,
             Faulted: self._faulted,
             Yielded: self._yielded,
             Consumed: self._consumed,
@@ -409,6 +416,17 @@ class Scheduler:
 
     def _journal_failed(self, client: Client, event: JournalFailed, now: int) -> None:
         self.state.effects.journal.append(event)
+
+    def _saved(self, client: Client, event: Saved, now: int) -> None:
+        assert client.executor is not None
+        checkpoints.saved(self.state, client.executor, event)
+
+    def _state_lost(self, client: Client, event: StateLost, now: int) -> None:
+        assert client.executor is not None
+        checkpoints.lost(self.state, client.executor, event)
+
+    def _end_announced(self, client: Client, event: EndAnnounced, now: int) -> None:
+        checkpoints.announce_end(self.state, now)
 
     def _faulted(self, client: Client, event: Faulted, now: int) -> None:
         assert client.executor is not None

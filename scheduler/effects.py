@@ -59,6 +59,10 @@ class Forget(Struct, array_like=True, tag=68, gc=False):
     ids: list[bytes]
 
 
+class SaveRequested(Struct, array_like=True, tag=74, gc=False):
+    """To an executor: save the state of its actor as soon as no call runs."""
+
+
 Entry = Ready | ReadyStored | ReadyError | ReadyFailed | ReadyElsewhere
 """The message by which a client knows a value."""
 
@@ -86,6 +90,7 @@ class Demand(Struct, array_like=True, tag=67, gc=False):
 
 CRASH, RESTARTED, REFUSED, UNHANDLED = "crash", "restart", "refused", "unhandled"
 GPU, QUARANTINE, LATE, IGNORED, MEMORY, RANK_LOST = "gpu", "quarantine", "late", "cancel", "memory", "rank_lost"
+JOURNAL = "journal"
 """What notes are about."""
 
 
@@ -102,7 +107,7 @@ class Note(Struct, array_like=True, gc=False):
     """The rank that the note is about, and its host; empty: the whole job."""
 
 
-ClientEffect = Entry | Answer | Item | Demand | Forget
+ClientEffect = Entry | Answer | Item | Demand | Forget | SaveRequested
 
 
 class StartExecutor(Struct, array_like=True, tag=80, gc=False):
@@ -224,6 +229,10 @@ class Recall(Struct, array_like=True, tag=86, gc=False):
     """The hash of its code and of the values of its arguments."""
     code: bytes
     name: str
+    actor: bytes = b""
+    """Of a method: its actor, which has begun with a saved state. Is the call one of those that this has had?"""
+    is_actor: bool = False
+    """It is the creation of an actor: which state has it had last?"""
 
 
 class Record(Struct, array_like=True, tag=87, gc=False):
@@ -235,9 +244,35 @@ class Record(Struct, array_like=True, tag=87, gc=False):
     name: str
     duration_us: Number
     values: list[Kept]
+    life: bytes = b""
+    """Of a method: one life of its actor, from a creation to the next."""
 
 
-JournalEffect = Recall | Record | JournalFailed
+class Checkpoint(Struct, array_like=True, tag=72, gc=False):
+    """To the journal: the state of an actor, after all calls that were recorded of this life of it."""
+
+    id: Id
+    """The actor's."""
+    key: bytes
+    """The hash of its class and of the values of its constructor's arguments."""
+    name: str
+    number: bytes
+    """The name of this state."""
+    life: bytes
+    base: bytes
+    """The state with which this life has begun; empty: it was made anew."""
+    calls: Number
+    """How many calls were recorded of this life so far."""
+    state: Kept
+
+
+class Discard(Struct, array_like=True, tag=73, gc=False):
+    """To the journal: nobody needs this file of a value."""
+
+    file: str
+
+
+JournalEffect = Recall | Record | Checkpoint | Discard | JournalFailed
 
 
 class Effects(Struct, gc=False):

@@ -131,7 +131,14 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     imports: list[str] = []
     """Modules that its executors should find loaded. No part of `id`: not only the function tells which."""
     code: bytes = b""
-    """With a journal: the hash of the code and of all that it refers to. Empty: its calls are not recorded."""
+    """With a journal: the hash of the code and of all that it refers to. Empty: its calls are not recorded. For ACTOR:
+    its state is saved; for METHOD, whose class is hashed, a hash of its name and number of values."""
+    keeps_state: bool = False
+    """For METHOD: it does not change the state that is saved, so it is run again in the next run."""
+    save_calls: Number = 0
+    """For ACTOR: its state is saved after so many calls; 0: not by number."""
+    save_us: Number = 0
+    """For ACTOR: its state is saved after so much time; 0: as executors choose."""
     account: AccountSpec | None = None
     """For TASK: on whose account its calls run."""
     path_us: Number = 0
@@ -146,6 +153,8 @@ class Kept(Struct, array_like=True, gc=False):
     file: str = ""
     size: Number = 0
     digest: bytes = b""
+    is_error: bool = False
+    """Whether the data is a pickled exception. Only of methods: what they raised belongs to their actor's story."""
 
 
 class Call(Struct, array_like=True, tag=2, gc=False):
@@ -350,6 +359,24 @@ class JournalFailed(Struct, array_like=True, tag=28, gc=False):
     problem: str
 
 
+class Saved(Struct, array_like=True, tag=36, gc=False):
+    """The state of an actor, with all calls whose ends it has told of before, and no others."""
+
+    id: Id
+    """A random number: the name of this state."""
+    state: Kept
+
+
+class StateLost(Struct, array_like=True, tag=34, gc=False):
+    """The saved state that an actor was to begin with cannot be read: it has begun without. Said before `Done`."""
+
+    problem: str
+
+
+class EndAnnounced(Struct, array_like=True, tag=35, gc=False):
+    """The job is about to end, so that it can go on later: actors run what they have in hand, and save their states."""
+
+
 class Titled(Struct, array_like=True, tag=24, gc=False):
     """The title of a new actor: the `repr` of its instance."""
 
@@ -437,6 +464,9 @@ ClientEvent = (
     | Titled
     | ErrorRead
     | JournalFailed
+    | Saved
+    | StateLost
+    | EndAnnounced
     | Faulted
     | Spec
     | Call

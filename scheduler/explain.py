@@ -11,6 +11,7 @@ from mpi_runtime.scheduler import (
     accounts,
     actor_calls,
     backoff,
+    checkpoints,
     constraints,
     deadline,
     gpu_pool,
@@ -110,6 +111,11 @@ def named_actor(state: State, key: bytes) -> list[bytes] | None:
 def named_actors(state: State, _: bytes) -> list[tuple[str, str]]:
     """Namespace and name of every actor that has them."""
     return list(state.names)
+
+
+def progress(state: State, _: bytes) -> tuple[int, int]:
+    """What the journal has: how many actors have changed since their state was saved, and how much was recorded."""
+    return checkpoints.unsaved(state), state.totals.recorded
 
 
 def named_group(state: State, key: bytes) -> bytes | None:
@@ -279,6 +285,7 @@ QUERIES: dict[str, Callable[[State, bytes], Any]] = {
     "node_of_rank": node_of_rank,
     "named_actor": named_actor,
     "named_actors": named_actors,
+    "progress": progress,
     "group": group,
     "named_group": named_group,
     "group_table": group_table,

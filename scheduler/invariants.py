@@ -9,6 +9,7 @@ from collections import Counter
 
 from mpi_runtime.scheduler import gpu_pool
 from mpi_runtime.scheduler.actor_calls import begins_at_once, being_brought, is_timed, out_of_order, room_for
+from mpi_runtime.scheduler.checkpoints import holds_back
 from mpi_runtime.scheduler.constraints import allows, has_room, sources
 from mpi_runtime.scheduler.events import STRICT_PACK, STRICT_SPREAD
 from mpi_runtime.scheduler.groups import find_spots
@@ -345,7 +346,8 @@ def check_actors(state: State, live: dict[bytes, Task]) -> None:
                 holds(task.state in (WAITING, READY, STAGING), f"{name}: a call in state {task.state} is queued")
             orders = [task.order for task in queue]
             holds(out_of_order(actor) or orders == sorted(orders), f"{name}: calls of client {client} are out of order")
-        if actor.state == ALIVE and actor.executor is not None:
+        is_asked = any(task.recalling for queue in actor.callers.values() for task in queue)
+        if actor.state == ALIVE and actor.executor is not None and not is_asked and not holds_back(state, actor):
             waited_for = being_brought(actor, actor.executor) | {
                 group
                 for (_, group, _), queue in actor.callers.items()

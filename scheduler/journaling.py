@@ -4,7 +4,8 @@ The key of a call is a hash of its code, its arguments and the values of those a
 journal is asked when a call has all its arguments. It is not known of a call with a value among these that holds
 references, or that is an actor: what such a call does depends on more than on its arguments.
 
-A task is recorded with what it returns, if that stands for all that it did: see `is_partial` of `Task`.
+A task is recorded with what it returns, if that stands for all that it did: see `is_partial` of `Task`. Of actors
+`checkpoints.py` knows more.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def forget_parent(task: Task) -> None:
 
 def asks(state: State, task: Task) -> bool:
     """A call has all arguments, and its key is known from now on, if it has one. Whether the journal is asked."""
-    task.key = _key(state, task)
+    task.key = key_of(state, task)
     if not task.key or not state.recalls:
         return False
     spec = task.function.spec
@@ -60,31 +61,34 @@ def asks(state: State, task: Task) -> bool:
 
 def forget_key(task: Task) -> None:
     """The values of the arguments may become others: an argument is made again, or may be."""
-    task.key = b""
-    task.call.kept = ()
+    if task.function.spec.kind == TASK:  # an actor is what it is by now
+        task.key = b""
+        task.call.kept = ()
 
 
-def recalled(state: State, event: Recalled) -> tuple[Task | None, list[Value]]:
-    """The journal has answered. Returns the call, unless it has ended meanwhile, and its values if they are all small.
-
-    If some are large the call loads them.
-    """
+def answered(state: State, event: Recalled) -> Task | None:
+    """The journal has answered. Returns the call, unless it has ended meanwhile."""
     found = state.objects.get(event.id)
     task = found.task if found is not None else None
     if task is None or not task.recalling:
-        return None, []
+        return None
     task.recalling = False
+    return task
+
+
+def recalled(task: Task, event: Recalled) -> list[Value]:
+    """The values of a task that the journal has, if they are all small. If some are large the call loads them."""
     if len(event.values) != max(1, task.function.spec.num_returns):
-        return task, []
+        return []
     if any(value.file for value in event.values):
         task.call.kept = tuple(event.values)
-        return task, []
-    return task, [Value(value.data) for value in event.values]
+        return []
+    return [Value(value.data) for value in event.values]
 
 
 def ended(state: State, task: Task, event: Done | Returned) -> None:
     """A call has returned: record it, if its values stand for all that it did and can be read in a later run."""
-    key = task.key or _key(state, task)  # references among its arguments have values by now
+    key = task.key or key_of(state, task)  # references among its arguments have values by now
     if not key or task.is_partial or task.open_children:
         return
     if type(event) is Done:
@@ -97,6 +101,7 @@ def ended(state: State, task: Task, event: Done | Returned) -> None:
     if task.call.kept and not any(value.file for value in values):
         return  # they were loaded from there
     spec = task.function.spec
+    state.totals.recorded += 1
     state.effects.journal.append(Record(task.id, key, spec.code, spec.name, event.duration_us, values))
 
 
@@ -108,7 +113,7 @@ def _kept(value: Value) -> Kept:
     return Kept(value.data) if value.stored is None else Kept(b"", value.file, value.stored.size, value.digest)
 
 
-def _key(state: State, task: Task) -> bytes:
+def key_of(state: State, task: Task) -> bytes:
     """The key of a call; empty: it has none now."""
     call = task.call
     parts = [task.function.spec.code, call.digest]

@@ -39,8 +39,8 @@ BLOCK = {SENT: BLOCKED}
 UNBLOCK = {BLOCKED: SENT}
 FINISH = {SENT: FINISHED, BLOCKED: FINISHED}
 """Its value or its own error has arrived."""
-RECALL = {WAITING: FINISHED}
-"""An earlier run has made its values, and the journal has them."""
+RECALL = {WAITING: FINISHED, READY: FINISHED}
+"""An earlier run has made its values, and the journal has them. Calls of actors are asked for when they can run."""
 LOSE = {SENT: LOST, BLOCKED: LOST}
 """Its executor died while it ran, or it raised and is retried."""
 RETRY = {LOST: READY}

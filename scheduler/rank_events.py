@@ -168,6 +168,9 @@ class Recalled(Struct, array_like=True, tag=49, gc=False):
 
     id: Id
     values: list[Kept] = []
+    """Of the creation of an actor: the state to begin with."""
+    number: bytes = b""
+    """The name of that state."""
 
 
 RankEvent = (

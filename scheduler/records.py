@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 
 from msgspec import Struct, field
 
-from mpi_runtime.scheduler.events import ACTOR, METHOD, Call, Faulted, Spec, Value, Where
+from mpi_runtime.scheduler.events import ACTOR, METHOD, Call, Faulted, Kept, Spec, Value, Where
 from mpi_runtime.scheduler.lifecycle import CREATING, READY, STAGING, STARTING, WAITING
 from mpi_runtime.scheduler.rank_events import MemoryReported
 from mpi_runtime.scheduler.resources import Grant, Pool, Request, fits, without_devices
@@ -464,6 +464,24 @@ class Actor(Struct, eq=False, gc=False):
     """The error of its constructor, if that raised. Every call gets it."""
     title: str = ""
     """Its title: the `repr` of its instance, if its class defines one."""
+    key: bytes = b""
+    """With a journal: the hash of its class and arguments, if its state is saved: see `checkpoints.py`."""
+    saved: Kept | None = None
+    """The last state that was saved: it begins with that when it is created again."""
+    number: bytes = b""
+    """The name of that state."""
+    base: bytes = b""
+    """The name of the state with which this life of it has begun."""
+    life: int = 0
+    """How often it was created before."""
+    recorded: int = 0
+    """How many calls of this life were recorded."""
+    is_changed: bool = False
+    """Whether a call has ended since its state was saved last."""
+    unsaved_why: str = ""
+    """Why its state is not saved any more, in words."""
+    recalls: bool = False
+    """Whether it has begun with a state of an earlier run, which has had calls that this run makes again."""
 
     def __str__(self) -> str:
         """Its class and place, in words."""

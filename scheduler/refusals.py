@@ -22,11 +22,14 @@ from mpi_runtime.scheduler.events import (
     STREAMING,
     Began,
     Consumed,
+    EndAnnounced,
     Faulted,
     GroupRequested,
     NamedActorRequested,
     Put,
     RefusedError,
+    Saved,
+    StateLost,
     Stored,
     Titled,
     Value,
@@ -171,6 +174,10 @@ def _from_executor(state: State, client: Client, event: Any) -> None:
     _executor(client)
 
 
+def _from_driver(state: State, client: Client, event: Any) -> None:
+    require(client.executor is None, "an executor says what only the driver says")
+
+
 _CLIENT_EVENTS: dict[type, Callable[[State, Client, Any], None]] = {
     Put: _put,
     Yielded: _yielded,
@@ -178,6 +185,9 @@ _CLIENT_EVENTS: dict[type, Callable[[State, Client, Any], None]] = {
     NamedActorRequested: _named,
     GroupRequested: _group_requested,
     Titled: _from_executor,
+    Saved: _from_executor,
+    StateLost: _from_executor,
+    EndAnnounced: _from_driver,
     Faulted: _from_executor,
     Began: _from_executor,
 }

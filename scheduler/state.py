@@ -264,6 +264,8 @@ class Totals(Struct, eq=False, gc=False):
     """Bytes of all values that clients have put."""
     busy_us: int = 0
     """The sum of the durations of calls."""
+    recorded: int = 0
+    """Calls of tasks and states of actors given to the journal."""
 
 
 class State:
@@ -335,8 +337,8 @@ class State:
         """Names of functions that were reported as late. Only for membership."""
         self.submitted = self.finished = self.failed = self.retried = self.restarted = 0
         self.refused = Refused()
-        self.has_journal = self.recalls = False
-        """Whether calls that end are recorded, and whether the journal has calls of earlier runs."""
+        self.has_journal = self.recalls = self.is_ending = False
+        """Calls that end are recorded; there are some of earlier runs; actors are to save before the job ends."""
         self.totals = Totals()
         self.times_told: dict[tuple[str, str], int] = {}
         """How often frequent events have happened, by event and name."""

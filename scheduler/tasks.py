@@ -6,6 +6,7 @@ from mpi_runtime.scheduler import (
     actor_calls,
     actor_lives,
     backoff,
+    checkpoints,
     constraints,
     endings,
     gpu_pool,
@@ -14,7 +15,7 @@ from mpi_runtime.scheduler import (
     objects,
 )
 from mpi_runtime.scheduler.accounts import account_of
-from mpi_runtime.scheduler.events import METHOD, TASK, Call, Done, RefusedError, Returned, Spec, Value
+from mpi_runtime.scheduler.events import ACTOR, METHOD, TASK, Call, Done, RefusedError, Returned, Spec, Value
 from mpi_runtime.scheduler.lifecycle import (
     ARGUMENTS_READY,
     ERROR,
@@ -207,17 +208,38 @@ def arguments_ready(state: State, task: Task) -> None:
             endings.conclude(state, task, [error], FAIL, objects.pass_on(found))
             not_run(state, task, error, "could not be created")
             return
-    if task.call.digest and not task.key and journaling.asks(state, task):
+    if task.call.digest and not task.key and asks(state, task):
         return
     advance(state.stories, task, ARGUMENTS_READY)
     ready(state, task)
 
 
+def asks(state: State, task: Task) -> bool:
+    """Whether the journal is asked for a call that has its arguments. For calls of actors it is later."""
+    kind = task.function.spec.kind
+    if kind == TASK:
+        return journaling.asks(state, task)
+    return kind == ACTOR and checkpoints.creation_ready(state, task)
+
+
 def recalled(state: State, event: Recalled) -> None:
     """Handle the answer of the journal: the call has ended, or goes on."""
-    task, values = journaling.recalled(state, event)
+    task = journaling.answered(state, event)
     if task is None:
         return
+    if task.function.is_method:
+        assert task.actor is not None
+        values = checkpoints.values_of(task, event)
+        state.called[task.actor] = None
+        if values:
+            actor_calls.leave_queue(task.actor, task)
+            endings.conclude(state, task, values, RECALL)
+        return
+    if task.function.is_actor:
+        checkpoints.creation_recalled(task, event)
+        values = []
+    else:
+        values = journaling.recalled(task, event)
     if values:
         endings.conclude(state, task, values, RECALL)
     else:
@@ -249,7 +271,7 @@ def done(state: State, executor: Executor | None, event: Done) -> None:
     history.record(state, executor, task, event.start_us, event.duration_us, history.RETURNED)
     advance(state.stories, task, FINISH)
     if task.call.digest:
-        journaling.ended(state, task, event)
+        note_for_journal(state, task, event)
     found = state.objects[event.id]
     found.task = None
     if found.references == 1:
@@ -319,15 +341,26 @@ def returned(state: State, executor: Executor | None, event: Returned) -> None:
             objects.mark(state, task.return_ids(), failure)
         actor_lives.creation_failed(state, task, event.values[0], "could not be created")
     if task.call.digest:
-        journaling.ended(state, task, event)
+        note_for_journal(state, task, event)
     endings.conclude(state, task, event.values, FINISH, failure)
     if function.spec.kind != TASK:
         actor_lives.ended(state, task)
 
 
+def note_for_journal(state: State, task: Task, event: Done | Returned) -> None:
+    """A call has ended that the journal may have."""
+    if task.function.spec.kind == TASK:
+        journaling.ended(state, task, event)
+    elif task.function.is_method:
+        checkpoints.method_ended(state, task, event)
+
+
 def end_overdue(state: State, task: Task) -> None:
     """A call has ended that was interrupted because it ran longer than its time limit."""
     cause = task.overdue
+    if task.actor is not None and task.actor.key:
+        why = f"a call of {task.function.spec.name} was interrupted, having run too long"
+        checkpoints.give_up(state, task.actor, why)
     if not endings.may_exceed_again(task):
         endings.overdue(state, task)
         if task.actor is not None:

@@ -52,6 +52,11 @@ ROWS = {
     ),
     "launcher": ("the launcher", "the job ends, and your program with it after 5 seconds"),
     "driver": ("your program", "the job ends, and nothing of it is left"),
+    "journal": (
+        "any of these so that the job ends, with `init(journal=DIR)`",
+        "the next run takes finished calls from the journal, and actors begin with the last state that they saved; "
+        "`mpi-runtime run --restarts` starts it by itself",
+    ),
 }
 """By name: what dies, and what happens."""
 

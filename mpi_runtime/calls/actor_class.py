@@ -13,7 +13,7 @@ import msgspec
 from mpi_runtime.calls import options as option_rules
 from mpi_runtime.calls import running, specs
 from mpi_runtime.calls.actor_handle import ActorHandle, inside, weak_handle
-from mpi_runtime.calls.arguments import Parameters, pack
+from mpi_runtime.calls.arguments import Parameters, digest_of_arguments, pack
 from mpi_runtime.calls.code import Code
 from mpi_runtime.calls.registered import Registered
 from mpi_runtime.calls.specs import Method
@@ -38,9 +38,16 @@ else:
     Init = ParamSpec("Init")
 
 
-SPECIAL_METHODS = ("__ray_call__", "__ray_ready__", "__ray_terminate__")
-"""Methods that every actor has besides its own: call a function with the instance as its first argument; return when
-the actor is up; end the actor after all calls before this one."""
+SPECIAL_METHODS: dict[str, dict[str, Any]] = {
+    "__ray_call__": {},
+    "__ray_ready__": {"journal": False},
+    "__ray_terminate__": {},
+    "__checkpoint__": {"journal": False},
+}
+"""Methods that every actor has besides its own, with their options: call a function with the instance as its first
+argument; return when the actor is up; end the actor after all calls before this one; save its state."""
+SAVE, LOAD = "save_state", "load_state"
+"""Methods of classes whose instances can be saved."""
 
 
 @overload
@@ -123,12 +130,14 @@ class ActorClass(Registered, Generic[T, Init]):
     @functools.cached_property
     def _methods(self) -> dict[str, Method]:
         # Not in the constructor: a class that refers to its own actor class is incomplete when an executor reads it.
+        has_state = self._options.get("journal") is not False and saves_state(self._class)
         found = {
             name: specs.method(
                 getattr(function, "__mpi_runtime_options__", {}),
                 self._options,
                 yields(function),
                 _parameters_of_method(self._class, name, function),
+                has_state,
             )
             for name, function in inspect.getmembers(self._class, callable)
             if not (name.startswith("__") and name.endswith("__")) or name == "__call__"
@@ -140,7 +149,8 @@ class ActorClass(Registered, Generic[T, Init]):
                     f"{self._name}.{name} is of the concurrency group {method.group!r}, which the class does not "
                     f"have: @remote(concurrency_groups={{{method.group!r}: 2}})"
                 )
-        return found | {name: specs.method({}, self._options) for name in SPECIAL_METHODS}
+        special = {name: specs.method(own, self._options) for name, own in SPECIAL_METHODS.items()}
+        return found | special
 
     def __getattr__(self, name: str) -> Any:
         # Class attributes and static methods belong to no instance, and are read here.
@@ -205,6 +215,8 @@ class ActorClass(Registered, Generic[T, Init]):
             packed = pack(args, kwargs, self._name)
             holds = (*packed.holds, *self._holds)
             call = Call(client.scopes.next_ids(1), spec.id, packed.payload, packed.arguments, holds)
+            if spec.code:
+                call.digest = digest_of_arguments(call)
             if not self._options.get("name"):
                 return ActorHandle(create_actor(client, call), self._name, self._methods)
             return self._create_named(call)
@@ -223,7 +235,21 @@ class ActorClass(Registered, Generic[T, Init]):
 
     def _new_spec(self, where: Where | None, environment: dict[str, str]) -> Spec:
         code, uses_loop = self._code.pickled(), is_async(self._class)
-        return specs.actor_spec(self._name, code, self._options, where, uses_loop, environment)
+        return specs.actor_spec(self._name, code, self._options, where, uses_loop, environment, self._digest_of_code())
+
+    def _digest_of_code(self) -> bytes:
+        """The hash of the class for the journal; empty: the states of its instances are not saved."""
+        policy = [name for name in ("checkpoint_calls", "checkpoint_s") if self._options.get(name) is not None]
+        if policy and not saves_state(self._class):
+            raise ValueError(
+                f"{self._name} has {policy[0]}, and its state cannot be saved: that takes methods save_state(self), "
+                "which returns the state, and load_state(self, state). They must not be coroutines."
+            )
+        if not running.client().store.journal or self._options.get("journal") is False or not saves_state(self._class):
+            return b""
+        from mpi_runtime.calls.code_digest import digest_of  # not at the top: most jobs have no journal
+
+        return digest_of(self._class)
 
     def _create_named(self, creation: Call) -> ActorHandle[T]:
         """Create the actor under its name, or return a handle to the actor that has the name."""
@@ -264,6 +290,22 @@ def _parameters_of_method(cls: type, name: str, function: Any) -> tuple[tuple[st
     if isinstance(raw, (staticmethod, classmethod)):
         return Parameters.of(function).portable(0)
     return Parameters.of(function).portable(1) if inspect.isfunction(raw) else None
+
+
+def saves_state(cls: type) -> bool:
+    """Whether instances of a class can be saved: it has `save_state(self)` and `load_state(self, state)`.
+
+    A class may have methods of these names that take something else, and is left alone.
+    """
+    for name, count in ((SAVE, 1), (LOAD, 2)):
+        found = inspect.getattr_static(cls, name, None)
+        if not inspect.isfunction(found) or inspect.iscoroutinefunction(found) or yields(found):
+            return False
+        try:
+            inspect.signature(found).bind(*range(count))
+        except TypeError:
+            return False
+    return True
 
 
 def is_async(cls: type) -> bool:

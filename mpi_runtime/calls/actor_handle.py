@@ -9,7 +9,7 @@ import msgspec
 
 from mpi_runtime.calls import options as option_rules
 from mpi_runtime.calls import running, specs
-from mpi_runtime.calls.arguments import pack, parameters_of
+from mpi_runtime.calls.arguments import digest_of_arguments, pack, parameters_of
 from mpi_runtime.calls.specs import Method
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.refs import ActorRef, ObjectRef, weak_actor
@@ -155,6 +155,8 @@ class ActorMethod:
             )
         else:
             call = Call(client.scopes.next_ids(spec.num_returns), spec.id, b"", actor=self._ref.binary())
+        if spec.code and client.store.journal:
+            call.digest = digest_of_arguments(call)
         submitted = submit(client, call, spec)
         if self._method.max_pending:
             first = submitted[0] if isinstance(submitted, list) else submitted
@@ -185,6 +187,33 @@ class ActorMethod:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ActorMethod, (self._ref, self._class_name, self._name, self._method)
+
+
+def checkpoint(actor: ActorHandle[Any]) -> ObjectRef[bool]:
+    """Have an actor save its state, after the calls that this process has made before.
+
+    With a journal the next run of the program takes it up: see the guide on journals. States are saved now and then
+    without this too.
+
+    Args:
+        actor: a handle. Its class has `save_state(self)` and `load_state(self, state)`.
+
+    Returns:
+        A reference to True; to False if other calls of the actor run: then it is saved as soon as none does.
+        `get` raises `JournalError` if the state of the actor cannot be saved, and what `save_state` raises.
+
+    Raises:
+        ValueError: this is no handle of an actor.
+
+    Example:
+        ```python
+        ray.get(ray.checkpoint(server))
+        ```
+    """
+    if not isinstance(actor, ActorHandle):
+        raise ValueError(f"checkpoint() needs a handle of an actor, not {type(actor)}")
+    saved: ObjectRef[bool] = actor.__getattr__("__checkpoint__").remote()
+    return saved
 
 
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:

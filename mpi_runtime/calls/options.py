@@ -21,11 +21,12 @@ ACTOR_OPTIONS = (
     "name", "namespace", "get_if_exists", "lifetime", "runtime_env",
     "max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "allow_out_of_order_execution",
     "scheduling_strategy", "label_selector", "priority", "max_pending_calls",
+    "journal", "checkpoint_calls", "checkpoint_s",
     "fallback_strategy", "enable_task_events", "_metadata", "_labels",
 )  # fmt: skip
 METHOD_OPTIONS = (
     "num_returns", "max_task_retries", "retry_exceptions", "concurrency_group", "time_limit", "enforce_time_limit",
-    "_generator_backpressure_num_objects", "name", "enable_task_events",
+    "_generator_backpressure_num_objects", "name", "enable_task_events", "journal",
 )  # fmt: skip
 RETURNS = {"streaming": STREAMING, "dynamic": DYNAMIC}
 """Words that are values of `num_returns`."""
@@ -102,6 +103,12 @@ def _whole(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be a whole number, not {value!r}")
     if abs(value) > WHOLE_MAX:
         raise ValueError(f"{name} must be between -{WHOLE_MAX} and {WHOLE_MAX}, not {value}")
+
+
+def _one_or_more(name: str, value: Any) -> None:
+    _count(name, value)
+    if value < 1:
+        raise ValueError(f"{name} must be 1 or more, not {value}")
 
 
 def _bool(name: str, value: Any) -> None:
@@ -244,6 +251,8 @@ _CHECKS = {
     "fallback_strategy": _fallbacks,
     "enable_task_events": _bool,
     "journal": _bool,
+    "checkpoint_calls": _one_or_more,
+    "checkpoint_s": _seconds,
     "_metadata": _anything,
     "_labels": _anything,
     "max_pending_calls": _pending,

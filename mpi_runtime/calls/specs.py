@@ -42,6 +42,10 @@ class Method(msgspec.Struct, frozen=True, array_like=True):
     """Its parameters: name, kind (as in `inspect`), whether there is a default. None: not known."""
     max_pending: int = 0
     """The largest number of unfinished calls of one handle; 0: no limit."""
+    is_recorded: bool = False
+    """With a journal: its calls are recorded. Its class says how its state is saved."""
+    keeps_state: bool = False
+    """It does not change the state that is saved."""
 
 
 def _with_id(spec: Spec) -> Spec:
@@ -154,8 +158,7 @@ def task_spec(
     retries = options.get("max_retries")
     count = _count_of_returns(options.get("num_returns"), is_generator)
     if code and count >= 0:
-        own = {name: text for name, text in (environment or {}).items() if "=" not in name}
-        code = digest(code + msgspec.msgpack.encode((count, own), order="deterministic"), 16)
+        code = _with_environment(code, count, environment)
     return _with_id(
         Spec(
             0,
@@ -174,6 +177,11 @@ def task_spec(
             **_needs(name, options, inherited, environment),
         )
     )
+
+
+def _with_environment(code: bytes, count: int | None, environment: dict[str, str] | None) -> bytes:
+    own = {name: text for name, text in (environment or {}).items() if "=" not in name}
+    return digest(code + msgspec.msgpack.encode((count, own), order="deterministic"), 16)
 
 
 def _time_limit_us(options: Mapping[str, Any]) -> int:
@@ -219,15 +227,18 @@ def actor_spec(
     inherited: Where | None = None,
     is_async: bool = False,
     environment: dict[str, str] | None = None,
+    code: bytes = b"",
 ) -> Spec:
     """The spec of an actor's creation. Without `num_cpus` it needs one CPU to be placed and none to run.
 
-    `environment` is made of its `runtime_env`.
+    `environment` is made of its `runtime_env`. `code` is the hash of the class, if its states are to be saved.
 
     Raises:
         ValueError: no bundle of the placement group can hold the actor; or its calls are to keep an order although they
             are concurrent.
     """
+    if code:
+        code = _with_environment(code, None, environment)
     needs = _needs(name, options, inherited, environment)
     held = 0 if options.get("num_cpus") is None else needs["cpu"]
     return _with_id(
@@ -242,6 +253,9 @@ def actor_spec(
             is_async=is_async,
             priority=options.get("priority") or 0,
             out_of_order=_out_of_order(name, options, is_async),
+            code=code,
+            save_calls=options.get("checkpoint_calls") or 0,
+            save_us=min(round((options.get("checkpoint_s") or 0) * 1e6), 2**62),
             **needs,
         )
     )
@@ -252,12 +266,14 @@ def method(
     actor: Mapping[str, Any],
     is_generator: bool = False,
     parameters: tuple[tuple[str, int, bool], ...] | None = None,
+    is_recorded: bool = False,
 ) -> Method:
-    """The facts about a method, from its own options and its actor's."""
+    """The facts about a method, from its own options and its actor's. `is_recorded`: its class saves its state."""
     returns = _count_of_returns(None, is_generator)
     pending = max(actor.get("max_pending_calls") or 0, 0)
     retries = actor.get("max_task_retries") or 0
-    return changed(Method(returns, retries, parameters=parameters, max_pending=pending), own)
+    made = Method(returns, retries, parameters=parameters, max_pending=pending, is_recorded=is_recorded)
+    return changed(made, own)
 
 
 def changed(method: Method, options: Mapping[str, Any]) -> Method:
@@ -279,11 +295,16 @@ def changed(method: Method, options: Mapping[str, Any]) -> Method:
         values["enforces_limit"] = _enforces_limit("the method", options, has_limit=method.time_limit_us > 0)
     if options.get("name") is not None:
         values["name"] = options["name"]
+    if options.get("journal") is not None:
+        values["keeps_state"] = not options["journal"]
     return msgspec.structs.replace(method, **values)
 
 
 def method_spec(name: str, method: Method) -> Spec:
     """The spec of an actor's method. If its calls have another name, its own name replaces the code."""
+    code = b""
+    if method.is_recorded and not method.keeps_state and method.num_returns >= 0:
+        code = digest(msgspec.msgpack.encode((name, method.num_returns)), 16)
     return _with_id(
         Spec(
             0,
@@ -299,5 +320,7 @@ def method_spec(name: str, method: Method) -> Spec:
             time_limit_us=method.time_limit_us,
             enforces_limit=method.enforces_limit,
             retries_timeouts=method.retries_timeouts,
+            code=code,
+            keeps_state=method.keeps_state,
         )
     )

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import claim, upkeep
-from mpi_runtime.scheduler.effects import Record
+from mpi_runtime.scheduler.effects import Checkpoint, Record
+from mpi_runtime.scheduler.events import Kept
 
 
 def run(words: Sequence[str]) -> int:
@@ -36,7 +37,8 @@ def show_runs(directory: Path) -> int:
         counts.update(record.name for record in segment.records)
         damage = f", {segment.damage.bytes} bytes cannot be read" if segment.damage.bytes else ""
         size = segment.path.stat().st_size
-        print(f"{segment.path.name}: {len(segment.records)} calls in {size} bytes{damage}")
+        states = f" and {len(segment.states)} states of actors" if segment.states else ""
+        print(f"{segment.path.name}: {len(segment.records)} calls{states} in {size} bytes{damage}")
         for began in segment.began:
             print(f"    {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(began.time_s))} {began.job}")
     for name, count in sorted(counts.items()):
@@ -50,14 +52,18 @@ def show_runs(directory: Path) -> int:
 def show_calls(directory: Path) -> int:
     """Print a line for each call."""
     for segment in upkeep.read(directory):
-        for record in segment.records:
-            print(f"{record.id.hex()} {record.name} took {record.duration_us / 1e6:.6f} s: {_values(record)}")
+        for body in segment.bodies:
+            if isinstance(body, Record):
+                print(f"{body.id.hex()} {body.name} took {body.duration_us / 1e6:.6f} s: {_values(body.values)}")
+            elif isinstance(body, Checkpoint):
+                calls = f"after {body.calls} calls" + (" and those of the state before" if body.base else "")
+                print(f"{body.id.hex()} state of {body.name} {calls}: {_values([body.state])}")
     return 0
 
 
-def _values(record: Record) -> str:
+def _values(values: list[Kept]) -> str:
     return ", ".join(
-        f"{value.size} bytes in {value.file}" if value.file else f"{len(value.data)} bytes" for value in record.values
+        f"{value.size} bytes in {value.file}" if value.file else f"{len(value.data)} bytes" for value in values
     )
 
 

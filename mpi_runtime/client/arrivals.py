@@ -13,7 +13,7 @@ from mpi_runtime.client.entries import is_error
 from mpi_runtime.client.feed import Feed
 from mpi_runtime.client.received_items import ReceivedItems
 from mpi_runtime.client.references import References
-from mpi_runtime.scheduler.effects import Answer, Demand, Entry, Forget, Item, Ready
+from mpi_runtime.scheduler.effects import Answer, Demand, Entry, Forget, Item, Ready, SaveRequested
 from mpi_runtime.scheduler.events import Call, Spec
 from mpi_runtime.transport.messages import Allocated, Exit, ForCalls
 
@@ -76,6 +76,8 @@ class Arrivals:
                 self._answered(message)
             elif kind is Exit:
                 self._feed.exiting = True
+            elif kind is SaveRequested:
+                self._feed.saving = True
             elif kind is Item:
                 counts[message.id] = 1
                 self._items.came(message)

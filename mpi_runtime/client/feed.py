@@ -21,6 +21,8 @@ class Feed:
         self.received = 0
         """The number of calls so far."""
         self.specs: dict[int, Spec] = {}
+        self.saving = False
+        """Whether the state of the actor is to be saved now."""
         self.exiting = False
         """Whether the process ends when it has run its calls."""
         self.block: list[Any] = []
@@ -35,7 +37,7 @@ class Feed:
 
     def is_ready(self) -> bool:
         """Whether there is something to do."""
-        return bool(self.calls) or self.exiting
+        return bool(self.calls) or self.exiting or self.saving
 
     def retire(self) -> None:
         """Run nothing more. Calls that have come keep their tokens: others will run them."""

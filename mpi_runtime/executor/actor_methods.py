@@ -49,9 +49,17 @@ def _terminate() -> NoReturn:
     raise ActorExit
 
 
+def _save() -> bool:
+    executor = current.client().executor
+    assert executor is not None
+    is_saved: bool = executor.save_now()
+    return is_saved
+
+
 _SPECIAL: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "__ray_call__": lambda actor: lambda function, *args, **kwargs: function(actor, *args, **kwargs),
     "__ray_ready__": lambda actor: lambda: True,
     "__ray_terminate__": lambda actor: _terminate,
+    "__checkpoint__": lambda actor: _save,
 }
 """Methods that every actor has, by name."""

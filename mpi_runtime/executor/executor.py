@@ -39,6 +39,7 @@ from mpi_runtime.scheduler.events import (
     Left,
     Returned,
     Spec,
+    StateLost,
     Titled,
     Value,
     Where,
@@ -49,6 +50,7 @@ from mpi_runtime.transport.tokens import claim, tokens_of
 
 if TYPE_CHECKING:
     from mpi_runtime.executor.lanes import Lanes
+    from mpi_runtime.executor.saving import Saver
     from mpi_runtime.gpu.faults import Fault
 
 _SLOW_US = 1000
@@ -89,6 +91,8 @@ class Executor:
         """By spec with `max_calls`: how many of its calls were run."""
         self.problem = ""
         """Why the files of the `runtime_env` could not be made; then it runs no calls. Empty: they exist."""
+        self._saver: Saver | None = None
+        """Saves the state of its actor, if that is saved."""
         self._lanes: Lanes | None = None
         """Set in an actor that runs several calls at a time."""
         self.where: Where | None = None
@@ -104,7 +108,9 @@ class Executor:
                     break
                 _flush_output()
                 try:
-                    client.line.wait_until(feed.is_ready, None, None)
+                    if self._saver is not None:
+                        self._look_at_state(self._saver)
+                    client.line.wait_until(feed.is_ready, None if self._saver is None else self._saver.pause_s(), None)
                 except errors.HeadDiedError:
                     return
                 continue
@@ -119,6 +125,20 @@ class Executor:
         _flush_output()
         with contextlib.suppress(errors.HeadDiedError):
             client.outbox.flush()
+
+    def _look_at_state(self, saver: Saver) -> None:
+        wanted, self._client.feed.saving = self._client.feed.saving, False
+        saver.look(wanted)
+
+    def save_now(self) -> bool:
+        """Save the state of the actor, in a call."""
+        if self._saver is None:
+            raise errors.JournalError(
+                f"the state of {type(self.actor).__name__} is not saved: that takes a job with a journal, and a class "
+                "with save_state(self) and load_state(self, state), without the option journal=False, whose "
+                "constructor was given no references"
+            )
+        return self._saver.save_now()
 
     def _shut_down(self) -> None:
         """Let an actor clean up before its process ends, by `__ray_shutdown__` or `__del__`."""
@@ -173,10 +193,14 @@ class Executor:
         """
         if self.cancels.has(call):
             raise KeyboardInterrupt
-        if call.kept:
+        if call.kept and spec.kind != ACTOR:
             kept = self._client.store.recall(call.kept)
             if kept is not None:
                 return Written(kept)
+            if spec.kind == METHOD:  # the state has had this call, and must not have it twice
+                raise errors.JournalError(
+                    f"what {spec.name} returned in an earlier run cannot be read from the journal"
+                )
         if spec.enforces_limit:
             self._client.outbox.post_now(Began(call.id))
         positional, named = self._arguments(call, arguments) if call.payload or arguments else ((), {})
@@ -228,9 +252,31 @@ class Executor:
             self.actor = self._lanes.construct(cls, positional, named)
         else:
             self.actor = cls(*positional, **named)
+        if call.digest:
+            self._begin_to_save(spec, call)
         self.title = title_of(self.actor)
         if self.title:
             self._client.outbox.add(Titled(self.title))
+
+    def _begin_to_save(self, spec: Spec, call: Call) -> None:
+        """Give the actor the state that it had last, if there is one, and save its states from now on."""
+        from mpi_runtime.executor import saving  # not at the top: most actors have none
+
+        if call.kept:
+            data = saving.read(self._client.store.journal, call.kept[0])
+            if data is None:
+                self._client.outbox.add(StateLost(f"the file {call.kept[0].file} is not there, or damaged"))
+            else:
+                try:
+                    self.actor.load_state(pickle.loads(data))
+                except Exception as error:
+                    raise errors.JournalError(
+                        f"{spec.name} cannot take up the state that it has saved: {error!r}. To have it made anew, "
+                        "name another journal, or give its class the option journal=False."
+                    ) from error
+        self._saver = saving.Saver(self._client, spec, self.actor)
+        if self._lanes is not None:
+            self._lanes.saver = self._saver
 
     def _arguments(self, call: Call, arguments: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         client = self._client
@@ -282,6 +328,8 @@ class Executor:
         self.cancels.forget(message.id)  # also if the call has run to its end although it was cancelled
         if client.blocking.is_said:
             client.blocking.goes_on()
+        if self._saver is not None and spec.kind == METHOD and self._saver.post(spec, message):
+            return
         if self._lanes is None and (message.duration_us > _SLOW_US or not client.feed.calls):
             client.outbox.post_now(message)
         elif spec.max_retries:

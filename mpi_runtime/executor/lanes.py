@@ -20,6 +20,16 @@ from mpi_runtime.scheduler.ids import attempt_of
 Work = tuple[Spec, Call, list[Any]]
 
 
+class Saves(Protocol):
+    """What saves the state of the actor."""
+
+    def begins(self) -> None:
+        """A call begins, and others may run."""
+
+    def ends(self) -> None:
+        """A call has ended, and its end was said."""
+
+
 class Runs(Protocol):
     """The executor, as it is needed here."""
 
@@ -43,8 +53,12 @@ class Lanes:
         self._executor = executor
         self._specs = specs
         self._creation = creation
+        self.saver: Saves | None = None
+        """Saves the state of the actor, if that is saved."""
         # Each group of coroutines has its own loop, so a method that blocks it blocks no other group.
-        make = (lambda limit: _Loop(executor).group(limit)) if creation.is_async else (lambda n: _Threads(executor, n))
+        make = (
+            (lambda n: _Loop(executor).group(n, self)) if creation.is_async else (lambda n: _Threads(executor, n, self))
+        )
         self._groups: dict[str, _Threads | _Coroutines] = {
             name: make(limit) for name, limit in creation.concurrency.items()
         }
@@ -77,8 +91,9 @@ class Lanes:
 class _Threads:
     """A group whose calls run in threads, up to a limit. Threads are made when needed, and end with the process."""
 
-    def __init__(self, executor: Runs, limit: int) -> None:
+    def __init__(self, executor: Runs, limit: int, lanes: Lanes) -> None:
         self._executor = executor
+        self._lanes = lanes
         self._limit = limit
         self._waiting: SimpleQueue[Work] = SimpleQueue()
         self._free = threading.Semaphore(0)
@@ -98,6 +113,9 @@ class _Threads:
         while True:
             spec, call, arguments = self._waiting.get()
             scope.beside.set(Scope(call.id, call.attempt, call, spec.name))
+            saver = self._lanes.saver
+            if saver is not None:
+                saver.begins()
             start_us = time.monotonic_ns() // 1000
             try:
                 result = self._executor.perform(spec, call, arguments)
@@ -106,6 +124,8 @@ class _Threads:
             else:
                 self._executor.ended(spec, call, start_us, result)
                 del result
+            if saver is not None:
+                saver.ends()
             del spec, call, arguments
             self._free.release()
 
@@ -122,15 +142,16 @@ class _Loop:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
 
-    def group(self, limit: int) -> _Coroutines:
-        return _Coroutines(self._executor, self._loop, limit)
+    def group(self, limit: int, lanes: Lanes) -> _Coroutines:
+        return _Coroutines(self._executor, self._loop, limit, lanes)
 
 
 class _Coroutines:
     """A group whose calls run in an asyncio loop, up to a limit. A method that is no coroutine blocks the loop."""
 
-    def __init__(self, executor: Runs, loop: asyncio.AbstractEventLoop, limit: int) -> None:
+    def __init__(self, executor: Runs, loop: asyncio.AbstractEventLoop, limit: int, lanes: Lanes) -> None:
         self._executor = executor
+        self._lanes = lanes
         self._loop = loop
         self._room = asyncio.Semaphore(limit)
         self._tasks: dict[bytes, asyncio.Task[None]] = {}
@@ -153,8 +174,11 @@ class _Coroutines:
         self._tasks[attempt] = task
         scope.beside.set(Scope(call.id, call.attempt, call, spec.name))
         start_us = time.monotonic_ns() // 1000
+        saver = None
         try:
             async with self._room:
+                if (saver := self._lanes.saver) is not None:
+                    saver.begins()
                 start_us = time.monotonic_ns() // 1000
                 result = self._executor.perform(spec, call, arguments)
                 result = await self._executor.complete(spec, call, result)
@@ -164,6 +188,8 @@ class _Coroutines:
             self._executor.ended(spec, call, start_us, result)
         finally:
             del self._tasks[attempt]
+            if saver is not None:
+                saver.ends()
 
     def cancel(self, attempts: Sequence[bytes]) -> None:
         for attempt in attempts:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mpi_runtime.errors import JournalError
-from mpi_runtime.journal import segments
-from mpi_runtime.scheduler.effects import Recall, Record
+from mpi_runtime.journal import segments, value_files
+from mpi_runtime.journal.states import States
+from mpi_runtime.scheduler.effects import Checkpoint, Recall, Record
 from mpi_runtime.scheduler.events import Kept
 
 _POSITION_BITS = 44
@@ -27,6 +28,8 @@ class Earlier:
             OSError: one cannot be read.
         """
         self.count = 0
+        self.states = States()
+        self._directory = str(directory)
         self.programs: dict[str, None] = {}
         """Names of the programs that have written."""
         self.damage = segments.Damage()
@@ -50,7 +53,12 @@ class Earlier:
             for position, body in segments.read(file, self.damage):
                 if isinstance(body, Record):
                     self.count += 1
-                    self._add(body, number | position)
+                    if body.life:
+                        self.states.recorded(body, number | position)
+                    else:
+                        self._add(body, number | position)
+                elif isinstance(body, Checkpoint):
+                    self.states.saved(body)
                 else:
                     self.programs[body.program] = None
         except segments.NewerFormatError as error:
@@ -71,6 +79,8 @@ class Earlier:
 
     def take(self, wanted: Recall) -> tuple[list[Kept], str]:
         """The values of a call, or none and, if an earlier run made a call with its id, why they are not its own."""
+        if wanted.actor:
+            return self._take_of_actor(wanted)
         why = ""
         own = self._by_id.get(wanted.id)
         if own is not None and self._taken.get(own, wanted.id) == wanted.id:
@@ -82,6 +92,29 @@ class Earlier:
                 why = "its arguments are" if record.code == wanted.code else "its code, or what that refers to, is"
         record = self._oldest(wanted)
         return ([], why) if record is None else (record.values, "")
+
+    def has_any(self) -> bool:
+        """Whether there is anything to take."""
+        return bool(self.count or self.states.count)
+
+    def take_state(self, wanted: Recall) -> tuple[list[Kept], bytes]:
+        """The state with which an actor begins, and its name; or none."""
+        for state in self.states.candidates(wanted):
+            if value_files.has_size(self._directory, state.kept):
+                self.states.begin(wanted, state)
+                return [state.kept], state.number
+        return [], b""
+
+    def _take_of_actor(self, wanted: Recall) -> tuple[list[Kept], str]:
+        """What a call returned that the state of its actor has had; why it seems to be another one, if so."""
+        calls = self.states.calls_of(wanted.actor)
+        if calls is None:
+            return [], ""
+        had = calls.take(wanted)
+        if had is None:
+            return [], "it was another one" if calls.has_another(wanted) else ""
+        record = self._at(had.place)
+        return ([], "its record cannot be read any more") if record is None else (record.values, "")
 
     def _oldest(self, wanted: Recall) -> Record | None:
         known = self._by_key.get(wanted.key)

@@ -6,12 +6,15 @@ import os
 from pathlib import Path
 
 from mpi_runtime.errors import JournalError
+from mpi_runtime.journal import value_files
 from mpi_runtime.journal.claim import Claim
 from mpi_runtime.journal.earlier import Earlier
 from mpi_runtime.journal.segments import Began, Body
+from mpi_runtime.journal.states import STATES_KEPT
 from mpi_runtime.journal.writer import Writer
-from mpi_runtime.scheduler.effects import Recall, Record
+from mpi_runtime.scheduler.effects import Checkpoint, Discard, Recall, Record
 from mpi_runtime.scheduler.events import Kept
+from mpi_runtime.scheduler.ids import digest
 
 
 class Journal:
@@ -29,6 +32,12 @@ class Journal:
         """How many calls were taken from earlier runs, given to the writer, and not: it is too slow."""
         self.problem = ""
         """Why nothing is recorded any more."""
+        self.states = 0
+        """How many states of actors were given to the writer."""
+        self._run = os.urandom(16)
+        """No other run has this. So lives of actors are told apart."""
+        self._files: dict[bytes, list[str]] = {}
+        """The files of the states of each life that there are still."""
         self._told: set[tuple[str, str]] = set()
         """What was said of mismatches. Only for membership."""
         self._batch: list[Body] = []
@@ -52,7 +61,9 @@ class Journal:
     def start_lines(self) -> list[str]:
         """What there is to say when the job begins."""
         earlier = self.earlier
-        lines = [f"journal {self.directory}: {earlier.count} finished calls of earlier runs"] if earlier.count else []
+        states = f", {earlier.states.count} states of actors" if earlier.states.count else ""
+        lines = [f"journal {self.directory}: {earlier.count} finished calls of earlier runs{states}"]
+        lines = lines if earlier.count or states else []
         if self._others and earlier.count:
             lines.append(
                 f"the journal was written by {', '.join(self._others)}, which is another program: calls are taken "
@@ -72,18 +83,40 @@ class Journal:
         if not why or (wanted.name, why) in self._told:
             return values, ""
         self._told.add((wanted.name, why))
+        if wanted.actor:
+            return values, (
+                f"a call of {wanted.name} is not the one that the run made whose state its actor has ({why}): it runs, "
+                "and the state has the other one too. If the program was changed, name another directory"
+            )
         return values, f"a call of {wanted.name} runs again although it is in the journal: {why} different now"
 
-    def give(self, record: Record) -> None:
-        """A call has ended."""
-        if not self.problem:
-            self._batch.append(record)
+    def take_state(self, wanted: Recall) -> tuple[list[Kept], bytes]:
+        """The state with which an actor begins, and its name; or none."""
+        return self.earlier.take_state(wanted)
+
+    def give(self, record: Record | Checkpoint) -> None:
+        """A call has ended, or an actor has saved its state."""
+        if self.problem:
+            return
+        if record.life:
+            record.life = digest(self._run + record.life, len(self._run))
+        self._batch.append(record)
+        if isinstance(record, Checkpoint):
+            self.states += 1
+            files = self._files.setdefault(record.life, [])
+            files.append(record.state.file)
+            if len(files) > STATES_KEPT:
+                self.discard(Discard(files.pop(0)))
+
+    def discard(self, effect: Discard) -> None:
+        """A file is not needed any more."""
+        value_files.remove(self.directory, effect.file)
 
     def turn(self) -> bool:
         """Have what was given written. True, once: it cannot be any more, for `problem`."""
         if self._batch:
             if self._writer.give(self._batch):
-                self.recorded += len(self._batch)
+                self.recorded += sum(isinstance(one, Record) for one in self._batch)
             else:
                 self.dropped += len(self._batch)
             self._batch = []
@@ -100,7 +133,10 @@ class Journal:
     def totals_line(self) -> str:
         """What was taken and recorded, in words."""
         lost = f", {self.dropped} not recorded because the disk is too slow" if self.dropped else ""
-        return f"journal: {self.taken} calls taken from earlier runs, {self.recorded} recorded{lost}"
+        states = f", {self.states} states of actors saved" if self.states else ""
+        left = self.earlier.states.left()
+        missing = f", {left} calls that states have had were not made in this run" if left else ""
+        return f"journal: {self.taken} calls taken from earlier runs, {self.recorded} recorded{states}{missing}{lost}"
 
     def close(self, limit_s: float) -> None:
         """Write what is left, within this time, and let others use it."""

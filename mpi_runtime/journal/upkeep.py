@@ -11,7 +11,8 @@ from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import segments, value_files
 from mpi_runtime.journal.claim import Claim
 from mpi_runtime.journal.segments import Began, Damage
-from mpi_runtime.scheduler.effects import Record
+from mpi_runtime.journal.states import STATES_KEPT
+from mpi_runtime.scheduler.effects import Checkpoint, Record
 
 BATCH = 1000
 
@@ -20,10 +21,24 @@ class Segment(NamedTuple):
     """One run."""
 
     path: Path
-    began: list[Began]
-    """One; more in a segment that was made of several; none if the record is damaged."""
-    records: list[Record]
+    bodies: list[segments.Body]
+    """In the order in which they were written."""
     damage: Damage
+
+    @property
+    def began(self) -> list[Began]:
+        """One; more in a segment that was made of several; none if the record is damaged."""
+        return [body for body in self.bodies if isinstance(body, Began)]
+
+    @property
+    def records(self) -> list[Record]:
+        """The calls that have ended."""
+        return [body for body in self.bodies if isinstance(body, Record)]
+
+    @property
+    def states(self) -> list[Checkpoint]:
+        """The states of actors that were saved. Most have been replaced since by later ones."""
+        return [body for body in self.bodies if isinstance(body, Checkpoint)]
 
 
 class Health(NamedTuple):
@@ -54,26 +69,35 @@ def read(directory: Path) -> Iterator[Segment]:
             raise JournalError(f"{path} was written by a newer mpi_runtime: its format is {error}") from None
         except OSError as error:
             raise JournalError(f"{path} cannot be read: {error.strerror}") from error
-        began = [body for body in bodies if isinstance(body, Began)]
-        yield Segment(path, began, [body for body in bodies if isinstance(body, Record)], damage)
+        yield Segment(path, bodies, damage)
 
 
 def verify(directory: Path) -> Health:
     """Read every record and every value."""
-    calls = damaged = values = 0
-    wrong: list[str] = []
-    for segment in read(directory):
-        calls += len(segment.records)
-        damaged += segment.damage.bytes
-        for kept in (value for record in segment.records for value in record.values if value.file):
-            values += 1
-            if not value_files.is_whole(str(directory), kept):
-                wrong.append(kept.file)
-    return Health(calls, damaged, values, wrong)
+    found = list(read(directory))
+    files = [value for segment in found for record in segment.records for value in record.values if value.file]
+    files += [state.state for state in _last_states(found, 1) if state.state.file]
+    return Health(
+        sum(len(segment.records) for segment in found),
+        sum(segment.damage.bytes for segment in found),
+        len(files),
+        [kept.file for kept in files if not value_files.is_whole(str(directory), kept)],
+    )
+
+
+def _last_states(found: list[Segment], count: int) -> list[Checkpoint]:
+    """The last states of each actor."""
+    of_actors: dict[tuple[bytes, bytes], list[Checkpoint]] = {}
+    for segment in found:
+        for state in segment.states:
+            of_actors.setdefault((state.key, state.id), []).append(state)
+    return [state for states in of_actors.values() for state in states[-count:]]
 
 
 def compact(directory: Path) -> tuple[int, int]:
-    """Make one segment of all, with each call once and without values that no call has. Returns bytes before and after.
+    """Make one segment of all, with each task once and without values that no call has. Returns bytes before and after.
+
+    Of actors all calls stay, and the order of all: a state stands for the calls before it.
 
     Raises:
         JournalError: a job uses it, or it cannot be read.
@@ -83,11 +107,15 @@ def compact(directory: Path) -> tuple[int, int]:
     claim = Claim(directory, f"mpi-runtime journal compact (pid {os.getpid()})")
     try:
         old = list(read(directory))
-        records = {(one.id, one.key): one for segment in old for one in segment.records if _has_files(directory, one)}
-        began = [one for segment in old for one in segment.began]
+        last = {(one.id, one.key): one for segment in old for one in segment.records if _has_files(directory, one)}
+        bodies = [
+            body
+            for segment in old
+            for body in segment.bodies
+            if not isinstance(body, Record) or body.life or last.get((body.id, body.key)) is body
+        ]
         _, file = segments.create(directory)
         with file:
-            bodies: list[segments.Body] = [*began, *records.values()]
             for at in range(0, len(bodies), BATCH):
                 data = memoryview(b"".join(map(segments.frame, bodies[at : at + BATCH])))
                 while data:
@@ -96,7 +124,8 @@ def compact(directory: Path) -> tuple[int, int]:
             os.fsync(file.fileno())
         for segment in old:
             segment.path.unlink()
-        wanted = {value.file for record in records.values() for value in record.values}
+        wanted = {value.file for body in bodies if isinstance(body, Record) for value in body.values}
+        wanted |= {state.state.file for state in _last_states(old, STATES_KEPT)}
         for path in sorted((directory / value_files.FOLDER).rglob("*")):
             if path.is_file() and str(path.relative_to(directory)) not in wanted:
                 path.unlink()

@@ -39,8 +39,8 @@ def digest_of(parts: Parts) -> bytes:
     return found.digest()
 
 
-def write(journal: str, name: str, parts: Parts) -> tuple[str, bytes]:
-    """Write a value; the name of its file in the journal, and its hash.
+def write(journal: str, name: str, parts: Parts, sync: bool = False) -> tuple[str, bytes]:
+    """Write a value; the name of its file in the journal, and its hash. `sync`: it is on disk then.
 
     Raises:
         OSError: it cannot be written. Nothing of it is left.
@@ -55,6 +55,8 @@ def write(journal: str, name: str, parts: Parts) -> tuple[str, bytes]:
                 found.update(piece)
                 while piece:
                     piece = piece[file.write(piece) :]
+            if sync:
+                os.fsync(file.fileno())
         os.rename(spare, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -82,6 +84,21 @@ def read(journal: str, kept: Kept) -> Iterator[tuple[int, bytes]]:
             at += len(piece)
     if at != kept.size or found.digest() != kept.digest:
         raise DamagedError(f"{kept.file} has other bytes than were written")
+
+
+def remove(journal: str, name: str) -> None:
+    """Remove a value that nobody needs any more. What is no name of one, or cannot be removed, stays."""
+    if name.startswith(f"{FOLDER}{os.sep}") and ".." not in name:
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(journal, name))
+
+
+def has_size(journal: str, kept: Kept) -> bool:
+    """Whether a value is there, as far as can be seen without reading it."""
+    try:
+        return not kept.file or os.stat(os.path.join(journal, kept.file)).st_size == kept.size
+    except OSError:
+        return False
 
 
 def is_whole(journal: str, kept: Kept) -> bool:

@@ -199,7 +199,7 @@ class Head:
         if journal is not None:
             required = self._config.journal_required
             self._journal = JournalKeeper(journal, required, self._scheduler, self._say_of_journal)
-        recalls = journal is not None and journal.earlier.count > 0
+        recalls = journal is not None and journal.earlier.has_any()
         self._scheduler.handle_rank(JobBegan(self._config.num_gpus, journal is not None, recalls), now)
         effects = self._scheduler.decide(now)
         self._tell(effects.notes)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mpi_runtime import config as configuration
 from mpi_runtime import log
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.effects import JournalEffect, Recall, Record
+from mpi_runtime.scheduler.effects import Checkpoint, Discard, JournalEffect, Recall, Record
 from mpi_runtime.scheduler.rank_events import Recalled
 from mpi_runtime.transport.messages import Job, bytes_to_text
 
@@ -43,8 +43,14 @@ class JournalKeeper:
         journal = self.journal
         asked = False
         for effect in effects:
-            if isinstance(effect, Record):
+            if isinstance(effect, Record | Checkpoint):
                 journal.give(effect)
+            elif isinstance(effect, Discard):
+                journal.discard(effect)
+            elif isinstance(effect, Recall) and effect.is_actor:
+                asked = True
+                states, number = journal.take_state(effect)
+                self._scheduler.handle_rank(Recalled(effect.id, states, number), now)
             elif isinstance(effect, Recall):
                 asked = True
                 values, why_not = journal.take(effect)

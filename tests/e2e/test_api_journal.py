@@ -311,6 +311,7 @@ def names(found: list[Record]) -> set[str]:
     return {f"{name}{value}" for name, value in values if name == "slow"}
 
 
+@pytest.mark.dies("journal")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("seed", [1, 2])

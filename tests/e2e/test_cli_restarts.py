@@ -50,6 +50,7 @@ def restarted(way: list[str], folder: Path, *args: str, source: str = KILLED) ->
         return program.finish(), marks
 
 
+@pytest.mark.dies("journal")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_killed_program_is_started_again_until_it_ends(way: list[str], code: int, tmp_path: Path) -> None:

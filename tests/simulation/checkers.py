@@ -32,7 +32,7 @@ from tests.simulation.cancels import Cancels
 from tests.simulation.cards import Cards, Taken
 from tests.simulation.copies import Copies
 from tests.simulation.items import Items
-from tests.simulation.journals import with_code
+from tests.simulation.journals import may_be_recorded, with_code
 from tests.simulation.losses import Losses
 from tests.simulation.options import UNIT
 from tests.simulation.oracle import Oracle
@@ -116,7 +116,7 @@ class Checker:
         self.oracle = Oracle(work)
         self.specs = [spec_of(function) for function in work.functions]
         if world.journal is not None:
-            may_be = [spec.kind == TASK and spec.num_returns >= 0 for spec in self.specs]
+            may_be = [may_be_recorded(spec) for spec in self.specs]
             self.specs = [with_code(spec) if may else spec for spec, may in zip(self.specs, may_be, strict=True)]
         self.grouped_specs: dict[tuple[int, Place], Spec] = {}
         self.places = Places(node_ids(joined))

@@ -17,13 +17,29 @@ import msgspec
 from mpi_runtime.client.sealing import seal, take
 from mpi_runtime.gpu.device import NODE
 from mpi_runtime.scheduler.effects import Entry, StartExecutor
-from mpi_runtime.scheduler.events import Began, Call, Done, ErrorRead, Faulted, Returned, Spec, Stored, Value, Yielded
+from mpi_runtime.scheduler.events import (
+    METHOD,
+    Began,
+    Call,
+    Done,
+    ErrorRead,
+    Faulted,
+    Kept,
+    Returned,
+    Saved,
+    Spec,
+    StateLost,
+    Stored,
+    Value,
+    Yielded,
+)
+from mpi_runtime.scheduler.ids import digest
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.draft import SIZE, Draft, Memory
 from mpi_runtime.transport.messages import Drained
 from mpi_runtime.transport.tokens import Tokens, claim
 from tests.simulation import oracle
-from tests.simulation.journals import UNREADABLE
+from tests.simulation.journals import SAVING, UNREADABLE, Had
 from tests.simulation.processes import CANCELLED, TAINT, Content, Process
 from tests.simulation.scope import CallInterruptedError, Pause, Program, Scope, TaintedError
 from tests.simulation.steps import ACTOR, TASK, Await, Job, Signal, Yield
@@ -131,6 +147,8 @@ class Executor(Process):
         """Calls whose ends are in the draft."""
         self.memory = Stores(self)
         self.draft = Draft(Memory(self.memory, self.memory))
+        self.had: list[bytes] | None = None
+        """Of an actor whose state is saved: the calls that it has had."""
         self._to_agent = Line(world, world.options.socket_us, lambda message: agent.hear(self.number, message))
 
     # Hearing
@@ -145,6 +163,10 @@ class Executor(Process):
             self.hear(codec.to_client.decode(frame))  # type: ignore[arg-type]
         if self.started:
             self._go_on()
+        if self.feed.saving and self.alive and not self.feed.calls:
+            self.feed.saving = False
+            self.world.counters["states asked for"] += 1
+            self._save_later()
 
     def start(self) -> None:
         """The process is up. Calls may have been cancelled before."""
@@ -288,6 +310,7 @@ class Executor(Process):
         spec = self.feed.specs[call.spec]
         self.world.checker.cancels.refused(call.id, is_alone=spec.kind != TASK)
         self.outgoing.post(Returned(call.id, [Value(CANCELLED, None, [], True)], 0, raised=True))
+        self._note_had(call, spec)
         self._post(spec)
 
     def _program(self, running: Running, entries: list[Entry]) -> Program:
@@ -297,9 +320,13 @@ class Executor(Process):
         self.adopt(call.holds)
         message: Done | Returned
         try:
-            if call.kept and (loaded := self._load(running)) is not None:
+            if running.spec.kind == ACTOR:
+                self._take_up(call)
+            elif call.kept and (loaded := self._load(running)) is not None:
                 self._conclude(running, loaded)
                 return
+            elif call.kept and running.spec.kind == METHOD:
+                raise PassedOnError(oracle.FAILED, b"JournalError")  # the state has had it
             for entry in entries:
                 kind, name, _ = self.read(entry)
                 self.look_again(entry)
@@ -327,12 +354,46 @@ class Executor(Process):
         self.worked = self.worked or (spec.kind != ACTOR and not (isinstance(message, Returned) and message.raised))
         self.world.checker.ended(self, call, message)
         self.outgoing.post(message)
+        self._note_had(call, spec)
         self.feed.yields_no_more(call.id)
         if not job.keeps:
             self.leave(running)
         if spec.kind == ACTOR and spec.concurrency and not (isinstance(message, Returned) and message.raised):
             self.lanes, self.is_async, self.blocking.lends_cpu = spec.concurrency, spec.is_async, False
         self._post(spec)
+
+    # The state of an actor
+
+    def _take_up(self, call: Call) -> None:
+        """Begin as an actor: with the calls that its state has had."""
+        self.had = [] if call.digest else None
+        if call.kept and self.world.rng.random() < UNREADABLE:
+            self.world.counters["states that cannot be read"] += 1
+            self.outgoing.post(StateLost("it cannot be read"))
+        elif call.kept:
+            state = msgspec.msgpack.decode(call.kept[0].data, type=Had)
+            self.had, self.signals = state.calls, set(state.signals)
+
+    def _note_had(self, call: Call, spec: Spec) -> None:
+        """A call has ended, and the state has it, unless it had it before. Now and then it is saved."""
+        if self.had is None or spec.kind != METHOD or call.kept or not call.digest:
+            return
+        self.had.append(call.id)
+        if self.world.rng.random() < SAVING:
+            self._save()
+        elif self.world.rng.random() < SAVING:
+            self.world.at(self.world.rng.choice((0, 200, 20_000)), self._save_later)
+
+    def _save(self) -> None:
+        if self.had is not None:
+            state = msgspec.msgpack.encode(Had(self.had, sorted(self.signals)))
+            name = digest(msgspec.msgpack.encode((state, self.number, self.world.now)), 16)
+            self.outgoing.post(Saved(name, Kept(state)))
+
+    def _save_later(self) -> None:
+        if self.alive:
+            self._save()
+            self.flush()
 
     def perform_in_call(self, step: Yield | Signal | Await, scope: Scope) -> Program:
         """Do what only calls do."""
@@ -393,7 +454,7 @@ class Executor(Process):
         journal, call = self.world.journal, running.call
         assert journal is not None
         assert call is not None
-        if self.world.rng.random() < UNREADABLE:
+        if running.spec.kind != METHOD and self.world.rng.random() < UNREADABLE:
             self.world.counters["kept values that cannot be read"] += 1
             return None
         self.world.counters["kept values"] += 1

@@ -2,6 +2,9 @@
 
 The journal is a list here. Small values are in its records; large ones are "files", which the executors that make them
 write, and which now and then cannot be read.
+
+The state of a virtual actor is the list of the calls that it has had. So it can be seen of each state that is saved
+whether its calls are those that are recorded for it.
 """
 
 from __future__ import annotations
@@ -11,15 +14,28 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from mpi_runtime.scheduler.effects import Recall, Record
-from mpi_runtime.scheduler.events import Kept, Spec, Value
+from mpi_runtime.journal.states import States
+from mpi_runtime.scheduler.effects import Checkpoint, Recall, Record
+from mpi_runtime.scheduler.events import METHOD, Kept, Spec, Value
 from mpi_runtime.scheduler.ids import digest
 from tests.simulation.options import Options, random_options
 from tests.simulation.require import require
 
+SAVING = 0.3
+"""How often the state of an actor is saved after a call."""
 UNREADABLE = 0.1
 """The share of files that cannot be read."""
 CUT_US = 300_000
+ANNOUNCED_US = 50_000
+"""How long before the cut the end is announced, if it is."""
+
+
+class Had(msgspec.Struct):
+    """The state of a virtual actor."""
+
+    calls: list[bytes]
+    signals: list[int]
+    """What calls have told each other."""
 
 
 class CutError(BaseException):
@@ -30,37 +46,80 @@ class CutError(BaseException):
 class Journal:
     """What one run has of it: the records of the runs before, and its own."""
 
-    earlier: list[Record] = field(default_factory=list)
-    own: list[Record] = field(default_factory=list)
+    earlier: list[Record | Checkpoint] = field(default_factory=list)
+    own: list[Record | Checkpoint] = field(default_factory=list)
+    states: States = field(default_factory=States)
+    had: dict[bytes, list[bytes]] = field(default_factory=dict)
+    """The calls of each state, by its name, and of each life so far."""
     files: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     """The content of each, and how long it pretends to be."""
     recalled: set[bytes] = field(default_factory=set)
     """Calls that have ended by it. Only for membership."""
     loaded: set[bytes] = field(default_factory=set)
     """Calls that were given files. Only for membership."""
+    announced_us: int = 0
+    """When the end of the run is announced; 0: it is not."""
     taken: dict[int, bytes] = field(default_factory=dict)
     """Which call has which record, by its position."""
 
+    def begin(self, before: Journal) -> None:
+        """This run has the journal of another one."""
+        self.earlier, self.files, self.had = before.own, before.files, before.had
+        for place, body in enumerate(self.earlier):
+            if isinstance(body, Checkpoint):
+                self.states.saved(body)
+            elif body.life:
+                self.states.recorded(body, place)
+
+    def take_state(self, wanted: Recall) -> tuple[list[Kept], bytes]:
+        """The state with which an actor begins, and its name."""
+        for state in self.states.candidates(wanted):
+            self.states.begin(wanted, state)
+            return [state.kept], state.number
+        return [], b""
+
     def take(self, wanted: Recall) -> list[Kept]:
         """The values of a call."""
-        fitting = [
-            number
-            for number, record in enumerate(self.earlier)
-            if record.key == wanted.key and self.taken.get(number, wanted.id) == wanted.id
-        ]
+        if wanted.actor:
+            calls = self.states.calls_of(wanted.actor)
+            found = calls.take(wanted) if calls is not None else None
+            fitting = [found.place] if found is not None else []
+        else:
+            fitting = [
+                number
+                for number, record in enumerate(self.earlier)
+                if record.key == wanted.key and self.taken.get(number, wanted.id) == wanted.id
+                if isinstance(record, Record) and not record.life
+            ]
         fitting.sort(key=lambda number: self.earlier[number].id != wanted.id)
         if not fitting:
             return []
         self.taken[fitting[0]] = wanted.id
-        values = self.earlier[fitting[0]].values
+        record = self.earlier[fitting[0]]
+        assert isinstance(record, Record)
+        values = record.values
         if any(value.file for value in values):
             self.loaded.add(wanted.id)
         else:
             self.recalled.add(wanted.id)
         return values
 
-    def give(self, record: Record) -> None:
-        """A call is recorded."""
+    def give(self, record: Record | Checkpoint) -> None:
+        """A call is recorded, or a state."""
+        if record.life:
+            record.life += b"again" if self.earlier else b"first"
+        if isinstance(record, Checkpoint):
+            calls = self.had.get(record.base, []) + self.had.get(record.life, [])
+            names = msgspec.msgpack.decode(record.state.data, type=Had).calls
+            require(sorted(names) == sorted(calls), f"the state of {record.name} has {names}, and recorded are {calls}")
+            require(
+                len(self.had.get(record.life, [])) == record.calls, f"{record.calls} calls are not what is recorded"
+            )
+            self.had[record.number] = calls
+            self.own.append(record)
+            return
+        if record.life:
+            self.had.setdefault(record.life, []).append(record.id)
         require(record.id not in self.recalled, f"call {record.id.hex()} was recalled and is recorded again")
         self.own.append(record)
 
@@ -75,6 +134,14 @@ class Journal:
 def with_code(spec: Spec) -> Spec:
     """The spec of a task of which the journal may know calls."""
     return msgspec.structs.replace(spec, code=digest(spec.name.encode(), 16))
+
+
+def may_be_recorded(spec: Spec) -> bool:
+    """Whether the journal may know calls of a spec. Of methods not those that may raise and be run again.
+
+    What a state has of these is not known before their last attempt.
+    """
+    return spec.num_returns >= 0 and not (spec.kind == METHOD and spec.retry_exceptions)
 
 
 def journal_options(seed: int) -> tuple[Options, Options, int]:

@@ -26,7 +26,7 @@ from tests.simulation.agents import Agent, plan_kills
 from tests.simulation.checkers import Checker
 from tests.simulation.driver import Driver
 from tests.simulation.grouped import write
-from tests.simulation.journals import CutError, journal_options
+from tests.simulation.journals import ANNOUNCED_US, CutError, journal_options
 from tests.simulation.options import (
     Options,
     calm_options,
@@ -82,11 +82,14 @@ def simulate_again(seed: int) -> Result:
     options, again, cut_us = journal_options(seed)
     first, second = World(options), World(again)
     first.at(cut_us, cut)
+    if seed % 3 == 0:
+        assert first.journal is not None
+        first.journal.announced_us = max(1, cut_us - ANNOUNCED_US)
     with contextlib.suppress(CutError):
         play(first)
     assert first.journal is not None
     assert second.journal is not None
-    second.journal.earlier, second.journal.files = first.journal.own, first.journal.files
+    second.journal.begin(first.journal)
     second.counters["recorded"] += len(first.journal.own)
     play(second)
     return Result(second.trace, second.counters, second.happened, second.now)
@@ -155,7 +158,11 @@ def _play(world: World, head: Head) -> None:
     losses.plan(world, head, agents)
     plan_kills(world, agents)
     world.at(0, driver.start)
+    if journal is not None and journal.announced_us:
+        world.at(journal.announced_us, head.announce_end)
     if not world.run(lambda: driver.finished, LIMIT_US):
+        if head.scheduler.state.is_ending:  # what is left is for the next run
+            raise CutError
         raise WrongError(why_stuck(head, driver))
     for settle_us in (SETTLE_US, IDLE_US):  # nothing is left, and nothing comes back when executors that idle go
         world.run(lambda: False, world.now + settle_us)

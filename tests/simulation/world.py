@@ -17,12 +17,13 @@ from mpi_runtime.scheduler.effects import (
     QUARANTINE,
     UNHANDLED,
     Cancel,
+    Checkpoint,
     JournalEffect,
     Recall,
     Record,
     StartExecutor,
 )
-from mpi_runtime.scheduler.events import Call
+from mpi_runtime.scheduler.events import Call, EndAnnounced
 from mpi_runtime.scheduler.lifecycle import ALIVE, READY
 from mpi_runtime.scheduler.queues import mark_dirty
 from mpi_runtime.scheduler.rank_events import (
@@ -294,11 +295,25 @@ class Head:
             if isinstance(effect, Record):
                 journal.give(effect)
                 self.world.checker.recorded(effect)
+            elif isinstance(effect, Checkpoint):
+                self.world.counters["states saved"] += 1
+                journal.give(effect)
+            elif isinstance(effect, Recall) and effect.is_actor:
+                states, number = journal.take_state(effect)
+                self.world.counters["states taken up"] += bool(states)
+                self.scheduler.handle_rank(Recalled(effect.id, states, number), self.world.now)
+                self._wake()
             elif isinstance(effect, Recall):
                 values = journal.take(effect)
-                self.world.counters["recalls"] += bool(values)
+                self.world.counters["recalls of actors" if effect.actor else "recalls"] += bool(values)
                 self.scheduler.handle_rank(Recalled(effect.id, values), self.world.now)
                 self._wake()
+
+    def announce_end(self) -> None:
+        """The job is about to end: actors are to save their states."""
+        self.world.counters["ends announced"] += 1
+        self.scheduler.handle(DRIVER, [EndAnnounced()], self.world.now)
+        self.decide()
 
     def put_off_end(self) -> None:
         """The job's time was to end now, and does not: what was held back can run."""

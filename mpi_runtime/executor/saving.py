@@ -1,0 +1,175 @@
+"""Saves the state of an actor, between calls: pickled here, written here, told to the scheduler with the ends of calls.
+
+A state and the end of the call after which it was saved are said in one frame. So with `checkpoint_calls=1` whoever has
+the result of a call can rely on it that the state is saved too; not of an actor that runs several calls at a time.
+
+The default costs little: every DEFAULT_S, and less often where saving takes long, so that it takes at most a twentieth
+of the time. Of an actor that runs several calls at a time the state is saved when none runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+from mpi_runtime.client.client import Client
+from mpi_runtime.errors import JournalError
+from mpi_runtime.scheduler.events import JournalFailed, Kept, Saved, Spec
+
+DEFAULT_S = 10.0
+SHARE = 20
+"""By default saving takes at most one part of so many of the time."""
+LOOK_S = 1.0
+INLINE_BYTES_MAX = 1 << 16
+NUMBER_BYTES = 16
+
+
+class Saver:
+    """Saves the state of the actor of this process."""
+
+    def __init__(self, client: Client, spec: Spec, actor: Any) -> None:
+        self._client = client
+        self._spec = spec
+        self._actor = actor
+        self._lock = threading.Lock()
+        self._under_way = 0
+        """How many calls run, where several may: those that have begun, and whose ends were not said."""
+        self._changed = 0
+        """How many calls have ended since it was saved last."""
+        self._is_wanted = False
+        """Whether somebody has asked for it."""
+        self._last_s = time.monotonic()
+        self._cost_s = 0.0
+
+    def begins(self) -> None:
+        """A call begins, and others may run."""
+        with self._lock:
+            self._under_way += 1
+
+    def ends(self) -> None:
+        """A call has ended, and its end was said. Of two that end at a time neither may have been the last before."""
+        with self._lock:
+            self._under_way -= 1
+            if not self._under_way and self._is_due() and (saved := self._saved()) is not None:
+                self._client.outbox.post_now(saved)
+
+    def post(self, spec: Spec, message: object) -> bool:
+        """Say that a call has ended, with the state, if it is due; False: it is not, and nothing was said."""
+        with self._lock:
+            self._changed += not spec.keeps_state
+            if self._under_way > 1 or not self._is_due():
+                return False
+            saved = self._saved()
+            if saved is None:
+                return False
+            self._client.outbox.add(message)
+            self._client.outbox.post_now(saved)
+            return True
+
+    def look(self, wanted: bool) -> None:
+        """Save the state if it is due, or `wanted`, and no call runs."""
+        with self._lock:
+            self._is_wanted = self._is_wanted or (wanted and self._changed > 0)
+            if not self._under_way and self._is_due() and (saved := self._saved()) is not None:
+                self._client.outbox.post_now(saved)
+
+    def save_now(self) -> bool:
+        """Save the state in a call that does nothing else. False: others run, and it is saved when they have ended.
+
+        Raises:
+            Exception: whatever `save_state` raises.
+        """
+        with self._lock:
+            if self._under_way > 1:
+                self._is_wanted = True
+                return False
+            self._client.outbox.post_now(self._save())
+            return True
+
+    def pause_s(self) -> float | None:
+        """How long a process with nothing to do may sleep; None: until it is told something."""
+        if not self._changed or (self._spec.save_calls and not self._spec.save_us):
+            return None
+        least_s = LOOK_S if self._under_way else 0.0  # in vain while a call runs
+        return max(least_s, self._last_s + self._interval_s() - time.monotonic())
+
+    def _interval_s(self) -> float:
+        return self._spec.save_us / 1e6 if self._spec.save_us else max(DEFAULT_S, SHARE * self._cost_s)
+
+    def _is_due(self) -> bool:
+        if not self._changed:
+            return False
+        calls = self._spec.save_calls
+        if self._is_wanted or (calls and self._changed >= calls):
+            return True
+        return not (calls and not self._spec.save_us) and time.monotonic() - self._last_s >= self._interval_s()
+
+    def _saved(self) -> Saved | None:
+        """The state; None: it could not be saved, which was said."""
+        try:
+            return self._save()
+        except Exception:
+            self._last_s, self._changed, self._is_wanted = time.monotonic(), 0, False
+            traceback.print_exc()
+            print(
+                f"The state of {self._spec.name} could not be saved, as shown above. What was saved before counts.",
+                file=sys.stderr,
+            )
+            return None
+
+    def _save(self) -> Saved:
+        began_s = time.monotonic()
+        kept = self._kept(to_bytes(self._actor.save_state(), self._spec.name))
+        self._last_s = time.monotonic()
+        self._cost_s = self._last_s - began_s
+        self._changed, self._is_wanted = 0, False
+        return Saved(os.urandom(NUMBER_BYTES), kept)
+
+    def _kept(self, data: bytes) -> Kept:
+        if len(data) <= INLINE_BYTES_MAX:
+            return Kept(data)
+        from mpi_runtime.journal import value_files  # not at the top: most jobs have none
+
+        journal = self._client.store.journal
+        try:
+            file, digest = value_files.write(journal, f"state-{os.urandom(8).hex()}", [(0, data)], sync=True)
+        except OSError as error:
+            self._client.outbox.post(JournalFailed(f"{error.strerror or error} ({error.filename or journal})"))
+            raise
+        return Kept(b"", file, len(data), digest)
+
+
+def to_bytes(state: Any, name: str) -> bytes:
+    """A state as bytes. Its arrays can be written to again when it is read.
+
+    Raises:
+        JournalError: it has references inside, which no later run can follow.
+    """
+    import cloudpickle
+
+    from mpi_runtime.objects.collecting import Collecting
+
+    with Collecting() as found:
+        data: bytes = cloudpickle.dumps(state, protocol=5)
+    if found:
+        raise JournalError(
+            f"the state of {name} holds {len(found)} reference(s) or handle(s), which mean nothing in a later run: "
+            "have save_state return values"
+        )
+    return data
+
+
+def read(journal: str, kept: Kept) -> bytes | None:
+    """A state as bytes; None: its file is not there or damaged."""
+    if not kept.file:
+        return kept.data
+    from mpi_runtime.journal import value_files
+
+    try:
+        return b"".join(piece for _, piece in value_files.read(journal, kept))
+    except (value_files.DamagedError, OSError):
+        return None

@@ -1,0 +1,127 @@
+"""Saved states of actors in a journal, and the calls that each of them has had.
+
+A state names the life of its actor in which it was saved, and the state with which that had begun. Its calls are those
+that were recorded of this life before it, and those of the other state. It says how many were recorded: if a record of
+them cannot be read, it cannot be known which calls the state has had, and it is not used, nor is any that builds on it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from mpi_runtime.scheduler.effects import Checkpoint, Recall, Record
+from mpi_runtime.scheduler.events import Kept
+
+STATES_KEPT = 2
+"""Of each life of an actor the last states of which the files are kept: the last may be damaged."""
+
+
+class Had(NamedTuple):
+    """A call of an actor."""
+
+    id: bytes
+    key: bytes
+    place: int
+    """Where its record is."""
+
+
+class State(NamedTuple):
+    """A state that can be taken up, as far as the records say."""
+
+    actor: bytes
+    number: bytes
+    life: bytes
+    calls: int
+    base: bytes
+    kept: Kept
+
+
+class Taken:
+    """The calls that the state of an actor of this run has had. Each stands for one call."""
+
+    def __init__(self, calls: list[Had]) -> None:
+        self.left = len(calls)
+        """How many of them this run has not made."""
+        self._by_id = {call.id: call for call in calls}
+        self._by_key: dict[bytes, deque[Had]] = {}
+        for call in calls:
+            self._by_key.setdefault(call.key, deque()).append(call)
+        self._taken: dict[int, bytes] = {}
+        """Which call of this run has which record."""
+
+    def take(self, wanted: Recall) -> Had | None:
+        """The call that this one is; None: it is none of them."""
+        own = self._by_id.get(wanted.id)
+        if own is None or own.key != wanted.key or self._taken.get(own.place, wanted.id) != wanted.id:
+            calls = self._by_key.get(wanted.key, deque())
+            while calls and calls[0].place in self._taken:
+                calls.popleft()
+            if not calls:
+                return None
+            own = calls.popleft()
+            self._by_id[wanted.id] = own  # if it asks again
+        self.left -= own.place not in self._taken
+        self._taken[own.place] = wanted.id
+        return own
+
+    def has_another(self, wanted: Recall) -> bool:
+        """Whether the call with this id was another one in the run that made the state."""
+        own = self._by_id.get(wanted.id)
+        return own is not None and own.key != wanted.key and own.place not in self._taken
+
+
+class States:
+    """All states of a journal, and what this run has taken of them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._lives: dict[bytes, list[Had]] = {}
+        self._known: dict[bytes, State] = {}
+        self._by_key: dict[bytes, list[State]] = {}
+        self._actors: dict[bytes, Taken] = {}
+        """Of this run, those that have begun with a state."""
+        self._owners: dict[bytes, bytes] = {}
+        """Which actor of this run continues which of an earlier one."""
+
+    def recorded(self, record: Record, place: int) -> None:
+        """A call of an actor, read in the order in which they were written."""
+        self._lives.setdefault(record.life, []).append(Had(record.id, record.key, place))
+
+    def saved(self, body: Checkpoint) -> None:
+        """A state, read in that order too."""
+        is_complete = len(self._lives.get(body.life, ())) == body.calls
+        if is_complete and (not body.base or body.base in self._known):
+            state = State(body.id, body.number, body.life, body.calls, body.base, body.state)
+            self._known[body.number] = state
+            self._by_key.setdefault(body.key, []).append(state)
+            self.count += 1
+
+    def candidates(self, wanted: Recall) -> list[State]:
+        """The states with which an actor may begin, the best first: of one actor of an earlier run, the last first."""
+        free = [
+            state for state in self._by_key.get(wanted.key, []) if self._owners.get(state.actor, wanted.id) == wanted.id
+        ]
+        if not free:
+            return []
+        ids = [state.actor for state in free]
+        own = wanted.id if wanted.id in ids else ids[0]
+        return [state for state in reversed(free) if state.actor == own]
+
+    def begin(self, wanted: Recall, state: State) -> None:
+        """An actor of this run begins with a state."""
+        self._owners[state.actor] = wanted.id
+        calls: list[Had] = []
+        at: State | None = state
+        while at is not None:
+            calls[:0] = self._lives.get(at.life, [])[: at.calls]
+            at = self._known[at.base] if at.base else None
+        self._actors[wanted.id] = Taken(calls)
+
+    def calls_of(self, actor: bytes) -> Taken | None:
+        """The calls that the state of an actor of this run has had."""
+        return self._actors.get(actor)
+
+    def left(self) -> int:
+        """How many calls states have had that this run has not made."""
+        return sum(taken.left for taken in self._actors.values())
