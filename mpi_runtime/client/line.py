@@ -49,13 +49,19 @@ class Line:
         self.cancels = -1
         """In an executor: the pipe that has something to read until the main thread has heard what is cancelled."""
 
-    def wait_until(self, complete: Callable[[], bool], timeout_s: float | None, ids: list[bytes] | None) -> bool:
-        """Read until `complete()` says so, or the time is over. With `ids`, an executor's CPU is given up meanwhile."""
+    def wait_until(
+        self, complete: Callable[[], bool], timeout_s: float | None, ids: list[bytes] | None, lends: bool = True
+    ) -> bool:
+        """Read until `complete()` says so, or the time is over.
+
+        With `ids` it is user code that waits, and may be interrupted; an executor's CPU is given up if it `lends`.
+        """
         outbox, blocking = self.outbox, self._blocking
         outbox.flush_or(self.lost)
         self._inbox.patience.is_granted = self.may_spin and ids == [self.last_call]
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        scope = self._scopes.running if blocking.lends_cpu and ids is not None else None
+        is_call = blocking.lends_cpu and ids is not None
+        scope = self._scopes.running if is_call and lends else None
         said = False
         try:
             while True:
@@ -75,7 +81,7 @@ class Line:
                     self._leading = threading.get_ident()
                 try:
                     outbox.flush_or(self.lost)
-                    is_interruptible = scope is not None and threading.current_thread() is threading.main_thread()
+                    is_interruptible = is_call and threading.current_thread() is threading.main_thread()
                     self._inbox.read(left, self.cancels if is_interruptible else -1)
                 finally:
                     with outbox.interrupts:

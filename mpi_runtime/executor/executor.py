@@ -201,6 +201,10 @@ class Executor:
         """Wait for what coroutines return, and send what generators yield: what is left."""
         return await self._yields.all_of_async(spec, call, result)
 
+    def emit(self, item: Any) -> bool:
+        """Send an item of the running task: see `Yields.emit`."""
+        return self._yields.emit(item)
+
     def _find_method(self, spec: Spec) -> Callable[..., Any]:
         """The method that calls of this spec run: the class's, also where an attribute of the instance hides it."""
         name = spec.function.decode() if spec.function else spec.name.rpartition(".")[2]

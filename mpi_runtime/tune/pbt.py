@@ -74,6 +74,11 @@ class PopulationBasedTraining(TrialScheduler):
         self._explore_fn = custom_explore_fn
         self.begin(0)
 
+    @property
+    def needs_checkpoints(self) -> bool:
+        """Trials go on from those of others."""
+        return True
+
     def begin(self, seed: int) -> None:
         """Forget everything: an experiment begins."""
         self._seed = seed
