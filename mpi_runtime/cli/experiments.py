@@ -116,7 +116,8 @@ def _lines(directory: Path) -> Iterator[Any]:
 
 
 def _best(about: dict[str, Any], trials: dict[str, Seen]) -> str:
-    metric, sign = about.get("metric"), -1 if about.get("mode") == "min" else 1
+    metric: str = about.get("metric") or ""
+    sign = -1 if about.get("mode") == "min" else 1
     values = {
         trial_id: sign * trial.last[metric]
         for trial_id, trial in trials.items()

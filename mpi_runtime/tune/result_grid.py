@@ -160,6 +160,17 @@ class ResultGrid(Sequence[Result]):
             return None
         return Checkpoint(os.path.join(self._directory, saved.path))
 
+    def policy(self, trial_id: str) -> list[tuple[int, dict[str, Any]]]:
+        """The schedule of parameters that population based training has found for a trial, to be replayed.
+
+        Raises:
+            ValueError: the scheduler was another one, or there is no such trial.
+        """
+        policies: dict[str, Any] = getattr(self._study.scheduler, "policies", {})
+        if trial_id not in policies:
+            raise ValueError(f"there is no schedule of trial {trial_id!r}: known are {sorted(policies)}")
+        return list(policies[trial_id])
+
     def get_best_result(
         self, metric: str | None = None, mode: str | None = None, scope: str = "last", filter_nan_and_inf: bool = True
     ) -> Result:

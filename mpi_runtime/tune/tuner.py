@@ -216,6 +216,7 @@ class Tuner:
     def _plan(self, study: Study, callbacks: Sequence[Callback]) -> study_driver.Plan:
         assert self._directory is not None
         config, checkpoints = self._tune, self._run.checkpoint_config
+        self._kept = self._kept or KeptCheckpoints(checkpoints, self._directory)
         frequency = checkpoints.checkpoint_frequency or int(study.scheduler.needs_checkpoints)
         settings = RunSettings(
             config.seed, config.reuse_actors is True, checkpoints.persist_s, frequency, checkpoints.checkpoint_at_end
@@ -224,7 +225,7 @@ class Tuner:
             self._prepared,
             settings,
             self._directory,
-            self._kept if self._kept is not None else KeptCheckpoints(checkpoints, self._directory),
+            self._kept,
             callbacks,
             always_asks=not study.is_passive,
             reuse_processes=config.reuse_actors is not False,
