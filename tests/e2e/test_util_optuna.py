@@ -1,15 +1,29 @@
 """`util.optuna.optimize`: an unchanged objective over tasks, with pruning, and its trials in the user's study."""
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
+
+import mpi_runtime
 
 optuna = pytest.importorskip("optuna")
 
 from mpi_runtime.util.optuna import optimize  # noqa: E402
 
-pytestmark = [pytest.mark.usefixtures("job"), pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.usefixtures("own_job"), pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture(scope="module")
+def own_job() -> Iterator[None]:
+    """Not `job`: handles of an actor that was killed may live on in idle executors until these collect garbage."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    with mpi_runtime.init(num_cpus=2):
+        yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 def objective(trial: Any) -> float:

