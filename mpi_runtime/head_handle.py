@@ -90,7 +90,8 @@ class HeadHandle:
                 fork = "forkserver_handle.fork(at_start)"
             code = (
                 "at_start = set(sys.modules); from mpi_runtime.executor import forkserver_handle; "
-                f"forkserver = {fork}; from mpi_runtime.rank.head import main; main({theirs.fileno()}, forkserver)"
+                f"forkserver = {fork}; from mpi_runtime.rank.head_process import main; "
+                f"main({theirs.fileno()}, forkserver)"
             )
             environment = configuration.environment()
             try:
@@ -113,7 +114,7 @@ class HeadHandle:
                 raise LaunchError(f"The head process could not be watched: {refused}.") from error
 
     def _start_thread(self, theirs: socket.socket) -> None:
-        from mpi_runtime.rank.head import serve
+        from mpi_runtime.rank.head_process import serve
 
         def work() -> None:
             self.failed = serve(theirs, True) != 0

@@ -11,8 +11,9 @@ from mpi_runtime.calls import running
 from mpi_runtime.client.generators import ObjectRefGenerator
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.client.submitting import put as put_serialized
-from mpi_runtime.errors import MpiRuntimeError, bare
+from mpi_runtime.errors import MpiRuntimeError
 from mpi_runtime.objects import serialize
+from mpi_runtime.remote_errors import bare
 
 T = TypeVar("T")
 Waitable = TypeVar("Waitable", bound="ObjectRef[Any] | ObjectRefGenerator[Any]")

@@ -94,7 +94,7 @@ def exit_actor() -> NoReturn:
     Raises:
         TypeError: the caller is not an actor.
     """
-    from mpi_runtime.executor.executor import ActorExit  # not at the top: it is of use in executors only
+    from mpi_runtime.executor.actor_methods import ActorExit  # not at the top: it is of use in executors only
 
     executor = running.client().executor
     if executor is None or not executor.actor_id:

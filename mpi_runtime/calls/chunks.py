@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mpi_runtime import errors
+from mpi_runtime import remote_errors
 from mpi_runtime.calls import running, specs
 from mpi_runtime.calls.arguments import pack
 from mpi_runtime.calls.specs import DEFAULT_MAX_RETRIES
@@ -61,7 +61,7 @@ class Failed(NamedTuple):
     """The outcome of a call: an error."""
 
     data: bytes
-    """The result of `errors.to_bytes`. It is read again each time it is raised, or its traceback would grow."""
+    """The result of `remote_errors.to_bytes`. It is read again each time it is raised, or its traceback would grow."""
 
 
 class Pickled:
@@ -97,7 +97,7 @@ def open_outcome(outcome: Any) -> Any:
     if type(outcome) is Pickled:
         return outcome.load()
     if type(outcome) is Failed:
-        raise errors.from_bytes(outcome.data)
+        raise remote_errors.from_bytes(outcome.data)
     return outcome
 
 
@@ -188,8 +188,8 @@ class Runner:
         client = running.client()
         scope, executor = client.scopes.current(), client.executor
         scope.has_errors = True
-        described = errors.make_task_error(error, scope.name, os.getpid(), executor.rank, executor.hostname)
-        failed = Failed(errors.to_bytes(described))
+        described = remote_errors.make_task_error(error, scope.name, os.getpid(), executor.rank, executor.hostname)
+        failed = Failed(remote_errors.to_bytes(described))
         return failed, len(failed.data)
 
     def _one_by_one(self, elements: list[Any], star: bool) -> list[Piece]:

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any, Literal, TypeVar, overload
 
-from mpi_runtime import errors
+from mpi_runtime import errors, remote_errors
 from mpi_runtime.calls import running
 from mpi_runtime.calls.chunks import CALLS_MAX, SLICE_S, Failed, Piece, are_open, open_outcome, submit
 from mpi_runtime.calls.submitter import Submitter
@@ -94,7 +94,7 @@ class Results(Sequence[T_co]):
         try:
             return self._result(index)
         except errors.MpiRuntimeError as error:
-            raise errors.bare(error)
+            raise remote_errors.bare(error)
 
     def _result(self, index: int) -> Any:
         while True:
@@ -126,7 +126,7 @@ class Results(Sequence[T_co]):
                 else:
                     found += map(_open_or_error if return_exceptions else open_outcome, outcomes)
         except errors.MpiRuntimeError as error:
-            raise errors.bare(error)
+            raise remote_errors.bare(error)
         return found
 
     def as_completed(self, timeout: float | None = None, return_exceptions: bool = False) -> Iterator[tuple[int, T_co]]:
@@ -259,7 +259,7 @@ class Iteration(Iterator[T_co]):
         try:
             return self._open(next(self._outcomes))
         except errors.MpiRuntimeError as error:
-            raise errors.bare(error)
+            raise remote_errors.bare(error)
 
 
 def _open_or_error(outcome: Any) -> Any:
@@ -281,7 +281,7 @@ def _failure(error: Exception) -> Failed:
     """Return an error of the runtime, or of a call on its own, as an outcome."""
     if not isinstance(error, errors.MpiRuntimeError):  # the value cannot be read here
         error = errors.task_error(error, f"the result cannot be read in this process: {error!r}")
-    return Failed(errors.to_bytes(error))
+    return Failed(remote_errors.to_bytes(error))
 
 
 def _deadline(timeout: float | None) -> float:

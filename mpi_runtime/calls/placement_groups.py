@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime import errors
+from mpi_runtime import errors, remote_errors
 from mpi_runtime.calls import running
 from mpi_runtime.client import current
 from mpi_runtime.client.refs import ObjectRef
@@ -63,7 +63,7 @@ class PlacementGroup:
         if not was_ready or client.questions.query("group_table", id):  # else the group was removed when it was ready
             return self._ref
         error = errors.PlacementGroupRemovedError(f"The placement group {self.id.hex()} was removed.")
-        written = client.store.write(serialize.Serialized(errors.to_bytes(error), [], []), is_error=True)
+        written = client.store.write(serialize.Serialized(remote_errors.to_bytes(error), [], []), is_error=True)
         return put_written(client, written)
 
     def wait(self, timeout_seconds: float = 30) -> bool:

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mpi_runtime import errors
+from mpi_runtime import errors, remote_errors
 from mpi_runtime.client.outbox import Outbox
 from mpi_runtime.client.questions import Questions
 from mpi_runtime.objects import serialize
@@ -135,11 +135,11 @@ class Store:
         if isinstance(entry, ReadyStored):
             if entry.is_error:
                 self._outbox.add(ErrorRead([entry.id]))
-                raise errors.from_bytes(self._view(entry))
+                raise remote_errors.from_bytes(self._view(entry))
             return serialize.loads(self._view(entry), read)
         if isinstance(entry, ReadyError):
             self._outbox.add(ErrorRead([entry.id]))
-            raise errors.from_bytes(entry.data)
+            raise remote_errors.from_bytes(entry.data)
         assert isinstance(entry, ReadyFailed), f"{entry} is no value"
         self._outbox.add(ErrorRead([entry.id]))
         raise errors.from_code(entry.code, entry.message)

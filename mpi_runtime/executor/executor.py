@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from mpi_runtime import errors
+from mpi_runtime import errors, remote_errors
 from mpi_runtime.client import current
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.scope import Scope
 from mpi_runtime.executor import gpu_errors
+from mpi_runtime.executor.actor_methods import ActorExit, find_method, title_of
 from mpi_runtime.executor.cancels import Cancels
 from mpi_runtime.executor.fork_messages import Fork, Setup
 from mpi_runtime.executor.gpu_errors import Granted
@@ -54,12 +55,6 @@ if TYPE_CHECKING:
 
 _SLOW_US = 1000
 """A result that follows a call of this length is sent at once."""
-_TITLE_CHARACTERS_MAX = 100
-"""It stands before each line of an actor's output."""
-
-
-class ActorExit(BaseException):
-    """Raised in an actor by `exit_actor()`; user code does not catch it by mistake."""
 
 
 class Executor:
@@ -208,15 +203,7 @@ class Executor:
         return self._yields.emit(item)
 
     def _find_method(self, spec: Spec) -> Callable[..., Any]:
-        """The method that calls of this spec run: the class's, also where an attribute of the instance hides it."""
-        name = spec.function.decode() if spec.function else spec.name.rpartition(".")[2]
-        if name in _SPECIAL:
-            found = _SPECIAL[name](self.actor)
-        else:
-            kind = type(self.actor)
-            raw = inspect.getattr_static(kind, name, None)
-            found = raw.__get__(self.actor, kind) if hasattr(raw, "__get__") else getattr(self.actor, name)
-        self._methods[spec.id] = found
+        found = self._methods[spec.id] = find_method(self.actor, spec)
         return found
 
     def function_name(self) -> str | None:
@@ -326,7 +313,7 @@ class Executor:
 
     def _give_out(self, spec: Spec, error: BaseException, found: Fault) -> NoReturn:
         """This process can use its GPUs no more: what ended before is told, and the call is lost with the process."""
-        text = errors.describe(spec.name, os.getpid(), self.rank, self.hostname, error, self.title)
+        text = remote_errors.describe(spec.name, os.getpid(), self.rank, self.hostname, error, self.title)
         faulted = Faulted(spec.name, found.name, found.blame, not self.worked, text)
         _flush_output()
         with contextlib.suppress(errors.HeadDiedError):
@@ -369,7 +356,7 @@ class Executor:
 
     def _raised(self, call: Call, spec: Spec, error: BaseException, duration_us: int) -> Returned:
         value = self.error_of(call, spec, error)
-        said = "" if self.cancels.has(call) or isinstance(error, KeyboardInterrupt) else errors.brief(error)
+        said = "" if self.cancels.has(call) or isinstance(error, KeyboardInterrupt) else remote_errors.brief(error)
         return Returned(call.id, [value], duration_us, raised=True, may_retry=_may_retry(spec, error), said=said)
 
     def error_of(self, call: Call, spec: Spec, error: BaseException) -> Value:
@@ -383,16 +370,16 @@ class Executor:
                     error.__traceback__
                 )
             note = gpu_errors.note(error, self._granted(), self._devices_in_use) if self.gpus else ""
-            described = errors.make_task_error(
+            described = remote_errors.make_task_error(
                 error, spec.name, os.getpid(), self.rank, self.hostname, self.title, note
             )
         if spec.kind == ACTOR:
             described = errors.ActorDiedError(f"The constructor of actor {spec.name} raised:\n{described}")
         try:
-            serialized = serialize.Serialized(errors.to_bytes(described), [], [])
+            serialized = serialize.Serialized(remote_errors.to_bytes(described), [], [])
             return self._client.store.write(serialized, is_error=True)
         except errors.MpiRuntimeError as full:
-            return Value(errors.to_bytes(errors.TaskError(full, str(described)[:10_000])), None, [], True)
+            return Value(remote_errors.to_bytes(errors.TaskError(full, str(described)[:10_000])), None, [], True)
 
     def _granted(self) -> Granted:
         return Granted(self.gpus, self.devices, self.shown, *self.promised, self.hostname)
@@ -419,32 +406,6 @@ def _captured(where: Where) -> Where:
     return where if where.bundle < 0 else msgspec.structs.replace(where, bundle=-1)
 
 
-def title_of(actor: object) -> str:
-    """What an actor calls itself, in one line: its `repr`, if its class defines one; else nothing."""
-    if type(actor).__repr__ is object.__repr__:
-        return ""
-    try:
-        line = " ".join(repr(actor).split())
-    except Exception as error:  # it is asked for before the first call, by us: no reason for the actor to die
-        print(f"{type(actor).__name__}.__repr__ raised {error!r}: its output has the class's name.", file=sys.stderr)
-        return ""
-    line = line.encode(errors="replace").decode()
-    return line if len(line) <= _TITLE_CHARACTERS_MAX else f"{line[: _TITLE_CHARACTERS_MAX - 3]}..."
-
-
-def _terminate() -> NoReturn:
-    executor = current.client().executor
-    assert executor is not None
-    executor.end_actor()
-    raise ActorExit
-
-
-_SPECIAL: dict[str, Callable[[Any], Callable[..., Any]]] = {
-    "__ray_call__": lambda actor: lambda function, *args, **kwargs: function(actor, *args, **kwargs),
-    "__ray_ready__": lambda actor: lambda: True,
-    "__ray_terminate__": lambda actor: _terminate,
-}
-"""Methods that every actor has."""
 _NONE = pickle.dumps(None, 5)
 
 

@@ -65,7 +65,14 @@ def name_process(name: str) -> None:
 def _interpreter_options() -> list[str]:
     import subprocess
 
-    return subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined,no-any-return]
+    options: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        # Python 3.13.0 fails to import anything in a directory that is gone, unless it need not look there for modules.
+        if sys.version_info >= (3, 11):
+            options.append("-P")
+    return options
 
 
 def library_path() -> list[str]:

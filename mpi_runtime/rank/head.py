@@ -16,44 +16,30 @@ How a job ends, in steps:
 
 from __future__ import annotations
 
-import gc
-import os
 import signal
-import socket
-import sys
 import time
-from typing import TYPE_CHECKING
-
-import msgspec
 
 from mpi_runtime import config as configuration
 from mpi_runtime import log
-from mpi_runtime.executor.forkserver_handle import Handle
-from mpi_runtime.host import launchers
-from mpi_runtime.host.process_tree import end_launcher
-from mpi_runtime.host.spawn import library_path, name_process
 from mpi_runtime.rank.bad_frames import BadFrames
 from mpi_runtime.rank.gpu_finder import Finder
-from mpi_runtime.rank.heartbeat import Heartbeat, LostError
-from mpi_runtime.rank.joining import Host, Rank, end_process, join, library, now_us, raise_descriptor_limit
-from mpi_runtime.rank.leftovers import watch_launcher, watch_ranks
+from mpi_runtime.rank.heartbeat import Heartbeat
+from mpi_runtime.rank.joining import Host, Rank, library, now_us
+from mpi_runtime.rank.journal_keeper import JournalKeeper, open_journal
 from mpi_runtime.rank.node_agent import NodeAgent
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.rank.printer import Printer
-from mpi_runtime.rank.recorder import Recorder
+from mpi_runtime.rank.recorder import new_recorder
 from mpi_runtime.rank.unused import unused
-from mpi_runtime.rank.worker import new_agent, shorter
+from mpi_runtime.rank.worker import shorter
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.effects import (
     RANK_LOST,
     UNHANDLED,
     Answer,
     Effects,
-    JournalEffect,
     Note,
     RankEffect,
-    Recall,
-    Record,
 )
 from mpi_runtime.scheduler.events import DRIVER, Call, RefusedError
 from mpi_runtime.scheduler.rank_events import (
@@ -65,7 +51,6 @@ from mpi_runtime.scheduler.rank_events import (
     MemoryReported,
     RankJoined,
     RankLost,
-    Recalled,
     RoomWanted,
     Spilled,
     TakenBack,
@@ -82,17 +67,12 @@ from mpi_runtime.transport.messages import (
     Log,
     PauseLogs,
     Pull,
-    Stop,
     ToExecutor,
     ToWorker,
     Welcome,
     WorkerToHead,
-    bytes_to_text,
 )
-from mpi_runtime.transport.start import Start, read_start
-
-if TYPE_CHECKING:
-    from mpi_runtime.journal.journal import Journal  # loaded by jobs that have one
+from mpi_runtime.transport.start import Start, send_welcome
 
 END_LIMIT_S = 10.0
 """How long workers may take to end their part of a job."""
@@ -115,10 +95,6 @@ class DriverFrameError(Exception):
     """The driver's program has sent what cannot be read."""
 
 
-class JournalLostError(Exception):
-    """A journal without which the job is not to run cannot be written any more."""
-
-
 class Head:
     """One job of rank 0."""
 
@@ -130,7 +106,7 @@ class Head:
         self._driver = driver
         self._transport = transport
         self._poller = poller
-        self._recorder = recorder()
+        self._recorder = new_recorder()
         self._scheduler = Scheduler() if self._recorder is None else self._recorder.scheduler
         self._joined: dict[int, RankJoined] = {}
         """What each rank has said of itself."""
@@ -152,7 +128,7 @@ class Head:
         self._agent: NodeAgent
         self._host: Host
         self._launcher = ""
-        self._journal: Journal | None = None
+        self._journal: JournalKeeper | None = None
         self._config: configuration.Config
         self._job: Job
 
@@ -211,13 +187,16 @@ class Head:
         for rank in sorted(self._joined):
             self._scheduler.handle_rank(self._joined[rank], now)
         self._poller.add(self._driver, self._on_driver)
-        self._journal, problem = journal_of(self._config, self._job, self._transport.hostnames[0])
+        journal, problem = open_journal(self._config, self._job, self._transport.hostnames[0])
         if problem:
             self._ending = True
             send_welcome(self._driver, Welcome(problem, error="JournalError"), None)
             return
-        recalls = self._journal is not None and self._journal.earlier.count > 0
-        self._scheduler.handle_rank(JobBegan(self._config.num_gpus, self._journal is not None, recalls), now)
+        if journal is not None:
+            required = self._config.journal_required
+            self._journal = JournalKeeper(journal, required, self._scheduler, self._say_of_journal)
+        recalls = journal is not None and journal.earlier.count > 0
+        self._scheduler.handle_rank(JobBegan(self._config.num_gpus, journal is not None, recalls), now)
         effects = self._scheduler.decide(now)
         self._tell(effects.notes)
         if effects.refusal:
@@ -225,8 +204,8 @@ class Head:
             send_welcome(self._driver, Welcome(effects.refusal, error="GpuDiscoveryError"), None)
         else:
             self._say(log.INFO, log.START, f"{self._scheduler.start_line()}; {self._mpi}")
-            for line in self._journal.start_lines() if self._journal is not None else ():
-                self._say(log.INFO, log.JOURNAL, line)
+            for line in journal.start_lines() if journal is not None else ():
+                self._say_of_journal(log.INFO, line)
             states_cpus, looked_for_gpus = self._config.num_cpus is not None, self._config.num_gpus is None
             text = unused(self._launcher, self._transport.size, self._joined.values(), states_cpus, looked_for_gpus)
             if text:
@@ -278,7 +257,7 @@ class Head:
             soon = shorter(shorter(agent.turn(), self._printer.turn()), heartbeat.turn())
             effects = scheduler.decide(now_us())
             self._tell(effects.notes)
-            if self._journal is not None and self._keep_journal(self._journal, effects.journal):
+            if self._journal is not None and self._journal.turn(effects.journal, now_us()):
                 soon = 0.0
             if effects.clients or effects.ranks:
                 active = True
@@ -291,31 +270,6 @@ class Head:
             if deadline is not None:
                 soon = shorter(soon, max(0.0, (deadline - now_us()) / 1e6))
             limit = shorter(soon, transport.prepare_sleep(time.monotonic() - busy_s))
-
-    def _keep_journal(self, journal: Journal, effects: list[JournalEffect]) -> bool:
-        """Record calls that have ended, and answer for those that earlier runs have made; whether any was asked for."""
-        asked = False
-        for effect in effects:
-            if isinstance(effect, Record):
-                journal.give(effect)
-            elif isinstance(effect, Recall):
-                asked = True
-                values, why_not = journal.take(effect)
-                if why_not:
-                    self._say(log.INFO, log.JOURNAL, why_not)
-                self._scheduler.handle_rank(Recalled(effect.id, values), now_us())
-            elif not journal.problem:
-                journal.fail(effect.problem)
-                self._lose_journal(journal)
-        if journal.turn():
-            self._lose_journal(journal)
-        return asked
-
-    def _lose_journal(self, journal: Journal) -> None:
-        text = f"the journal {journal.directory} cannot be written any more: {journal.problem}"
-        if self._config.journal_required:
-            raise JournalLostError(f"{text}. The job ends, since it was started with journal_required=True.")
-        self._say(log.ERROR, log.JOURNAL, f"{text}. The job goes on without it: calls that end now run again next time")
 
     def _take(self, source: int, frame: Buffer) -> None:
         if source in self._lost:
@@ -414,6 +368,9 @@ class Head:
         if level >= self._log_level:
             self._printer.say(log.line(level, event, text, rank, host or self._transport.hostnames[0]))
 
+    def _say_of_journal(self, level: int, text: str) -> None:
+        self._say(level, log.JOURNAL, text)
+
     def _pause_logs(self, paused: bool) -> None:
         self._agent.pause_logs(paused)
         for rank in range(1, self._transport.size):
@@ -444,7 +401,7 @@ class Head:
             if took_us > TOTALS_AFTER_US:
                 self._say(log.INFO, log.TOTALS, self._scheduler.totals_line(took_us))
             if self._journal is not None:
-                self._say(log.INFO, log.JOURNAL, self._journal.totals_line())
+                self._say_of_journal(log.INFO, self._journal.journal.totals_line())
         self._printer.close(self._keep_driver_waiting)
         if not self.driver_is_gone:
             self._driver.send_rest_and(b"", LOCAL)  # nothing of this job comes after it
@@ -464,7 +421,7 @@ class Head:
     def close_files(self) -> None:
         """However the job has ended: what led there is in the recording, and what was made in the journal."""
         if self._journal is not None:
-            self._journal.close(GONE_LIMIT_S / 2 if self.driver_is_gone else JOURNAL_LIMIT_S)
+            self._journal.journal.close(GONE_LIMIT_S / 2 if self.driver_is_gone else JOURNAL_LIMIT_S)
         if self._recorder is not None:
             self._recorder.close()
 
@@ -475,127 +432,6 @@ class Head:
         return not self.driver_is_gone and not self._driver.closed
 
 
-def recorder() -> Recorder | None:
-    """What records the job, if that is wanted. A job whose recording cannot be written runs all the same."""
-    path = configuration.record_file()
-    try:
-        return Recorder(path) if path else None
-    except OSError as error:
-        print(f"mpi_runtime: the job is not recorded: {error}", file=sys.stderr, flush=True)
-        return None
-
-
-def journal_of(config: configuration.Config, job: Job, hostname: str) -> tuple[Journal | None, str]:
-    """The journal of a job, if it has one, and why it cannot be used."""
-    if not config.journal:
-        return None, ""
-    from mpi_runtime.errors import JournalError  # not at the top: most jobs have no journal
-    from mpi_runtime.journal.journal import Journal
-    from mpi_runtime.journal.segments import Began
-
-    program = bytes_to_text(job.argv[0]) if job.argv else ""
-    name = f"{program or 'a program'} (pid {os.getppid()} on {hostname}{configuration.batch_job()})"
-    try:
-        return Journal(config.journal, Began(program, name, time.time()), config.journal_sync_s), ""
-    except JournalError as error:
-        return None, str(error)
-
-
 def die_soon() -> None:
     """Have the kernel end this process, wherever it hangs, if it has not ended by itself in a while."""
     signal.setitimer(signal.ITIMER_REAL, GONE_LIMIT_S)
-
-
-def send_welcome(driver: Channel, message: Welcome, arena: int | None) -> None:
-    """The first thing that is said to the driver: a length, a `Welcome`, and with it the arena's descriptor."""
-    data = msgspec.msgpack.encode(message)
-    driver.socket.setblocking(True)
-    socket.send_fds(driver.socket, [len(data).to_bytes(4, "little") + data], [] if arena is None else [arena])
-    driver.socket.setblocking(False)
-
-
-def serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None = None) -> int:
-    """Be the head of one job after another until the driver is gone; the exit code if that is all that a process does.
-
-    What went wrong is said on the standard error, unless the driver could be told.
-    """
-    code = 1
-    try:
-        code = _serve(end, beside_user_mpi, forkserver)
-    except (DriverFrameError, JournalLostError, TransportError) as error:
-        print(f"mpi_runtime: rank 0: {error}", file=sys.stderr, flush=True)
-        if isinstance(error, LostError):
-            end_launcher(os.getppid(), wait=True)
-    except BaseException:
-        sys.__excepthook__(*sys.exc_info())  # not the program's own: it may call MPI
-    end.close()
-    return code
-
-
-def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None) -> int:
-    if not beside_user_mpi:
-        raise_descriptor_limit()
-    start = read_start(end)
-    if start is None:
-        return 1
-    poller = Poller()
-    head: Head
-
-    def report(message: WorkerToHead) -> None:
-        head.report(message)
-
-    path = library_path() if beside_user_mpi else sys.path
-    agent: NodeAgent | None = new_agent(poller, report, path, forkserver)
-    driver = Channel(end)
-    try:
-        transport = join(start.launch, beside_user_mpi)
-    except TransportError as error:
-        send_welcome(driver, Welcome(str(error)), None)
-        if start.log >= 0:
-            os.close(start.log)
-        return 1
-    if transport.size > 1 and not beside_user_mpi:
-        watch_launcher(poller, os.getppid())
-    if not launchers.is_fault_tolerant():
-        watch_ranks(poller, transport, library(start.launch))
-    if transport.fileno() >= 0:
-        poller.add(transport.fileno(), lambda: transport.wake(rung=True))
-    while start is not None and start.job is not None:
-        start.job.lost = sorted(transport.lost)
-        for rank in range(1, transport.size):
-            transport.send(rank, codec.encode([start.job]))
-        host = Host(transport, start.job)
-        head = Head(driver, transport, poller, start, beside_user_mpi)
-        agent = agent or new_agent(poller, report, path)
-        agent.connect(transport)
-        finder = Finder(path) if transport.rank in host.working else None
-        try:
-            head.begin(host, agent, start.job, finder, start.launch.kind)
-            head.run()
-            head.end()
-        finally:
-            head.close_files()
-        os.close(host.arena)
-        agent = None
-        start = None if head.driver_is_gone else read_start(end)
-    if start is None:
-        die_soon()
-    for rank in range(1, transport.size):
-        transport.send(rank, codec.encode([Stop()]))
-    transport.close(clean=True)
-    return 0
-
-
-def main(descriptor: int, forkserver: Handle | None) -> None:
-    """Be the head process of the driver at the other end of this descriptor.
-
-    Args:
-        descriptor: a socket.
-        forkserver: for the executors of this rank, if it is there already.
-    """
-    name_process("mpi-rt-head")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole foreground group; the driver decides
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # so does what a batch system announces ...
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ... and by what it ends a job: the driver may have to save first
-    gc.set_threshold(100_000, 50, 100)  # records are many and make no cycles
-    end_process(serve(socket.socket(fileno=descriptor), beside_user_mpi=False, forkserver=forkserver))

@@ -13,20 +13,18 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-import msgspec
-
-from mpi_runtime.executor import fork_messages, forkserver_handle, scratch
-from mpi_runtime.executor.fork_messages import Fork, Kill, Setup
+from mpi_runtime.executor.fork_messages import Exited, Fork, Forked, Kill, Setup
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.host.machine import shortage
 from mpi_runtime.host.memory_usage import Memory
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
-from mpi_runtime.rank import leftovers
 from mpi_runtime.rank.custody import Custody
 from mpi_runtime.rank.extents import NOBODY, Extents
+from mpi_runtime.rank.forkserver_line import ForkserverLine
 from mpi_runtime.rank.gpu_finder import Gpus
 from mpi_runtime.rank.lines import Lines
+from mpi_runtime.rank.local_executor import LocalExecutor, describe_status, keep_spare, last_words
 from mpi_runtime.rank.memory_watch import MemoryWatch
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.rank.spills import Spills
@@ -66,29 +64,6 @@ from mpi_runtime.transport.messages import (
 )
 from mpi_runtime.transport.tokens import tokens_of
 
-SPARE_DESCRIPTORS = 24
-"""So many are left when no further executor is started: its own for a moment ten, and what a long message or a file of
-the system takes."""
-SAID_BYTES_MAX = 2000
-"""Of what an executor has printed that died before it began a call."""
-
-
-class LocalExecutor:
-    """An executor as its agent has it."""
-
-    def __init__(self, number: int, channel: Channel, tokens: int, cancels: int, custody: Custody) -> None:
-        self.number = number
-        self.channel = channel
-        self.custody = custody
-        self.tokens = tokens
-        """The event counter behind the tokens of its custody."""
-        self.cancels = cancels
-        """A pipe into which the names of cancelled attempts of calls are written."""
-        self.is_refused = False
-        """It has sent what cannot be read: nothing that it sends counts any more."""
-        self.pid = 0
-        self.outputs: list[Lines] = []
-
 
 class NodeAgent:
     """The agent of one rank."""
@@ -106,10 +81,6 @@ class NodeAgent:
 
         `path` is where the forkserver finds its modules; `forked` is one that is there already.
         """
-        self._environment = environment
-        self._path = path
-        self._setup: tuple[Setup, list[int]] | None = None
-        """What the forkserver is told first, and the descriptors that go with it."""
         self._poller = poller
         self._report = report
         self._now_s = now_s
@@ -123,9 +94,9 @@ class NodeAgent:
         self._spills: Spills
         self._is_set_up = False
         self._executors: dict[int, LocalExecutor] = {}
-        self._forkserver: Handle | None = None
-        self._has_forked = False
-        self._forked = forked
+        self._forkserver = ForkserverLine(
+            poller, environment, path, forked, self._on_forkserver, self._on_forkserver_lost, self._pids
+        )
         self._logs_paused = False
         self._memory: MemoryWatch | None = None
         self.gpus: Gpus
@@ -156,8 +127,7 @@ class NodeAgent:
         )
         self._transfers = Transfers(self._transport, arena)
         self._spills = Spills(self._rank, spill_directory, arena, self._extents, self._poller, self._report)
-        self._setup = (setup, [descriptor])
-        self._ask_forkserver(*self._setup)
+        self._forkserver.set_up(setup, descriptor)
 
     def watch_memory(self, memory: Memory, threshold: float) -> None:
         """Report when so much of the memory is used; 0: never."""
@@ -168,34 +138,13 @@ class NodeAgent:
     def expect_calls(self) -> None:
         """Start the forkserver early, where it will be needed, because it takes longest to be ready."""
         with contextlib.suppress(OSError):  # the first call that needs it is told why there is none
-            self._start_forkserver()
+            self._forkserver.start()
 
-    def _start_forkserver(self) -> None:
-        if self._forkserver is not None:
-            return
-        self._forkserver = self._forked or forkserver_handle.start(self._environment, self._path)
-        self._forked = None
-        self._poller.add(self._forkserver.socket, self._on_forkserver)
-        if self._setup is not None:
-            self._ask_forkserver(*self._setup)
-
-    def _on_forkserver(self) -> None:
-        assert self._forkserver is not None
-        try:
-            data = self._forkserver.socket.recv(fork_messages.MESSAGE_BYTES_MAX)
-        except ConnectionError:
-            data = b""
-        if not data:
-            self._lose_forkserver()
-            return
-        message = _from_forkserver.decode(data)
+    def _on_forkserver(self, message: Forked | Exited) -> None:
         executor = self._executors.get(message.executor)
         if executor is None:
             return
-        if isinstance(message, fork_messages.Forked):
-            if not self._has_forked:
-                self._has_forked = True
-                leftovers.adopt()
+        if isinstance(message, Forked):
             executor.pid = message.pid
             for lines in executor.outputs:
                 lines.pause(self._logs_paused)
@@ -203,22 +152,10 @@ class NodeAgent:
         else:
             self._on_exited(executor, message)
 
-    def _ask_forkserver(self, request: Setup | Fork | Kill, descriptors: list[int]) -> None:
-        if self._forkserver is not None:
-            with contextlib.suppress(OSError):  # it is gone, which we hear from `_on_forkserver`
-                fork_messages.ask(self._forkserver.socket, request, descriptors)
-
-    def _lose_forkserver(self) -> None:
-        """It was killed, and the kernel has killed the executors with it. The next one is forked by another."""
-        assert self._forkserver is not None
-        lost, self._forkserver = self._forkserver, None
-        self._poller.remove(lost.socket)
-        code = lost.end()
-        leftovers.kill_left(self._pids())
-        self._leave_scratch()
+    def _on_forkserver_lost(self, code: int) -> None:
         how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}; what it said is above"
         for executor in list(self._executors.values()):
-            gone = fork_messages.Exited(executor.number, max(0, -code), f"died with its forkserver, which {how}")
+            gone = Exited(executor.number, max(0, -code), f"died with its forkserver, which {how}")
             self._on_exited(executor, gone, with_forkserver=code == -signal.SIGKILL)
 
     def _pids(self) -> list[int]:
@@ -261,7 +198,7 @@ class NodeAgent:
             raise BadFrameError(f"rank {self._rank} has no GPUs {effect.devices}") from error
         try:
             keep_spare()
-            self._start_forkserver()
+            self._forkserver.start()
         except OSError as error:
             self._report(ExecutorDied(effect.executor, b"", f"could not be started: {shortage(error)}"))
             return
@@ -287,7 +224,7 @@ class NodeAgent:
             variables,
             effect.imports,
         )
-        self._ask_forkserver(request, [theirs.fileno(), tokens, cancelled, *written])
+        self._forkserver.ask(request, [theirs.fileno(), tokens, cancelled, *written])
         theirs.close()
         for descriptor in (cancelled, *written):
             os.close(descriptor)
@@ -309,7 +246,7 @@ class NodeAgent:
 
     def _kill(self, executor: LocalExecutor) -> None:
         # The forkserver kills: only the parent knows that the number still belongs to the child.
-        self._ask_forkserver(Kill(executor.number), [])
+        self._forkserver.ask(Kill(executor.number), [])
 
     def to_executor(self, number: int, ids: list[bytes], frame: bytes) -> None:
         """Pass a frame on; `ids` are the calls in it, in order."""
@@ -343,7 +280,7 @@ class NodeAgent:
         # Thousands are on their way, and it does not look; or it has just died, perhaps killed for another call.
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
             os.write(executor.cancels, attempt_of(effect.id, effect.attempt))
-            self._ask_forkserver(Kill(executor.number, interrupt=True), [])
+            self._forkserver.ask(Kill(executor.number, interrupt=True), [])
 
     def _fetch(self, effect: Fetch) -> None:
         """Bring a copy of an object here."""
@@ -452,7 +389,7 @@ class NodeAgent:
 
     # Ends
 
-    def _on_exited(self, executor: LocalExecutor, exited: fork_messages.Exited, with_forkserver: bool = False) -> None:
+    def _on_exited(self, executor: LocalExecutor, exited: Exited, with_forkserver: bool = False) -> None:
         """An executor is gone, perhaps since its forkserver was killed. All that it sent before is passed on first."""
         if not executor.is_refused:
             self._on_frames(executor, executor.channel.receive_rest())
@@ -477,24 +414,11 @@ class NodeAgent:
 
     def stop(self) -> None:
         """Leave no process: the forkserver kills all executors when our end closes."""
-        if self._forkserver is not None:
-            self._poller.remove(self._forkserver.socket)
-            if self._forkserver.end():
-                leftovers.kill_left(self._pids())
-            self._forkserver = None
-            self._leave_scratch()
-        elif self._forked is not None:
-            self._forked.end()
-            self._forked = None
+        self._forkserver.end()
         for executor in list(self._executors.values()):
             self._forget(executor)
         if self._is_set_up:
             self._extents.drop_requests()
-
-    def _leave_scratch(self) -> None:
-        """The forkserver has removed the files of the job, unless it was killed."""
-        if self._setup is not None:
-            scratch.leave(self._setup[0].scratch)
 
     @property
     def is_transferring(self) -> bool:
@@ -520,36 +444,3 @@ class NodeAgent:
         for lines in executor.outputs:
             lines.drain()
         del self._executors[executor.number]
-
-
-_from_forkserver = msgspec.msgpack.Decoder(fork_messages.Forked | fork_messages.Exited)
-
-
-def describe_status(status: int) -> str:
-    """How a process ended, in words, from its wait status."""
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        known = {one.value: f"{one.name}: " for one in signal.Signals}  # not those that have no name of their own
-        return f"was killed by signal {number} ({known.get(number, '')}{signal.strsignal(number)})"
-    return f"exited with code {os.WEXITSTATUS(status)} before its call had ended"
-
-
-def last_words(printed: bytes) -> str:
-    """The end of what a process has printed, to follow the line that says how it ended."""
-    text = printed[-SAID_BYTES_MAX:].decode(errors="replace").strip()
-    return f"\n{text}" if text else ""
-
-
-def keep_spare() -> None:
-    """See to it that there are descriptors for one more executor, and some for what else comes up.
-
-    Raises:
-        OSError: there are not.
-    """
-    taken: list[int] = []
-    try:
-        while len(taken) < SPARE_DESCRIPTORS:
-            taken.append(os.eventfd(0, os.EFD_CLOEXEC))
-    finally:
-        for descriptor in taken:
-            os.close(descriptor)

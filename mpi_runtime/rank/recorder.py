@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import BinaryIO
 
+from mpi_runtime import config as configuration
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.recording import RecordedScheduler
 
@@ -32,6 +34,16 @@ class Recorder:
     def close(self) -> None:
         """Write what is buffered, and close the file."""
         self._file.close()
+
+
+def new_recorder() -> Recorder | None:
+    """What records the job, if that is wanted. A job whose recording cannot be written runs all the same."""
+    path = configuration.record_file()
+    try:
+        return Recorder(path) if path else None
+    except OSError as error:
+        print(f"mpi_runtime: the job is not recorded: {error}", file=sys.stderr, flush=True)
+        return None
 
 
 def _new_file(path: str) -> BinaryIO:

@@ -35,6 +35,7 @@ living need no help. The death of rank 0 is the end.
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 import sys
@@ -197,6 +198,7 @@ class MpiTransport:
         self._status = mpi.Status()
         self._finalise = not beside_user_mpi
         self._backstop_s_max = NOTICE_S if fault_tolerant else BACKSTOP_S_MAX
+        self._looks_for_dead_s = 0.0 if fault_tolerant else math.inf
         self.lost: dict[int, None] = {}
         self._new_lost: list[int] = []
         self._pause_s_min, self._pause_s_max = pause_s_min, pause_s_max
@@ -298,6 +300,7 @@ class MpiTransport:
                     frames.append((source, buffer))
                 else:
                     arriving.setdefault(source, deque()).append((message.Irecv(buffer), buffer))
+            self._look_for_dead()
         except self.mpi_error as error:
             self._survive(error, "receive")
         if arriving:
@@ -312,7 +315,20 @@ class MpiTransport:
         """
         if error.Get_error_class() not in (self._mpi.ERR_PROC_FAILED, self._mpi.ERR_PROC_FAILED_PENDING):
             raise self.translate(error, doing, peer) from error
+        self._note_dead(self._comm.Get_failed(), peer)
+
+    def _look_for_dead(self) -> None:
+        """Ask MPI who has died, now and then: up to Open MPI 5.0.10 looking for messages from anybody does not tell."""
+        now = time.monotonic()
+        if now < self._looks_for_dead_s:
+            return
+        self._looks_for_dead_s = now + NOTICE_S
         failed = self._comm.Get_failed()
+        if failed.size > len(self.lost):
+            self._note_dead(failed)
+
+    def _note_dead(self, failed: MPI.Group, peer: int | None = None) -> None:
+        """Have done with these ranks."""
         self._comm.Ack_failed(failed.size)
         ranks = self._mpi.Group.Translate_ranks(failed, list(range(failed.size)), self._comm.group)
         for rank in ranks if peer is None else [*ranks, peer]:

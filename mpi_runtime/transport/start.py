@@ -1,4 +1,4 @@
-"""The message from the driver to its head before each job. It comes before all frames on their socket."""
+"""What driver and head say before the frames of a job: the driver a `Start`, the head a `Welcome`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import socket
 import msgspec
 
 from mpi_runtime.host.launch import Launch
-from mpi_runtime.transport.messages import Job
+from mpi_runtime.transport.channel import Channel
+from mpi_runtime.transport.messages import Job, Welcome
 
 
 class Start(msgspec.Struct):
@@ -54,3 +55,11 @@ def read_start(end: socket.socket) -> Start | None:
     for start.log in descriptors:
         os.set_inheritable(start.log, False)
     return start
+
+
+def send_welcome(driver: Channel, message: Welcome, arena: int | None) -> None:
+    """The first thing that is said to the driver: a length, a `Welcome`, and with it the arena's descriptor."""
+    data = msgspec.msgpack.encode(message)
+    driver.socket.setblocking(True)
+    socket.send_fds(driver.socket, [len(data).to_bytes(4, "little") + data], [] if arena is None else [arena])
+    driver.socket.setblocking(False)

@@ -112,7 +112,7 @@ for job in range(2):  # under MPI the second has the same head
     completed = run_program(source, ranks=ranks, env=LOUD).expect(0)
     assert completed.stderr == ""
     host = socket.gethostname()
-    lines = completed.stdout.splitlines()
+    lines = [line for line in completed.stdout.splitlines() if "waiting for crash" not in line]  # a slow machine
     assert len(lines) == 6, completed.output()
     for start, crash, waiting in (lines[:3], lines[3:]):
         assert start.startswith(f"mpi_runtime INFO start 0 {host} True {ranks or 1} rank")

@@ -4,6 +4,7 @@ Counts, not times, but for one: the default of `init(start_timeout_s)`. `benchma
 """
 
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,8 @@ MOST = {
 }
 """What a process may ask for, with Python 3.11 and Open MPI. `import msgspec` alone makes 382 of it. Where it is passed
 ask whether what is new is needed before the first task."""
+OLD_PYTHON = 1.1 if sys.version_info < (3, 11) else 1.0
+"""Python 3.10 asks for more: fewer of its own modules are frozen."""
 
 pytestmark = [
     pytest.mark.mpi,
@@ -32,7 +35,7 @@ def test_what_each_process_asks_for_is_bounded(way: str, tmp_path: Path) -> None
     assert {one.role for one in found} >= MOST[way].keys(), "all are counted"
     for one in found:
         if one.role in MOST[way]:
-            assert 20 < one.operations <= MOST[way][one.role], one
+            assert 20 < one.operations <= MOST[way][one.role] * OLD_PYTHON, one
     assert "executor" not in {one.role for one in found}, "it has all in memory"
 
 

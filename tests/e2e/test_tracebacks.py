@@ -1,6 +1,7 @@
 """What a traceback shows: the frames of users, here and there, and none of ours but the line of `get`."""
 
 import builtins
+import inspect
 import os
 import re
 import sys
@@ -268,7 +269,8 @@ def test_all_of_a_chain_is_cleaned() -> None:
 def test_a_notebook_shows_such_an_error() -> None:
     ultratb = pytest.importorskip("IPython.core.ultratb")
     error = caught(lambda: get(outer.remote(0)))
-    formatter = ultratb.VerboseTB(theme_name="nocolor")
+    is_new = "theme_name" in inspect.signature(ultratb.VerboseTB).parameters  # IPython 9, for Python 3.11 and newer
+    formatter = ultratb.VerboseTB(**({"theme_name": "nocolor"} if is_new else {"color_scheme": "NoColor"}))
     text = formatter.text(type(error), error, error.__traceback__)
     assert "waiting.py" not in text
     assert "outer() failed" in text

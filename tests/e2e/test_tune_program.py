@@ -1,4 +1,4 @@
-"""The program of the articles that this project began with, as it is but for its import: how often each trial reports."""
+"""The program of the articles that this project began with, with its import changed: how often each trial reports."""
 
 import sys
 from pathlib import Path

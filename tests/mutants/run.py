@@ -35,6 +35,8 @@ FILES = (
     "mpi_runtime/objects/arena.py",
     "mpi_runtime/objects/allocator.py",
     "mpi_runtime/rank/custody.py",
+    "mpi_runtime/rank/forkserver_line.py",
+    "mpi_runtime/rank/local_executor.py",
     "mpi_runtime/rank/node_agent.py",
 )
 SIMULATED = ("scheduler/", "gpu/ledger.py", "mpi_runtime/rank/custody.py")

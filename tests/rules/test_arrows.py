@@ -30,7 +30,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("config", "log", "cloudpickle"),
     ("exceptions",),
     ("ray_errors",),
-    ("errors", "exception_copies", "tracebacks", "tables"),
+    ("errors", "remote_errors", "exception_copies", "tracebacks", "tables"),
     ("scheduler", "gpu", "slurm"),
 )
 TUNE_DOES = {

@@ -185,9 +185,9 @@ class Attack:
         agent = NodeAgent(self.poller, report, lambda: 0.0, {}, [])
         agent.connect(self.transports[rank])
         agent.set_up(AgentArena(self.memory, rank), cast(Any, None), self.memory)
-        agent._setup = None
+        agent._forkserver._setup = None
         agent.gpus = cast(Any, NoGpus())
-        agent._start_forkserver = lambda: None  # type: ignore[method-assign]
+        agent._forkserver.start = lambda: None  # type: ignore[method-assign]
         return agent
 
     def run(self) -> None:

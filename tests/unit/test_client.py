@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime import errors
+from mpi_runtime import errors, remote_errors
 from mpi_runtime.client import current, submitting
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.generators import ObjectRefGenerator
@@ -329,7 +329,7 @@ def test_an_error_ends_the_wait(both: tuple[Client, Peer], known: bool) -> None:
     client, peer = both
     never, bad, worse = (submit(client) for _ in range(3))
     messages = [
-        ReadyError(bad.binary(), errors.to_bytes(errors.task_error(KeyError("k"), "text"))),
+        ReadyError(bad.binary(), remote_errors.to_bytes(errors.task_error(KeyError("k"), "text"))),
         ReadyFailed(worse.binary(), "WorkerCrashedError", "it died"),
     ]
     if known:

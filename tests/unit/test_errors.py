@@ -17,7 +17,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from mpi_runtime import errors, exceptions, ray_errors
+from mpi_runtime import errors, exceptions, ray_errors, remote_errors
 from mpi_runtime.errors import (
     ActorDiedError,
     InternalError,
@@ -25,13 +25,11 @@ from mpi_runtime.errors import (
     SerializationError,
     TaskError,
     WorkerCrashedError,
-    describe,
     from_code,
-    make_task_error,
-    portable,
     task_error,
 )
-from mpi_runtime.executor.executor import title_of
+from mpi_runtime.executor.actor_methods import title_of
+from mpi_runtime.remote_errors import describe, make_task_error, portable
 
 CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, MpiRuntimeError)]
 OWN = [kind for kind in CLASSES if not issubclass(kind, TaskError)]
@@ -293,7 +291,7 @@ def test_chain_of_tasks_keeps_the_first_cause_and_a_bounded_text() -> None:
         assert isinstance(error, Plain)
         if depth < 10:
             assert str(error).count("work() failed") == depth + 1
-    assert len(pickle.dumps(error)) < 2 * errors._TEXT_CHARACTERS_MAX
+    assert len(pickle.dumps(error)) < 2 * remote_errors._TEXT_CHARACTERS_MAX
     assert "characters left out" in str(error)
     assert str(error).endswith("Plain: at the bottom")
 
@@ -331,7 +329,7 @@ def test_traceback_leaves_out_our_own_frames() -> None:
 
 def test_uncaught_in_a_driver_prints_the_remote_traceback() -> None:
     program = """
-        from mpi_runtime.errors import make_task_error
+        from mpi_runtime.remote_errors import make_task_error
 
         def mine():
             raise KeyError("absent")
@@ -349,9 +347,10 @@ def test_uncaught_in_a_driver_prints_the_remote_traceback() -> None:
 
 
 def test_errors_import_only_modules_of_their_floor() -> None:
-    program = "import sys, mpi_runtime.errors; print(sorted(m for m in sys.modules if m.startswith('mpi_runtime.')))"
+    ours = "sorted(name.partition('.')[2] for name in sys.modules if name.startswith('mpi_runtime.'))"
+    program = f"import sys, mpi_runtime.remote_errors; print(*{ours})"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert run.stdout.strip() == "['mpi_runtime.errors', 'mpi_runtime.exception_copies', 'mpi_runtime.tracebacks']"
+    assert run.stdout.split() == ["errors", "exception_copies", "remote_errors", "tracebacks"]
 
 
 def test_exceptions_has_what_errors_has() -> None:

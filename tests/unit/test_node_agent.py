@@ -19,7 +19,8 @@ from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.rank import leftovers
 from mpi_runtime.rank.gpu_finder import Gpus
 from mpi_runtime.rank.lines import Lines
-from mpi_runtime.rank.node_agent import NodeAgent, describe_status
+from mpi_runtime.rank.local_executor import describe_status
+from mpi_runtime.rank.node_agent import NodeAgent
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.scheduler.effects import Cancel, Fetch, Free, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.events import Done
@@ -45,7 +46,7 @@ class Desk:
         self.memory = arena.create(4 * MIB, ranks)
         self.arena = AgentArena(self.memory, 0)
         self.agent.set_up(self.arena, cast(Any, None), self.memory)
-        self.agent._setup = None
+        self.agent._forkserver._setup = None
         ours, self.end = pair()
         self.tokens = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
         self.pipe, cancels = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -264,7 +265,7 @@ class Forkserver:
     def __init__(self, desk: Desk, code: int = 0) -> None:
         ours, self.end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.ours = ours.fileno()
-        desk.agent._forked = Handle(ours, lambda: code)
+        desk.agent._forkserver._forked = Handle(ours, lambda: code)
         desk.agent.gpus = Gpus(None, 0.0, None, "")
         desk.agent.expect_calls()
 
@@ -304,7 +305,7 @@ def test_nothing_is_read_of_an_executor_before_its_process_is_known(
 
 def test_a_forkserver_that_was_never_needed_is_ended_too(desk: Desk) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    desk.agent._forked = Handle(ours, lambda: 0)
+    desk.agent._forkserver._forked = Handle(ours, lambda: 0)
     desk.agent.stop()
     assert theirs.recv(1) == b""
     theirs.close()
@@ -320,7 +321,7 @@ def test_a_rank_goes_on_without_its_forkserver(
     left: list[str] = []
     monkeypatch.setattr(scratch, "leave", left.append)
     forkserver = Forkserver(desk, code)
-    desk.agent._setup = (cast(Any, SimpleNamespace(scratch="files of the job")), [7])
+    desk.agent._forkserver._setup = (cast(Any, SimpleNamespace(scratch="files of the job")), [7])
     desk.agent.to_executor(1, CALLS[:2], b"")
     os.eventfd_read(desk.tokens)  # it has begun the first
     desk.agent.obey(StopExecutor(1, force=True))
@@ -333,7 +334,7 @@ def test_a_rank_goes_on_without_its_forkserver(
     desk.poller.add(starting.channel, lambda: None)
     theirs.close()
     desk.end.close()
-    desk.agent._on_forkserver()
+    desk.agent._forkserver._on_message()
     assert killed == [[4711]], "of the second there is no process yet"
     assert left == ["files of the job"]
     first, second = desk.take()
@@ -344,7 +345,7 @@ def test_a_rank_goes_on_without_its_forkserver(
         assert died.with_forkserver == (code == -9), "one that fails by itself would fail again"
     assert not desk.agent._executors
     assert forkserver.ours not in desk.poller._callbacks
-    desk.agent._setup = None
+    desk.agent._forkserver._setup = None
     another = Forkserver(desk)
     desk.agent.obey(StartExecutor(3, {}, [], 1, []))
     for descriptor in another.read():

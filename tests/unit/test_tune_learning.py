@@ -39,8 +39,8 @@ LIBRARIES = [
 
 def loss_of(config: dict[str, Any]) -> float:
     inner: dict[str, Any] = config["inner"]
-    found: float = (config["x"] - 2) ** 2 + (math.log10(config["rate"]) + 2) ** 2 + abs(float(inner["n"]) - 4)
-    return found + (0 if inner["kind"] == "good" else 3)
+    found: float = (float(config["x"]) - 2) ** 2 + (math.log10(config["rate"]) + 2) ** 2 + abs(float(inner["n"]) - 4)
+    return found if inner["kind"] == "good" else found + 3
 
 
 def once(config: dict[str, Any], checkpoint: Any) -> Iterator[tuple[float, dict[str, Any], Any]]:

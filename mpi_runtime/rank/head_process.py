@@ -1,0 +1,118 @@
+"""The process of the head, or its thread beside a user's own MPI: how it comes up, serves job after job, and ends.
+
+What it does in a job, and the steps in which one ends, are in `head.py`.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+
+from mpi_runtime.executor.forkserver_handle import Handle
+from mpi_runtime.host import launchers
+from mpi_runtime.host.process_tree import end_launcher
+from mpi_runtime.host.spawn import library_path, name_process
+from mpi_runtime.rank.gpu_finder import Finder
+from mpi_runtime.rank.head import DriverFrameError, Head, die_soon
+from mpi_runtime.rank.heartbeat import LostError
+from mpi_runtime.rank.joining import Host, end_process, join, library, raise_descriptor_limit
+from mpi_runtime.rank.journal_keeper import JournalLostError
+from mpi_runtime.rank.leftovers import watch_launcher, watch_ranks
+from mpi_runtime.rank.node_agent import NodeAgent
+from mpi_runtime.rank.poller import Poller
+from mpi_runtime.rank.worker import new_agent
+from mpi_runtime.transport import codec
+from mpi_runtime.transport.base import TransportError
+from mpi_runtime.transport.channel import Channel
+from mpi_runtime.transport.messages import Stop, Welcome, WorkerToHead
+from mpi_runtime.transport.start import read_start, send_welcome
+
+
+def serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None = None) -> int:
+    """Be the head of one job after another until the driver is gone; the exit code if that is all that a process does.
+
+    What went wrong is said on the standard error, unless the driver could be told.
+    """
+    code = 1
+    try:
+        code = _serve(end, beside_user_mpi, forkserver)
+    except (DriverFrameError, JournalLostError, TransportError) as error:
+        print(f"mpi_runtime: rank 0: {error}", file=sys.stderr, flush=True)
+        if isinstance(error, LostError):
+            end_launcher(os.getppid(), wait=True)
+    except BaseException:
+        sys.__excepthook__(*sys.exc_info())  # not the program's own: it may call MPI
+    end.close()
+    return code
+
+
+def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None) -> int:
+    if not beside_user_mpi:
+        raise_descriptor_limit()
+    start = read_start(end)
+    if start is None:
+        return 1
+    poller = Poller()
+    head: Head
+
+    def report(message: WorkerToHead) -> None:
+        head.report(message)
+
+    path = library_path() if beside_user_mpi else sys.path
+    agent: NodeAgent | None = new_agent(poller, report, path, forkserver)
+    driver = Channel(end)
+    try:
+        transport = join(start.launch, beside_user_mpi)
+    except TransportError as error:
+        send_welcome(driver, Welcome(str(error)), None)
+        if start.log >= 0:
+            os.close(start.log)
+        return 1
+    if transport.size > 1 and not beside_user_mpi:
+        watch_launcher(poller, os.getppid())
+    if not launchers.is_fault_tolerant():
+        watch_ranks(poller, transport, library(start.launch))
+    if transport.fileno() >= 0:
+        poller.add(transport.fileno(), lambda: transport.wake(rung=True))
+    while start is not None and start.job is not None:
+        start.job.lost = sorted(transport.lost)
+        for rank in range(1, transport.size):
+            transport.send(rank, codec.encode([start.job]))
+        host = Host(transport, start.job)
+        head = Head(driver, transport, poller, start, beside_user_mpi)
+        agent = agent or new_agent(poller, report, path)
+        agent.connect(transport)
+        finder = Finder(path) if transport.rank in host.working else None
+        try:
+            head.begin(host, agent, start.job, finder, start.launch.kind)
+            head.run()
+            head.end()
+        finally:
+            head.close_files()
+        os.close(host.arena)
+        agent = None
+        start = None if head.driver_is_gone else read_start(end)
+    if start is None:
+        die_soon()
+    for rank in range(1, transport.size):
+        transport.send(rank, codec.encode([Stop()]))
+    transport.close(clean=True)
+    return 0
+
+
+def main(descriptor: int, forkserver: Handle | None) -> None:
+    """Be the head process of the driver at the other end of this descriptor.
+
+    Args:
+        descriptor: a socket.
+        forkserver: for the executors of this rank, if it is there already.
+    """
+    name_process("mpi-rt-head")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole foreground group; the driver decides
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # so does what a batch system announces ...
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ... and by what it ends a job: the driver may have to save first
+    gc.set_threshold(100_000, 50, 100)  # records are many and make no cycles
+    end_process(serve(socket.socket(fileno=descriptor), beside_user_mpi=False, forkserver=forkserver))
