@@ -166,11 +166,8 @@ def run(
         raise_on_failed_trial: whether a trial that has failed is an error at the end.
         local_dir: an older name of `storage_path`.
         restore: not here: trials begin from what they get by `get_checkpoint()`.
-        name, metric, mode, stop, time_budget_s, config, num_samples, storage_path, search_alg, scheduler: see
-            `RunConfig` and `TuneConfig`.
-        checkpoint_config, verbose, progress_reporter, trial_name_creator, max_failures, fail_fast, reuse_actors: the
-            same.
-        callbacks, max_concurrent_trials, seed: the same.
+        name, metric, mode, stop, time_budget_s, config, num_samples, storage_path, search_alg, scheduler, and others:
+            see `RunConfig` and `TuneConfig`.
 
     Raises:
         TuneError: a trial has failed.

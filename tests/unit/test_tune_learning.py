@@ -52,7 +52,7 @@ def best_after(searcher: Any, count: int, seed: int, space: Any = SPACE) -> floa
     done = tune.simulate(once, param_space=space, tune_config=config, slots=2)
     assert len(done.trials) == count
     assert all(trial.config["fixed"] == 7 for trial in done.trials)
-    return min(trial.last_result["loss"] for trial in done.trials)
+    return min(float(trial.last_result["loss"]) for trial in done.trials)
 
 
 def test_names_of_nested_domains_lead_there_and_back() -> None:
