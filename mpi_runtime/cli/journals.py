@@ -39,6 +39,8 @@ def show_runs(directory: Path) -> int:
         size = segment.path.stat().st_size
         states = f" and {len(segment.states)} states of actors" if segment.states else ""
         print(f"{segment.path.name}: {len(segment.records)} calls{states} in {size} bytes{damage}")
+        if segment.notes:
+            print(f"    {len(segment.notes)} events of an experiment: mpi-runtime tune show {directory}")
         for began in segment.began:
             print(f"    {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(began.time_s))} {began.job}")
     for name, count in sorted(counts.items()):

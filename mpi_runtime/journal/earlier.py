@@ -59,7 +59,7 @@ class Earlier:
                         self._add(body, number | position)
                 elif isinstance(body, Checkpoint):
                     self.states.saved(body)
-                else:
+                elif isinstance(body, segments.Began):
                     self.programs[body.program] = None
         except segments.NewerFormatError as error:
             raise JournalError(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import segments, value_files
 from mpi_runtime.journal.claim import Claim
-from mpi_runtime.journal.segments import Began, Damage
+from mpi_runtime.journal.segments import Began, Damage, Noted
 from mpi_runtime.journal.states import STATES_KEPT
 from mpi_runtime.scheduler.effects import Checkpoint, Record
 
@@ -39,6 +39,11 @@ class Segment(NamedTuple):
     def states(self) -> list[Checkpoint]:
         """The states of actors that were saved. Most have been replaced since by later ones."""
         return [body for body in self.bodies if isinstance(body, Checkpoint)]
+
+    @property
+    def notes(self) -> list[Noted]:
+        """Events of an experiment of `tune`."""
+        return [body for body in self.bodies if isinstance(body, Noted)]
 
 
 class Health(NamedTuple):
@@ -107,6 +112,8 @@ def compact(directory: Path) -> tuple[int, int]:
     claim = Claim(directory, f"mpi-runtime journal compact (pid {os.getpid()})")
     try:
         old = list(read(directory))
+        if any(segment.notes for segment in old):
+            raise JournalError(f"{directory} is the journal of an experiment of tune, which needs every line")
         last = {(one.id, one.key): one for segment in old for one in segment.records if _has_files(directory, one)}
         bodies = [
             body
