@@ -281,7 +281,6 @@ class State:
         self.groups: dict[bytes, Group] = {}
         """By the ids of their objects."""
         self.group_names: dict[tuple[str, str], bytes] = {}
-        """Ids of groups, by namespace and name."""
         self.waiting_groups: dict[bytes, Group] = {}
         """Groups that are not placed, in order of creation."""
         self.clients: dict[int, Client] = {}

@@ -15,7 +15,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("",),  # the package itself: public names, loaded on first use
     ("__main__", "cli"),
     ("as_ray",),  # and nobody below knows of Ray's name
-    ("tune",),
+    ("tune", "whatif"),
     ("util", "batch"),
     ("api", "values", "context", "tracing", "actor", "runtime_env", "runtime_context"),
     ("calls",),
