@@ -23,6 +23,7 @@ from mpi_runtime.batch.model import Command, cannot_run
 from mpi_runtime.batch.outputs import Archive, tail
 from mpi_runtime.batch.overview import in_lines, overview
 from mpi_runtime.batch.past import Capacity, Memory, Planned
+from mpi_runtime.batch.paths import Paths
 from mpi_runtime.batch.results import CommandResult
 from mpi_runtime.batch.selection import Selection
 from mpi_runtime.client.refs import ObjectRef
@@ -92,6 +93,7 @@ class BatchRun:
         self._begin_s = self._said_s = time.monotonic()
         self._cpu_time = 0.0
         self._stream: _Stream | None = None
+        self._paths = Paths()
 
     def run(
         self, groups: Sequence[Group], stream: TextIO | None = None, defaults: Mapping[str, Any] | None = None
@@ -111,7 +113,7 @@ class BatchRun:
             OSError: the journal cannot be written.
         """
         self._memory.plan([_planned(group) for group in groups], capacities())
-        self.graph.add(groups)
+        self._add(groups)
         if stream is not None:
             self._stream = _Stream(self._events, defaults or {}, node_resources())
             threading.Thread(target=self._stream.read, args=(stream,), name="batch lines", daemon=True).start()
@@ -130,6 +132,15 @@ class BatchRun:
         if self.is_late and self.graph.counts[SKIPPED]:
             return TIME_IS_OVER
         return int(bool(self.graph.counts[FAILED] or self.graph.counts[SKIPPED] or self.refused))
+
+    def _add(self, groups: Sequence[Group]) -> None:
+        self.graph.add(groups)
+        self._paths.add(groups)
+        for group in groups:
+            for command in group.commands:
+                known = self._memory.history.ends.get(command.name)
+                if known is not None and known.result.is_success:
+                    self._paths.measured(command.name, known.result.end - known.result.start)
 
     def end_in_time(self) -> None:
         """Start nothing more, and end what runs: the job's time is nearly over. Any thread may call this."""
@@ -174,7 +185,7 @@ class BatchRun:
 
     def _submit(self, command: Command, key: bytes) -> None:
         self._memory.began(command)
-        ref = submit(command, self._directory, False)
+        ref = submit(command, self._directory, False, path_us=self._paths.path_us(command.name))
         self._running[command.name] = ref, key
         ref.future().add_done_callback(partial(self._heard, command.name))
 
@@ -219,7 +230,7 @@ class BatchRun:
                 self._say(problem.shown("-"))
             if group is not None:
                 self._memory.plan([_planned(group)], is_new=False)
-                self.graph.add([group])
+                self._add([group])
 
     def _end(self, name: str, future: Any) -> None:
         _, key = self._running.pop(name)
@@ -231,6 +242,8 @@ class BatchRun:
         command = self.graph.commands[name]
         result = _lost(command, error) if error is not None else future.result()
         self._cpu_time += result.cpu_time
+        if result.is_success:
+            self._paths.measured(name, result.end - result.start)
         self._memory.ended(command, key, result, self._packed(command, result))
         if not result.is_success:
             self._turn()

@@ -108,7 +108,12 @@ def _submitted(
 
 
 def submit(
-    made: Command, directory: str, raises: bool, names: tuple[str, ...] = (), refs: Sequence[ObjectRef[Any]] = ()
+    made: Command,
+    directory: str,
+    raises: bool,
+    names: tuple[str, ...] = (),
+    refs: Sequence[ObjectRef[Any]] = (),
+    path_us: int = 0,
 ) -> ObjectRef[CommandResult]:
     """Submit the task of a command.
 
@@ -118,20 +123,23 @@ def submit(
         raises: whether the task fails with the command.
         names: the parameters whose values are references.
         refs: first the values of these, then what else is waited for.
+        path_us: how long it and the longest chain after it take, in microseconds; 0: nothing is known.
     """
     limit = None if made.time_limit is None else made.time_limit + made.grace
     name = made.name or "command"
     if not raises:  # thousands of names would be thousands of functions to the head
         name = name.rpartition(".")[0] or "command"
-    call = _call(raises, made.num_cpus, made.num_gpus, made.memory, made.priority, limit, name)
+    account = (made.group, made.group_weight, made.group_limit) if made.group else None
+    call = _call(raises, made.num_cpus, made.num_gpus, made.memory, made.priority, limit, name, account, path_us)
     found: ObjectRef[CommandResult] = call.remote(made, directory, raises, names, *refs)
     return found
 
 
 @functools.lru_cache(maxsize=1000)
 def _call(
-    raises: bool, num_cpus: float, num_gpus: float, memory: int, priority: int, limit: float | None, name: str
-) -> Any:
+    raises: bool, num_cpus: float, num_gpus: float, memory: int, priority: int, limit: float | None, name: str,
+    account: tuple[str, float, int] | None, path_us: int,
+) -> Any:  # fmt: skip
     """The remote function with these options: each is told to the head once, with its code."""
     journal = None if raises else False  # a batch has a journal of its own
     return _RUN.options(
@@ -142,6 +150,8 @@ def _call(
         time_limit=limit,
         name=name,
         journal=journal,
+        _account=account,
+        _path_us=path_us,
     )
 
 

@@ -41,6 +41,11 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     grace: float = 5.0
     """Seconds between SIGTERM and SIGKILL."""
     priority: int = 0
+    group: str = ""
+    """With whom it shares what the group may use; empty: with nobody."""
+    group_weight: float = 1.0
+    group_limit: int = 0
+    """How many commands of the group run at a time; 0: any number."""
     after: tuple[str, ...] = ()
     """Names of commands and arrays that end before it starts."""
     env: dict[str, str] = {}
@@ -126,6 +131,12 @@ def _count(value: Any) -> int:
     return found
 
 
+def _weight(value: Any) -> float:
+    if not 0 < (found := _amount(value)) <= 1e6:
+        raise ValueError(f"must be more than 0, and at most 1000000, not {value!r}")
+    return found
+
+
 def _codes(value: Any) -> tuple[int, ...]:
     parts = value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else [value]
     found = tuple(_whole(part) for part in parts)
@@ -200,6 +211,9 @@ OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "time_limit": (_positive_seconds, "how long it may run, such as 10m; no limit"),
     "grace": (seconds, "how long it has between SIGTERM and SIGKILL; 5s"),
     "priority": (_whole, "the higher one is started first; 0"),
+    "group": (_name, "a name: commands of equal priority that wait get their turns so that groups have fair shares"),
+    "group_weight": (_weight, "the share of its group: twice the weight of another one, twice its share; 1"),
+    "group_limit": (_count, "how many commands of its group run at a time; any number"),
     "after": (_names, "commands or arrays that end before it starts"),
     "env": (_environment, "variables of its environment"),
     "cwd": (_text, "the directory in which it starts; that of the batch"),

@@ -13,7 +13,7 @@ from mpi_runtime.calls.options import RETURNS, size_in_bytes
 from mpi_runtime.client.inherited import Inherited
 from mpi_runtime.errors import TaskTimeoutError
 from mpi_runtime.host.spawn import COSTLY
-from mpi_runtime.scheduler.events import ACTOR, METHOD, STREAMING, TASK, Spec, Where
+from mpi_runtime.scheduler.events import ACTOR, METHOD, STREAMING, TASK, AccountSpec, Spec, Where
 from mpi_runtime.scheduler.ids import digest
 from mpi_runtime.scheduler.limits import UNIT
 
@@ -172,6 +172,8 @@ def task_spec(
             priority=options.get("priority") or 0,
             time_limit_us=_time_limit_us(options),
             enforces_limit=_enforces_limit(name, options),
+            account=AccountSpec(*options["_account"]) if options.get("_account") else None,
+            path_us=options.get("_path_us") or 0,
             max_retries=DEFAULT_MAX_RETRIES if retries is None else retries,
             **_retrying(options),
             **_needs(name, options, inherited, environment),

@@ -1,0 +1,171 @@
+"""A batch that has run, on other nodes: what its journal says, through the scheduler in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from mpi_runtime.batch.batch_file import Group
+from mpi_runtime.batch.graph import Graph
+from mpi_runtime.batch.model import Command
+from mpi_runtime.batch.past import History
+from mpi_runtime.batch.paths import Paths
+from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work
+
+_NOWHERE = (1, 1)
+
+
+class Prospect(NamedTuple):
+    """What a batch would take on some nodes."""
+
+    nodes: int
+    shape: Shape
+    seconds: float
+    """From the first start to the last end; 0 if nothing can run."""
+    cpu_use: float
+    gpu_use: float
+    """The parts of all CPUs and GPUs that commands have, from 0 to 1."""
+    bound: str
+    """What it cannot be faster than, in words."""
+    never: int
+    """Commands that no node can run, and those that come after them."""
+
+    @property
+    def node_hours(self) -> float:
+        """Nodes times hours."""
+        return self.nodes * self.seconds / 3600
+
+
+class Batch:
+    """Commands with their order, and how long each takes."""
+
+    def __init__(self, history: History) -> None:
+        """Take the last plan of a batch, and the last end of each command.
+
+        A command that has not run takes as long as its `time_limit` says, or as those of its array took; if neither is
+        known, as all took in the mean.
+        """
+        self.groups = []
+        for planned in history.plan.values():
+            after = planned.commands[0].after if planned.commands else ()
+            self.groups.append(Group(planned.name, planned.commands, after, _NOWHERE, _NOWHERE, planned.is_array))
+        self.paths = Paths()
+        self.paths.add(self.groups)
+        good = {name: ended.result for name, ended in history.ends.items() if ended.result.is_success}
+        measured = {name: result.end - result.start for name, result in good.items()}
+        for name, seconds in measured.items():
+            self.paths.measured(name, seconds)
+        mean_s = sum(measured.values()) / len(measured) if measured else 0.0
+        self.durations: dict[str, float] = {}
+        """Of each command, in seconds."""
+        self.guessed = 0
+        """Commands that have not run to a good end."""
+        for group in self.groups:
+            known_s = self.paths.duration_s(group.name)
+            for command in group.commands:
+                self.guessed += command.name not in measured
+                self.durations[command.name] = measured.get(command.name, mean_s if known_s is None else known_s)
+
+    def commands(self) -> Iterator[Command]:
+        """All, in the order of the batch."""
+        for group in self.groups:
+            yield from group.commands
+
+    def on(self, nodes: int, shape: Shape) -> Prospect:
+        """What it would take on so many nodes of a shape."""
+        graph = Graph()
+        graph.add(self.groups)
+        commands: dict[Work, list[str]] = {}
+
+        def submit() -> None:
+            works = []
+            for command in graph.take_ready():
+                work = self._work(command)
+                if _fits(work.shape, shape):
+                    commands.setdefault(work, []).append(command.name)
+                    works.append(work)
+            cluster.submit(works)
+
+        def ended(ran: Ran) -> None:
+            graph.end(commands[ran.work].pop(0), True)
+            submit()
+
+        cluster = VirtualCluster([shape] * nodes, ended)
+        submit()
+        ran = cluster.run()
+        seconds = max((one.end_us for one in ran), default=0) / 1e6
+        used = [(one.work.shape, (one.end_us - one.start_us) / 1e6) for one in ran]
+        cpu_s, gpu_s = (sum(one.cpus * took for one, took in used), sum(one.gpus * took for one, took in used))
+        whole, never = nodes * seconds, len(self.durations) - len(ran)
+        return Prospect(
+            nodes,
+            shape,
+            seconds,
+            cpu_s / (whole * shape.cpus) if whole and shape.cpus else 0.0,
+            gpu_s / (whole * shape.gpus) if whole and shape.gpus else 0.0,
+            f"{never} of its commands can never run there" if never else self._bound(nodes, shape, cpu_s, gpu_s),
+            never,
+        )
+
+    def _work(self, command: Command) -> Work:
+        limit_s = command.time_limit or 0.0
+        return Work(
+            command.name.rpartition(".")[0] or command.name,
+            Shape(command.num_cpus, command.num_gpus, command.memory),
+            max(1, round(self.durations[command.name] * 1e6)),
+            round(limit_s * 1e6),
+            command.priority,
+            self.paths.path_us(command.name),
+            (command.group, command.group_weight, command.group_limit),
+        )
+
+    def _bound(self, nodes: int, shape: Shape, cpu_s: float, gpu_s: float) -> str:
+        """The largest of the lower bounds: all work on all CPUs or GPUs, or the longest chain."""
+        bounds = {"the work on CPUs": cpu_s / (nodes * shape.cpus) if shape.cpus else 0.0}
+        if shape.gpus:
+            bounds["the work on GPUs"] = gpu_s / (nodes * shape.gpus)
+        bounds["the longest chain"] = self._chain_s()
+        name = max(bounds, key=lambda one: bounds[one])
+        return f"{name}, {_time(bounds[name])}"
+
+    def _chain_s(self) -> float:
+        """The longest chain of commands, each as long as it takes."""
+        graph, ends = Graph(), dict.fromkeys(self.durations, 0.0)
+        graph.add(self.groups)
+        owners = {command.name: group for group in self.groups for command in group.commands}
+        groups: dict[str, float] = {}
+        while ready := graph.take_ready():
+            for command in ready:
+                before = [ends.get(name, groups.get(name, 0.0)) for name in owners[command.name].after]
+                begin_s = max(before, default=0.0)
+                ends[command.name] = end_s = begin_s + self.durations[command.name]
+                group = owners[command.name].name
+                groups[group] = max(groups.get(group, 0.0), end_s)
+            for command in ready:
+                graph.end(command.name, True)
+        return max(ends.values(), default=0.0)
+
+
+def _fits(asked: Shape, shape: Shape) -> bool:
+    return asked.cpus <= shape.cpus and asked.gpus <= shape.gpus and asked.memory <= shape.memory
+
+
+def in_lines(prospects: Sequence[Prospect]) -> list[str]:
+    """A table for people."""
+    rows = [("nodes", "CPUs", "GPUs", "makespan", "node hours", "CPUs used", "GPUs used", "cannot be faster than")]
+    for one in prospects:
+        gpu_use = f"{one.gpu_use:.0%}" if one.shape.gpus else ""
+        rows.append((
+            str(one.nodes), f"{one.shape.cpus:g}", f"{one.shape.gpus:g}", _time(one.seconds), f"{one.node_hours:.2f}",
+            f"{one.cpu_use:.0%}", gpu_use, one.bound,
+        ))  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)]
+        lines.append("  ".join([*cells, row[-1]]))
+    return lines
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 3600:.2f} h"

@@ -1,0 +1,79 @@
+"""In which order a batch starts its commands, and how long it would take elsewhere."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import helpers
+
+pytestmark = pytest.mark.timeout(120)
+
+BATCH = """
+[defaults]
+group = "one at a time"
+group_limit = 1
+
+[[task]]
+name = "begin"
+command = "sleep 1.5; echo begin >> order"
+time_limit = "5h"
+
+[[task]]
+name = "alone"
+command = "echo alone >> order"
+time_limit = "1m"
+
+[[task]]
+name = "first"
+command = "echo first >> order"
+time_limit = "1m"
+
+[[task]]
+name = "second"
+command = "echo second >> order"
+time_limit = "1h"
+after = ["first"]
+
+[[task]]
+name = "urgent"
+command = "echo urgent >> order"
+time_limit = "1m"
+priority = 1
+"""
+
+
+def run(place: Path, *words: str) -> helpers.Completed:
+    program = helpers.start_command([sys.executable, "-m", "mpi_runtime", *words], cwd=place)
+    with program:
+        return program.finish()
+
+
+def test_longest_chains_go_first_and_a_group_has_its_limit(tmp_path: Path) -> None:
+    """While the first command takes the only place of the group, all others become known."""
+    (tmp_path / "jobs.toml").write_text(BATCH.replace("one at a time", "single"))
+    done = run(tmp_path, "batch", "jobs.toml").expect(0)
+    assert "5 of 5 done" in done.stderr, done.output()
+    assert (tmp_path / "order").read_text().split() == ["begin", "urgent", "first", "alone", "second"]
+
+    told = run(tmp_path, "whatif", "batch-jobs", "--nodes", "1,8", "--cpus-per-node", "4").expect(0).stdout.splitlines()
+    assert told[0] == "5 commands"
+    assert [line.split()[:3] for line in told[2:]] == [["1", "4", "0"], ["8", "4", "0"]]
+    assert told[2].split()[3:5] == told[3].split()[3:5], "one at a time, on however many nodes"
+
+
+def test_a_group_has_a_name_like_others(tmp_path: Path) -> None:
+    (tmp_path / "jobs.toml").write_text(BATCH)
+    assert "group must have letters" in run(tmp_path, "batch", "jobs.toml").expect(2).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["batch-none"], "batch-none has no batch"),
+        (["batch-none", "--nodes", "0"], "must be whole numbers of 1 or more"),
+        (["batch-none", "--gpus-per-node", "many"], "must be numbers with commas between them, not 'many'"),
+    ],
+)
+def test_what_cannot_be_said_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
+    assert said in run(tmp_path, "whatif", *words).expect(2).stderr
