@@ -37,6 +37,8 @@ def show_runs(directory: Path) -> int:
         damage = f", {segment.damage.bytes} bytes cannot be read" if segment.damage.bytes else ""
         size = segment.path.stat().st_size
         print(f"{segment.path.name}: {len(segment.records)} calls in {size} bytes{damage}")
+        if segment.notes:
+            print(f"    {segment.notes} events of an experiment: mpi-runtime tune show {directory}")
         for began in segment.began:
             print(f"    {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(began.time_s))} {began.job}")
     for name, count in sorted(counts.items()):

@@ -17,6 +17,7 @@ VERBS = {
     "doctor": ("mpi_runtime.cli.doctor:doctor", "show what each rank sees, and what is wrong with the launch"),
     "replay": ("mpi_runtime.cli.replay:run", "repeat the decisions of a job that was recorded"),
     "journal": ("mpi_runtime.cli.journals:run", "say what is in a journal, verify it, or make it small"),
+    "tune": ("mpi_runtime.cli.experiments:run", "list, show and resume experiments of hyper-parameter search"),
     "submit": ("mpi_runtime.cli.slurm:submit", "submit a program to Slurm"),
     "status": ("mpi_runtime.cli.slurm:status", "show the status of a Slurm job"),
     "template": ("mpi_runtime.cli.slurm:template", "print a batch script for Slurm to start from"),

@@ -11,6 +11,9 @@ from typing import Any
 from mpi_runtime.scheduler.effects import Demand, Entry
 from mpi_runtime.scheduler.events import Call, Spec
 
+ALL = 1 << 62
+"""So many items are consumed of a call whose items nobody takes."""
+
 
 class Feed:
     """The input of one executor."""
@@ -56,6 +59,10 @@ class Feed:
         """Note that items of a call were consumed. If it has not begun, it is told again with the next items."""
         if message.call in self._taken:
             self._taken[message.call] = message.count
+
+    def is_abandoned(self, call: bytes) -> bool:
+        """Whether nobody will take an item of a call any more."""
+        return self._taken[call] >= ALL
 
     def wants(self, call: bytes, index: int, backpressure: int) -> bool:
         """Whether a call may yield the item with this index, with this many unconsumed items allowed."""

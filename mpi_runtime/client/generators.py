@@ -47,11 +47,12 @@ class ObjectRefGenerator(Generic[T_co]):
             raise StopIteration
         return ref
 
-    def next_ref(self, timeout: float | None) -> ObjectRef[T_co] | None:
+    def next_ref(self, timeout: float | None, resume: bool = True) -> ObjectRef[T_co] | None:
         """Wait for the next item and return a reference to it, or None at the end.
 
         Args:
             timeout: the most seconds to wait; None waits without a limit.
+            resume: whether a call that waits until its items are taken may go on. False: it waits for `resume()`.
 
         Raises:
             GetTimeoutError: the item was not yielded in time.
@@ -59,12 +60,17 @@ class ObjectRefGenerator(Generic[T_co]):
         if self._ended:
             return None
         self._ref.check_job()
-        id = self._client.waiting.next_item(self._ref.binary(), timeout)
+        id = self._client.waiting.next_item(self._ref.binary(), timeout, resume)
         if id is not None:
             return ObjectRef(id, self._client)
         self._ended = True
         # The value of a call that did not raise is None, which is always inline.
         return self._ref if self._client.waiting.may_be_error(self._ref.binary()) else None
+
+    def resume(self) -> None:
+        """Let a call go on that waits until its items are taken: after `next_ref(timeout, resume=False)`."""
+        if not self._ended:
+            self._client.items.resume(self._ref.binary())
 
     def __aiter__(self) -> AsyncIterator[ObjectRef[T_co]]:
         return self

@@ -49,13 +49,16 @@ class Line:
         self.cancels = -1
         """In an executor: the pipe with the ids of cancelled calls, which also ends a wait of the main thread."""
 
-    def wait_until(self, complete: Callable[[], bool], timeout_s: float | None, ids: list[bytes] | None) -> bool:
+    def wait_until(
+        self, complete: Callable[[], bool], timeout_s: float | None, ids: list[bytes] | None, lends: bool = True
+    ) -> bool:
         """Read until `complete()` is true, or the time is over. Return whether it is.
 
         Args:
             complete: is called after each frame.
             timeout_s: the most seconds to wait; None: no limit.
-            ids: the objects waited for. With them an executor lends its CPU meanwhile.
+            ids: the objects waited for. With them user code waits, and may be interrupted.
+            lends: with `ids`: whether an executor lends its CPU meanwhile.
 
         Raises:
             HeadDiedError: the connection is closed.
@@ -64,7 +67,8 @@ class Line:
         outbox.flush_or(self.lost)
         self._inbox.patience.is_granted = self.may_spin and ids == [self.last_call]
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        scope = self._scopes.running if blocking.lends_cpu and ids is not None else None
+        is_call = blocking.lends_cpu and ids is not None
+        scope = self._scopes.running if is_call and lends else None
         said = False
         try:
             while True:
@@ -84,7 +88,7 @@ class Line:
                     self._leading = threading.get_ident()
                 try:
                     outbox.flush_or(self.lost)
-                    is_interruptible = scope is not None and threading.current_thread() is threading.main_thread()
+                    is_interruptible = is_call and threading.current_thread() is threading.main_thread()
                     self._inbox.read(left, self.cancels if is_interruptible else -1)
                 finally:
                     with outbox.interrupts:

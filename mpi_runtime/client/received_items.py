@@ -53,16 +53,23 @@ class ReceivedItems:
         """Whether a call has ended and all items were consumed."""
         return not self._waiting.get(call) and call in self._values
 
-    def take(self, call: bytes) -> bytes | None:
-        """The next item, which the caller now counts; None at the end."""
+    def take(self, call: bytes, resumes: bool = True) -> bytes | None:
+        """The next item, which the caller now counts; None at the end. Unless it `resumes`, `resume` tells of it."""
         waiting = self._waiting[call]
         if not waiting:
             return None
         count = self._taken.get(call)
         if count is not None:
             self._taken[call] = count + 1
-            self._outgoing.post(Consumed(call, count + 1))
+            if resumes:
+                self._outgoing.post(Consumed(call, count + 1))
         return waiting.popleft()
+
+    def resume(self, call: bytes) -> None:
+        """Tell the executor of a call what was consumed."""
+        count = self._taken.get(call)
+        if count is not None:
+            self._outgoing.post(Consumed(call, count))
 
     def forget(self, call: bytes, cancel: bool = False) -> None:
         """Stop consuming items of a call. Runs in `__del__`: takes no lock unless the call is cancelled."""

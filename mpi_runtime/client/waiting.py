@@ -199,8 +199,10 @@ class Waiting:
         self._line.wait_until(complete, None, None)
         return arrived
 
-    def next_item(self, call: bytes, timeout_s: float | None) -> bytes | None:
+    def next_item(self, call: bytes, timeout_s: float | None, resumes: bool = True) -> bytes | None:
         """Wait for the next item of a call that yields, and return its id, which the caller now counts; None: the end.
+
+        Unless it `resumes`, the call is not told that the item was consumed.
 
         Raises:
             GetTimeoutError: no item was yielded in time.
@@ -212,4 +214,4 @@ class Waiting:
 
         if not complete() and not self._stalls.wait(complete, timeout_s, [call], lambda: [call]):
             raise errors.GetTimeoutError(f"nothing was yielded within {timeout_s:g} s")
-        return items.take(call)
+        return items.take(call, resumes)

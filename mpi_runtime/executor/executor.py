@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import msgspec
+
 from mpi_runtime import errors, remote_errors
 from mpi_runtime.client import current
 from mpi_runtime.client.client import Client
@@ -145,7 +147,7 @@ class Executor:
                 gpu_errors.hold(self.devices, spec)
             self.promised = spec.gpu, spec.gpu_memory
             self.where = where = spec.where
-            client.inherited.where = where if where is not None and where.captures else None
+            client.inherited.where = _captured(where) if where is not None and where.captures else None
         client.scopes.enter(Scope(call.id, call.attempt, call, spec.name))
         start_us = time.monotonic_ns() // 1000
         try:
@@ -199,6 +201,10 @@ class Executor:
     async def complete(self, spec: Spec, call: Call, result: Any) -> Any:
         """Await a coroutine, and send the items of a generator. Return the result."""
         return await self._yields.all_of_async(spec, call, result)
+
+    def emit(self, item: Any) -> bool:
+        """Send an item of the running task: see `Yields.emit`."""
+        return self._yields.emit(item)
 
     def _find_method(self, spec: Spec) -> Callable[..., Any]:
         found = self._methods[spec.id] = find_method(self.actor, spec)
@@ -398,6 +404,11 @@ def _may_retry(spec: Spec, error: BaseException) -> bool:
         return isinstance(error, pickle.loads(spec.retry_only))
     except Exception:
         return False
+
+
+def _captured(where: Where) -> Where:
+    """Where calls run that a call in a placement group makes: in any bundle of it, as in Ray."""
+    return where if where.bundle < 0 else msgspec.structs.replace(where, bundle=-1)
 
 
 _NONE = pickle.dumps(None, 5)

@@ -15,7 +15,7 @@ from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.client.submitting import put, put_written
 from mpi_runtime.executor.cancels import Cancels
 from mpi_runtime.objects import serialize
-from mpi_runtime.scheduler.events import DYNAMIC, STREAMING, Call, Spec, Value, Yielded
+from mpi_runtime.scheduler.events import DYNAMIC, STREAMING, TASK, Call, Spec, Value, Yielded
 
 DEMAND_PAUSE_S = 0.002
 """Seconds between two checks of an asynchronous generator whether it may continue."""
@@ -42,6 +42,39 @@ class Yields:
         self._client = client
         self._cancels = cancels
         self._judge = judge
+        self._emitting = b""
+        """The call that has emitted, and how often."""
+        self._emitted = 0
+
+    def emit(self, item: Any) -> bool:
+        """Send an item of the running task, from the midst of it; whether any more are wanted.
+
+        With back-pressure it waits until the item was taken. The CPU is not given up meanwhile: the answer comes soon.
+
+        Raises:
+            RuntimeError: what runs is not a task that streams.
+        """
+        call = self._client.scopes.current().call
+        spec = None if call is None else self._client.feed.specs[call.spec]
+        if call is None or spec is None or spec.kind != TASK or spec.num_returns != STREAMING:
+            raise RuntimeError(
+                "emit() was called outside of a task with num_returns='streaming'. Call such a task as "
+                "f.options(num_returns='streaming').remote(), with f decorated with @emits."
+            )
+        feed = self._client.feed
+        if self._emitting != call.id:
+            self._begin(call)
+        index = self._emitted
+        self._give(spec, call, index, item)
+        self._emitted = index + 1
+        if spec.backpressure:
+
+            def complete() -> bool:
+                return feed.wants(call.id, index + 1, spec.backpressure)
+
+            _ = complete() or self._client.line.wait_until(complete, None, [call.id], lends=False)
+        self._client.outbox.flush()  # what was sent before a process dies is to be heard
+        return not feed.is_abandoned(call.id)
 
     def all_of(self, spec: Spec, call: Call, result: Any) -> Any:
         """Return the result of user code. Send the items of a generator, or put them and return references."""
@@ -50,20 +83,38 @@ class Yields:
         if spec.num_returns >= 0:
             return self._first(spec, call, result) if inspect.isgenerator(result) and spec.num_returns else result
         items = self._items(spec, result)
-        self._client.feed.begins_to_yield(call.id)
+        is_alone = spec.kind == TASK  # and may have emitted before it yields
+        if not is_alone:
+            self._client.feed.begins_to_yield(call.id)
+        elif self._emitting != call.id:
+            self._begin(call)
+        index = 0
         try:
             if spec.num_returns == DYNAMIC:
                 return self._dynamic(spec, call, items)
-            for index, item in enumerate(items):
+            for item in items:
+                if is_alone:
+                    index = self._emitted
+                    self._emitted += 1
                 self._give(spec, call, index, item)
+                index += 1
                 if spec.backpressure:
-                    self._wait_for_demand(spec, call, index + 1, None)
+                    self._wait_for_demand(spec, call, index, None)
         finally:
             close = getattr(items, "close", None)
             if close is not None:
                 close()
             self._client.feed.yields_no_more(call.id)
+            if is_alone:
+                self._emitting = b""
         return None
+
+    def _begin(self, call: Call) -> None:
+        feed = self._client.feed
+        if self._emitting:
+            feed.yields_no_more(self._emitting)  # it has raised after it had emitted
+        feed.begins_to_yield(call.id)
+        self._emitting, self._emitted = call.id, 0
 
     def _first(self, spec: Spec, call: Call, items: Any) -> Written:
         """Return the first `num_returns` items of a generator. If it raises, each item from there on is the error."""

@@ -51,7 +51,7 @@ class Earlier:
                 if isinstance(body, Record):
                     self.count += 1
                     self._add(body, number | position)
-                else:
+                elif isinstance(body, segments.Began):
                     self.programs[body.program] = None
         except segments.NewerFormatError as error:
             raise JournalError(

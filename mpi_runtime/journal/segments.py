@@ -3,8 +3,8 @@ r"""The format of a journal's segments: one file for each run, to which records 
     "mpi_runtime journal\n" | format: u32 | hash of both: 8 bytes | records
     record: mark: 2 bytes | length of the body: u32 | hash of length and body: 8 bytes | body
 
-Numbers are little-endian, hashes BLAKE2b. A body is a `Began` or a `Record` in msgpack. Where the bytes are no record,
-because the file ends or is damaged, reading goes on at the next mark from which they are.
+Numbers are little-endian, hashes BLAKE2b. A body is a `Began`, a `Record` or a `Noted` in msgpack. Where the
+bytes are no record, because the file ends or is damaged, reading goes on at the next mark from which they are.
 """
 
 from __future__ import annotations
@@ -42,7 +42,16 @@ class Began(msgspec.Struct, array_like=True, tag=1):
     """When, since 1970."""
 
 
-Body = Began | Record
+class Noted(msgspec.Struct, array_like=True, tag=2):
+    """What another part of this package has noted, in words of its own."""
+
+    kind: str
+    number: int
+    """Counted from 0, over all segments."""
+    data: bytes
+
+
+Body = Began | Record | Noted
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Body)
 

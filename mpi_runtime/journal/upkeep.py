@@ -24,6 +24,8 @@ class Segment(NamedTuple):
     """One; more in a segment that was made of several; none if the record is damaged."""
     records: list[Record]
     damage: Damage
+    notes: int = 0
+    """How much else is in it: events of an experiment of `tune`."""
 
 
 class Health(NamedTuple):
@@ -55,7 +57,8 @@ def read(directory: Path) -> Iterator[Segment]:
         except OSError as error:
             raise JournalError(f"{path} cannot be read: {error.strerror}") from error
         began = [body for body in bodies if isinstance(body, Began)]
-        yield Segment(path, began, [body for body in bodies if isinstance(body, Record)], damage)
+        notes = sum(isinstance(body, segments.Noted) for body in bodies)
+        yield Segment(path, began, [body for body in bodies if isinstance(body, Record)], damage, notes)
 
 
 def verify(directory: Path) -> Health:
@@ -83,6 +86,8 @@ def compact(directory: Path) -> tuple[int, int]:
     claim = Claim(directory, f"mpi-runtime journal compact (pid {os.getpid()})")
     try:
         old = list(read(directory))
+        if any(segment.notes for segment in old):
+            raise JournalError(f"{directory} is the journal of an experiment of tune, which needs every line")
         records = {(one.id, one.key): one for segment in old for one in segment.records if _has_files(directory, one)}
         began = [one for segment in old for one in segment.began]
         _, file = segments.create(directory)

@@ -114,6 +114,11 @@ class AsyncHyperBandScheduler(TrialScheduler):
         self._promotes = type == "promotion"
         self.begin(0)
 
+    @property
+    def needs_checkpoints(self) -> bool:
+        """Trials of the form that promotes pause."""
+        return self._promotes
+
     def begin(self, seed: int) -> None:
         """Forget everything: an experiment begins."""
         self._seed = seed

@@ -92,6 +92,11 @@ class HyperBandScheduler(TrialScheduler):
         self._table = table(max_t, reduction_factor)
         self.begin(0)
 
+    @property
+    def needs_checkpoints(self) -> bool:
+        """Trials pause until their bracket is halved."""
+        return True
+
     def begin(self, seed: int) -> None:
         """Forget everything: an experiment begins."""
         self._brackets: list[_Bracket] = []

@@ -59,6 +59,11 @@ class MedianStoppingRule(TrialScheduler):
         self._hard = hard_stop
         self.begin(0)
 
+    @property
+    def needs_checkpoints(self) -> bool:
+        """Without `hard_stop` trials pause."""
+        return not self._hard
+
     def begin(self, seed: int) -> None:
         """Forget everything: an experiment begins."""
         self._histories: dict[str, _History] = {}

@@ -74,6 +74,11 @@ class PopulationBasedTraining(TrialScheduler):
         self._explore_fn = custom_explore_fn
         self.begin(0)
 
+    @property
+    def needs_checkpoints(self) -> bool:
+        """Trials go on from those of others."""
+        return True
+
     def begin(self, seed: int) -> None:
         """Forget everything: an experiment begins."""
         self._seed = seed
@@ -81,6 +86,9 @@ class PopulationBasedTraining(TrialScheduler):
         self._scores: dict[str, float] = {}
         self._compared_at: dict[str, float] = {}
         self._count: dict[str, int] = {}
+        self.policies: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+        """For each trial the configurations that its last checkpoint has come from, each with the report after which
+        it began."""
 
     def on_trial_add(self, trial: Trial) -> None:
         """Give it a first value of each parameter that the space does not have."""
@@ -88,6 +96,7 @@ class PopulationBasedTraining(TrialScheduler):
         self._compared_at[trial.trial_id] = 0.0
         self._count[trial.trial_id] = 0
         _fill(trial.config, self._mutations, rng_of(self._seed, trial.index, INITIAL))
+        self.policies[trial.trial_id] = [(0, copy.deepcopy(trial.config))]
 
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
         """Compare it, if an interval is over."""
@@ -109,7 +118,11 @@ class PopulationBasedTraining(TrialScheduler):
         rng = rng_of(self._seed, trial.index, PERTURBATION, self._count[me])
         source = self._trials[best[int(rng.integers(len(best)))]]
         self._scores[me] = self._scores[source.trial_id]
-        return {me: Exploit(source, self._explored(source.config, rng))}
+        config = self._explored(source.config, rng)
+        at = source.checkpoint_iteration
+        past = [one for one in self.policies[source.trial_id] if one[0] < at]
+        self.policies[me] = [*(past or self.policies[source.trial_id][:1]), (at, copy.deepcopy(config))]
+        return {me: Exploit(source, config)}
 
     def on_trial_end(self, trial: Trial) -> Verdicts:
         """What it had stays in the comparison, and its checkpoint can be copied."""

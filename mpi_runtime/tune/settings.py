@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,9 @@ class TuneConfig:
         num_samples: how many trials, or how many for each combination of the grids; -1: until a limit of time.
         max_concurrent_trials: the most that run at a time; None: as many as have room.
         time_budget_s: seconds after which the experiment ends.
+        reuse_actors: whether an object of a class serves one trial after another, if its `reset_config` agrees. None:
+            each trial has an object of its own, in a process that others have used. False: and a process of its own.
+        trial_name_creator: makes the name of a trial from the trial; None: its number.
         seed: of everything that is drawn. What is drawn for a trial depends on the seed and its number alone.
     """
 
@@ -36,6 +39,8 @@ class TuneConfig:
     num_samples: int = 1
     max_concurrent_trials: int | None = None
     time_budget_s: float | datetime.timedelta | None = None
+    reuse_actors: bool | None = None
+    trial_name_creator: Callable[[Any], str] | None = None
     seed: int = 0
 
 
@@ -46,10 +51,42 @@ class FailureConfig:
     Attributes:
         max_failures: how often a trial that raised an error runs again, from its last checkpoint; -1: always.
         fail_fast: whether the first trial that fails for good ends the experiment.
+        max_crashes: how often a trial whose process died runs again; -1: always. Memory that runs out and a GPU that
+            fails are no fault of the trial, so they are counted apart.
     """
 
     max_failures: int = 0
     fail_fast: bool = False
+    max_crashes: int = 3
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """Which checkpoints stay.
+
+    Attributes:
+        num_to_keep: so many of each trial; None: all that are on disk. The last one stays in any case.
+        checkpoint_score_attribute: the reported value by which the best ones are found; None: the last ones stay.
+        checkpoint_score_order: whether "max" or "min" is best.
+        checkpoint_frequency: classes make one at every so many steps; 0: none, unless the scheduler needs them.
+        checkpoint_at_end: whether classes make one at their end.
+        persist_s: at least so many seconds pass between two checkpoints of a trial, made of dictionaries, that are
+            written to disk. In between they are in shared memory only.
+    """
+
+    num_to_keep: int | None = None
+    checkpoint_score_attribute: str | None = None
+    checkpoint_score_order: str = "max"
+    checkpoint_frequency: int = 0
+    checkpoint_at_end: bool = False
+    persist_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        """Check what has no meaning."""
+        if self.checkpoint_score_order not in ("min", "max"):
+            raise ValueError(f'checkpoint_score_order={self.checkpoint_score_order!r}: it must be "min" or "max"')
+        if self.num_to_keep is not None and self.num_to_keep < 1:
+            raise ValueError(f"num_to_keep={self.num_to_keep}: at least 1, or None for all")
 
 
 @dataclass(frozen=True)
@@ -60,10 +97,32 @@ class RunConfig:
         stop: ends trials: a dictionary of reported values (one that is reached suffices), a function of trial id and
             report, or a `Stopper`.
         failure_config: what becomes of trials that fail.
+        name: of the experiment, and of its directory; None: that of the trainable with date and time.
+        storage_path: where the directory is made, on a file system that all hosts share; None: `~/tune_results`.
+        checkpoint_config: which checkpoints stay.
+        callbacks: are told what happens, for example loggers.
+        progress_reporter: shows how it goes; None: a table in a terminal or a notebook, lines elsewhere.
+        verbose: 0: nothing is shown.
+        on_walltime: "requeue": before the time of a Slurm job ends, it is put into the queue again, and goes on where
+            the experiment was. None: the experiment ends in time, and can be resumed.
     """
 
     stop: Stopper | Mapping[str, float] | Callable[[str, dict[str, Any]], bool] | None = None
     failure_config: FailureConfig = field(default_factory=FailureConfig)
+    name: str | None = None
+    storage_path: Any = None
+    checkpoint_config: CheckpointConfig = field(default_factory=CheckpointConfig)
+    callbacks: Sequence[Any] = ()
+    progress_reporter: Any = None
+    verbose: int = 1
+    on_walltime: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check what has no meaning."""
+        if self.on_walltime not in (None, "requeue"):
+            raise ValueError(f'on_walltime={self.on_walltime!r}: it must be "requeue" or None')
+        if self.on_walltime and not self.name:
+            raise ValueError('on_walltime="requeue" needs a name, by which the job finds its experiment again')
 
 
 def study_of(space: Mapping[str, Any], tune: TuneConfig, run: RunConfig, slots: int) -> Study:
@@ -84,6 +143,7 @@ def study_of(space: Mapping[str, Any], tune: TuneConfig, run: RunConfig, slots: 
         num_samples=tune.num_samples,
         max_concurrent=slots if tune.max_concurrent_trials is None else min(slots, tune.max_concurrent_trials),
         max_failures=run.failure_config.max_failures,
+        max_crashes=run.failure_config.max_crashes,
         fail_fast=run.failure_config.fail_fast,
         time_budget_s=math.inf if budget is None else budget,
     )

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpi_runtime.tune.settings import RunConfig, TuneConfig, study_of
-from mpi_runtime.tune.study import Continue, Ended, Event, Failed, Order, Reported, Start, Study, Woken
+from mpi_runtime.tune.study import Study
+from mpi_runtime.tune.study_events import Continue, Ended, Event, Failed, Order, Reported, Start, Woken
 from mpi_runtime.tune.trial import Trial
 
 Steps = Iterator[tuple[float, Mapping[str, Any], Any]]

@@ -10,11 +10,26 @@ import copy
 import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mpi_runtime.tune.searcher import DRAWS, BasicVariantGenerator, Searcher
 from mpi_runtime.tune.stoppers import CombinedStopper, Stopper, time_limit
+from mpi_runtime.tune.study_events import (
+    Continue,
+    Crashed,
+    Ended,
+    Event,
+    Failed,
+    Halt,
+    Moved,
+    Order,
+    Reported,
+    Revived,
+    Sized,
+    Start,
+    Woken,
+)
 from mpi_runtime.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, Trial
 from mpi_runtime.tune.trial_scheduler import (
     CONTINUE,
@@ -29,70 +44,6 @@ from mpi_runtime.tune.trial_scheduler import (
 )
 from mpi_runtime.tune.variants import has_grid, resolve, rng_of
 from mpi_runtime.tune.variants import merged as merged_space
-
-
-@dataclass(frozen=True)
-class Reported:
-    """A running trial has reported, and waits for its verdict. The study never looks into a checkpoint."""
-
-    trial_id: str
-    metrics: Mapping[str, Any]
-    checkpoint: Any = None
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The function of a running trial has returned."""
-
-    trial_id: str
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A running trial has raised an error."""
-
-    trial_id: str
-    error: Any
-
-
-@dataclass(frozen=True)
-class Crashed:
-    """The process of a running trial has died."""
-
-    trial_id: str
-    error: Any
-
-
-@dataclass(frozen=True)
-class Woken:
-    """Nothing has happened but time."""
-
-
-@dataclass(frozen=True)
-class Start:
-    """Run a trial, from a checkpoint if there is one."""
-
-    trial_id: str
-    config: dict[str, Any]
-    checkpoint: Any
-
-
-@dataclass(frozen=True)
-class Continue:
-    """Let the trial that has reported go on."""
-
-    trial_id: str
-
-
-@dataclass(frozen=True)
-class Halt:
-    """End the run of a trial: at the report that waits for its verdict, or wherever it is."""
-
-    trial_id: str
-
-
-Event = Reported | Ended | Failed | Crashed | Woken
-Order = Start | Continue | Halt
 
 
 @dataclass(frozen=True)
@@ -123,6 +74,8 @@ class Study:
     mode: str | None = None
     seed: int = 0
     limits: Limits = field(default_factory=Limits)
+    directory: str = ""
+    """Where trials have their files, if they have any."""
 
     def __post_init__(self) -> None:
         """Check what cannot work, before the first trial."""
@@ -159,11 +112,19 @@ class Study:
         """Those that gave way to new ones."""
         self._is_closed = False
         self._orders: list[Order] = []
+        self.changed: dict[str, Trial] = {}
+        """Trials whose state has changed, for whoever shows them: he may clear it."""
 
     @property
     def is_done(self) -> bool:
         """Whether no trial runs. After an event has been handled, none will."""
         return not self._running
+
+    @property
+    def is_passive(self) -> bool:
+        """Whether every report is followed by going on, whatever it says: nobody decides about reports."""
+        has_stopper = not isinstance(self.stopper, CombinedStopper) or bool(self.stopper.stoppers)
+        return self.scheduler.is_passive and not has_stopper
 
     def begin(self, now: float) -> list[Order]:
         """Start the first trials. `now` counts seconds from any moment."""
@@ -190,11 +151,35 @@ class Study:
                 trial = self._running[event.trial_id]
                 trial.crashes += 1
                 self._broken(trial, event.error, trial.crashes, self.limits.max_crashes)
+            case Moved():
+                self._moved(self.trials[event.trial_id], event)
+            case Revived():
+                self._revived(self.trials[event.trial_id])
+            case Sized():
+                self.limits = replace(self.limits, max_concurrent=event.slots)
             case Woken():
                 pass
         if now >= self.deadline or self.stopper.stop_all():
             self._close()
         return self._filled(now)
+
+    def _moved(self, trial: Trial, event: Moved) -> None:
+        trial.checkpoint = event.checkpoint
+        trial.checkpoint_iteration, trial.checkpoint_time_s = event.iteration, event.time_s
+        if trial.status == RUNNING:
+            self._run_again(trial)
+
+    def _revived(self, trial: Trial) -> None:
+        if trial.status != ERROR:
+            raise RuntimeError(f"trial {trial.trial_id} cannot be revived: it is {trial.status}")
+        trial.error, trial.failures, trial.crashes = None, 0, 0
+        self._move(trial, PENDING)
+        self.scheduler.on_trial_add(trial)
+        self._again.append(trial)
+
+    def _move(self, trial: Trial, status: str) -> None:
+        trial.moved(status)
+        self.changed[trial.trial_id] = trial
 
     def _reported(self, trial: Trial, event: Reported, now: float) -> None:
         result = self._completed(trial, event.metrics, now)
@@ -286,13 +271,13 @@ class Study:
             )
         self._orders.append(Halt(trial.trial_id))
         del self._running[trial.trial_id]
-        trial.moved(PAUSED)
+        self._move(trial, PAUSED)
         self._paused[trial.trial_id] = trial
 
     def _run_again(self, trial: Trial) -> None:
         self._running.pop(trial.trial_id, None)
         self._paused.pop(trial.trial_id, None)
-        trial.moved(PENDING)
+        self._move(trial, PENDING)
         self._again.append(trial)
 
     def _broken(self, trial: Trial, error: Any, count: int, most: int) -> None:
@@ -308,7 +293,7 @@ class Study:
         """End a trial for good, and tell who wants to know."""
         self._running.pop(trial.trial_id, None)
         self._paused.pop(trial.trial_id, None)
-        trial.moved(status)
+        self._move(trial, status)
         if trial.last_result:
             trial.last_result["done"] = True
         is_error = status == ERROR
@@ -347,7 +332,7 @@ class Study:
             trial = self._next()
             if trial is None:
                 return
-            trial.moved(RUNNING)
+            self._move(trial, RUNNING)
             trial.iteration, trial.time_total_s = trial.checkpoint_iteration, trial.checkpoint_time_s
             trial.last_event_at, trial.last_time = now, None
             self._running[trial.trial_id] = trial
@@ -360,7 +345,7 @@ class Study:
         while (trial_id := self.scheduler.choose_paused()) is not None:
             if trial_id in self._paused:  # and not ended by a stopper at the report at which it paused
                 trial = self._paused.pop(trial_id)
-                trial.moved(PENDING)
+                self._move(trial, PENDING)
                 return trial
         new = self._new()
         if new is not None:
@@ -368,7 +353,7 @@ class Study:
         while self._yielded:
             trial = self._yielded.popleft()
             if self._paused.pop(trial.trial_id, None) is not None:
-                trial.moved(PENDING)
+                self._move(trial, PENDING)
                 return trial
         return None
 
@@ -396,6 +381,8 @@ class Study:
         if not self.searcher.takes_grids:
             config = resolve(merged_space(self.space, config), {}, rng_of(self.seed, index, DRAWS))
         trial = self.trials[trial_id] = Trial(trial_id, index, config)
+        if self.directory:
+            trial.local_path = f"{self.directory}/{trial_id}"
         self.scheduler.on_trial_add(trial)
         return trial
 

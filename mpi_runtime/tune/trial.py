@@ -16,9 +16,10 @@ MOVES: dict[str, tuple[str, ...]] = {
     RUNNING: (PENDING, PAUSED, TERMINATED, ERROR),
     PAUSED: (PENDING, TERMINATED),
     TERMINATED: (),
-    ERROR: (),
+    ERROR: (PENDING,),
 }
-"""From each state to which. RUNNING to PENDING: it is to run again, after an error or from another checkpoint."""
+"""From each state to which. RUNNING to PENDING: it is to run again, after an error or from another checkpoint.
+ERROR to PENDING: a later run of the experiment tries once more."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +46,8 @@ class Trial:
     failures: int = 0
     crashes: int = 0
     error: Any = None
+    local_path: str = ""
+    """Where its files are, if it has any."""
 
     def moved(self, status: str) -> None:
         """Change the state.
@@ -56,7 +59,21 @@ class Trial:
             raise RuntimeError(f"trial {self.trial_id} cannot become {status}: it is {self.status}")
         self.status = status
 
+    def __str__(self) -> str:
+        return self.trial_id
+
     @property
     def is_finished(self) -> bool:
         """Whether it will not run again."""
-        return not MOVES[self.status]
+        return self.status in (TERMINATED, ERROR)
+
+
+def flat(values: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one, with names like `a/b`."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            found.update(flat(value, f"{prefix}{name}/"))
+        else:
+            found[f"{prefix}{name}"] = value
+    return found

@@ -33,6 +33,16 @@ class TrialScheduler:
 
     needs_metric = True
 
+    @property
+    def needs_checkpoints(self) -> bool:
+        """Whether it pauses trials, or has them go on from checkpoints of others."""
+        return False
+
+    @property
+    def is_passive(self) -> bool:
+        """Whether it never decides about a report."""
+        return False
+
     def __init__(self, time_attr: str, metric: str | None, mode: str | None) -> None:
         """Compare trials by `metric`, at equal values of `time_attr`.
 
@@ -72,6 +82,11 @@ class FIFOScheduler(TrialScheduler):
     """Runs trials in the order in which they were made, and stops none."""
 
     needs_metric = False
+
+    @property
+    def is_passive(self) -> bool:
+        """It lets every trial go on."""
+        return True
 
     def __init__(self) -> None:
         """There is nothing to choose."""

@@ -276,6 +276,19 @@ def test_children_are_captured_when_asked() -> None:
     remove_placement_group(group)
 
 
+def test_captured_children_run_in_any_bundle_of_the_group() -> None:
+    """As in Ray: not only in the bundle of their parent, which may have no room for them."""
+
+    @remote(num_cpus=1)
+    def parent() -> list[PlacementGroup | None]:
+        members = [Member.options(num_cpus=1).remote() for _ in range(2)]
+        return get([member.group.remote() for member in members])
+
+    group = placement_group([{"CPU": 1}, {"CPU": 1}, {"CPU": 1}])
+    assert get(parent.options(**inside(group, 0, capture=True)).remote(), timeout=20) == [group] * 2
+    remove_placement_group(group)
+
+
 def test_a_captured_child_that_fits_no_bundle_fails() -> None:
     @remote(num_cpus=0)
     def parent() -> None:

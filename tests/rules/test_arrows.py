@@ -33,7 +33,19 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "remote_errors", "exception_copies", "tracebacks", "tables"),
     ("scheduler", "gpu", "slurm"),
 )
-AS_USERS_DO = ("__main__", "cli", "util", "batch")
+TUNE_DOES = {
+    # What runs experiments. All else in the room decides, and knows neither the runtime nor a clock.
+    PACKAGE + ".tune",
+    *(
+        f"{PACKAGE}.tune.{name}"
+        for name in (
+            *("checkpoint", "reporting", "trainable", "trial_runner", "study_driver", "study_log", "kept_checkpoints"),
+            *("tuner", "old_names", "result_grid", "progress_reporter", "loggers", "plots", "html_report"),
+            *("optuna_search", "hyperopt_search", "bayesopt_search", "nevergrad_search", "search"),
+        )
+    ),
+}
+AS_USERS_DO = ("__main__", "cli", "util", "batch", "tune")
 """Rooms that may import the package itself, whose names are loaded on first use, as users do."""
 PURE_GPU = {f"{PACKAGE}.gpu.{name}" for name in ("device", "topology", "ledger")}
 CLOSED: dict[str, Callable[[str], bool]] = {
@@ -41,7 +53,6 @@ CLOSED: dict[str, Callable[[str], bool]] = {
     f"{PACKAGE}.scheduler": lambda name: below(name, f"{PACKAGE}.scheduler") or name in PURE_GPU,
     f"{PACKAGE}.gpu": lambda name: below(name, f"{PACKAGE}.gpu"),
     f"{PACKAGE}.slurm": lambda name: below(name, f"{PACKAGE}.slurm"),
-    f"{PACKAGE}.tune": lambda name: below(name, f"{PACKAGE}.tune"),
 }
 SCHEDULER_IN_TRANSPORT = {f"{PACKAGE}.scheduler.{name}" for name in ("events", "rank_events", "effects")}
 SCHEDULER_OPEN = {
@@ -270,8 +281,15 @@ def test_scheduler_and_protocol_are_pure() -> None:
 
 def test_experiments_are_pure() -> None:
     """The same seed and the same events make the same decisions: no clock, no environment, no global generator."""
-    own = [module for module in modules().values() if below(module.name, f"{PACKAGE}.tune")]
+    room = f"{PACKAGE}.tune"
+    own = [module for module in modules().values() if below(module.name, room) and module.name not in TUNE_DOES]
     wrong = [f"{where}: {name}" for module in own for name, where in outside(module) if name not in PURE_TUNE_LIBRARY]
+    wrong += [
+        f"{module.where(one.line)}: {one.module}"
+        for module in own
+        for one in imports(module)
+        if below(one.module, PACKAGE) and (not below(one.module, room) or one.module in TUNE_DOES - {room})
+    ]
     wrong += [
         f"{module.where(node.lineno)}: {ast.unparse(node.func)}()"
         for module in own

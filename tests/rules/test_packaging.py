@@ -58,7 +58,12 @@ def test_cupy_comes_with_the_libraries_of_cuda() -> None:
 
 def test_what_is_imported_is_required() -> None:
     """Optional libraries come with an extra; mpi4py with each MPI. What only type checkers read, they bring."""
-    names = {"nvidia-ml-py": "pynvml", "cupy-cuda12x": "cupy", "cupy-cuda13x": "cupy"}
+    names = {
+        "nvidia-ml-py": "pynvml",
+        "cupy-cuda12x": "cupy",
+        "cupy-cuda13x": "cupy",
+        "bayesian-optimization": "bayes_opt",
+    }
     requirements = [
         *METADATA["dependencies"],
         *(one for extra in METADATA["optional-dependencies"].values() for one in extra),

@@ -10,7 +10,20 @@ from mpi_runtime import tune
 from mpi_runtime.tune.schedulers import ASHAScheduler, FIFOScheduler
 from mpi_runtime.tune.search import BasicVariantGenerator, Searcher
 from mpi_runtime.tune.stoppers import Stopper, as_stopper
-from mpi_runtime.tune.study import Continue, Crashed, Ended, Failed, Halt, Limits, Reported, Start, Study, Woken
+from mpi_runtime.tune.study import Limits, Study
+from mpi_runtime.tune.study_events import (
+    Continue,
+    Crashed,
+    Ended,
+    Failed,
+    Halt,
+    Moved,
+    Reported,
+    Revived,
+    Sized,
+    Start,
+    Woken,
+)
 from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED, Trial
 
 
@@ -254,3 +267,38 @@ def test_states_have_no_way_back_from_the_end() -> None:
     assert trial.is_finished
     with pytest.raises(RuntimeError, match="it is TERMINATED"):
         trial.moved(RUNNING)
+
+
+def test_a_trial_that_is_moved_runs_again_from_there_and_nothing_is_counted() -> None:
+    machine = study(1)
+    machine.begin(0.0)
+    machine.handle(Reported("00000", {"x": 1}, checkpoint="first"), 1.0)
+    assert machine.handle(Moved("00000", "older", 0, 0.0), 2.0) == [Start("00000", {"n": 0}, "older")]
+    trial = machine.trials["00000"]
+    assert (trial.failures, trial.crashes, trial.iteration) == (0, 0, 0)
+
+
+def test_a_trial_that_has_failed_for_good_can_be_revived() -> None:
+    machine = study(1, max_failures=1)
+    machine.begin(0.0)
+    machine.handle(Failed("00000", "oops"), 1.0)
+    machine.handle(Failed("00000", "oops"), 1.0)
+    assert machine.is_done
+    assert machine.handle(Revived("00000"), 2.0) == [Start("00000", {"n": 0}, None)]
+    assert machine.handle(Failed("00000", "oops"), 3.0) == [Start("00000", {"n": 0}, None)], "it may fail once more"
+    with pytest.raises(RuntimeError, match="cannot be revived"):
+        machine.handle(Revived("00000"), 4.0)
+
+
+def test_a_study_may_grow() -> None:
+    machine = study(5, slots=1)
+    machine.begin(0.0)
+    assert [order.trial_id for order in machine.handle(Sized(3), 1.0)] == ["00001", "00002"]
+
+
+def test_changes_of_states_are_noted() -> None:
+    machine = study(2, slots=2)
+    machine.begin(0.0)
+    machine.changed.clear()
+    machine.handle(Ended("00001"), 1.0)
+    assert {name: trial.status for name, trial in machine.changed.items()} == {"00001": TERMINATED}

@@ -1,0 +1,134 @@
+"""The verb `tune`: experiments of hyper-parameter search, by their directories."""
+
+import argparse
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mpi_runtime.errors import JournalError
+from mpi_runtime.journal.claim import owner_of
+
+
+@dataclass
+class Seen:
+    """A trial, as the journal has it."""
+
+    status: str = "PENDING"
+    config: dict[str, Any] = field(default_factory=dict[str, Any])
+    last: dict[str, Any] = field(default_factory=dict[str, Any])
+    reports: int = 0
+    seconds: float = 0.0
+
+
+def run(words: Sequence[str]) -> int:
+    """Do it; 2 if there is no such experiment."""
+    parser = argparse.ArgumentParser(
+        prog="mpi-runtime tune",
+        description="Look at experiments, the directories of mpi_runtime.tune, also while they run, and resume them.",
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name, (_, what) in VERBS.items():
+        one = verbs.add_parser(name, help=what, description=f"{what.capitalize()}.")
+        one.add_argument("directory", type=Path, help="of an experiment; with ls also one that holds several")
+    chosen = parser.parse_args(words)
+    try:
+        return VERBS[chosen.verb][0](chosen.directory)
+    except (JournalError, OSError, ValueError) as error:
+        print(f"mpi-runtime tune: {error}", file=sys.stderr)
+        return 2
+
+
+def list_all(directory: Path) -> int:
+    """Print a line for each experiment."""
+    own = [directory] if list(directory.glob("*.journal")) else []
+    found = own or sorted(path.parent for path in directory.glob("*/tuner.pickle"))
+    if not found:
+        raise JournalError(f"{directory} has no experiments")
+    for path in found:
+        about, trials = _read(path)
+        counts = Counter(trial.status for trial in trials.values())
+        words = ", ".join(f"{count} {status.lower()}" for status, count in sorted(counts.items()))
+        best = _best(about, trials)
+        end = f", best {about['metric']} {trials[best].last[about['metric']]:.6g} in trial {best}" if best else ""
+        job = owner_of(path)
+        print(f"{path.name}: {len(trials)} trials ({words}){end}{f'; run by {job}' if job else ''}")
+    return 0
+
+
+def show_best(directory: Path) -> int:
+    """Print the best trial."""
+    about, trials = _read(directory)
+    best = _best(about, trials)
+    if not best:
+        raise JournalError(f"{directory}: no trial has reported {about.get('metric') or 'a metric that is compared'}")
+    print(f"trial {best}, {trials[best].status}, {trials[best].reports} reports")
+    print(f"{about['metric']}: {trials[best].last[about['metric']]}")
+    print(json.dumps(trials[best].config, indent=2, default=repr))
+    return 0
+
+
+def show_trials(directory: Path) -> int:
+    """Print a line for each trial."""
+    about, trials = _read(directory)
+    aim = f", {about['mode']} {about['metric']}" if about.get("metric") else ""
+    print(f"{directory.name}: trials of {about.get('name', '')}{aim}")
+    for trial_id, trial in trials.items():
+        value = trial.last.get(about.get("metric") or "", "")
+        config = json.dumps(trial.config, default=repr)
+        print(f"{trial_id} {trial.status:10} {trial.reports:6} reports {trial.seconds:9.1f} s  {value!s:22} {config}")
+    return 0
+
+
+def resume(directory: Path) -> int:
+    """Go on with an experiment."""
+    from mpi_runtime.tune import Tuner  # not at the top: other verbs need no runtime
+
+    results = Tuner.restore(directory).fit()
+    print(results)
+    return 1 if results.num_errors else 0
+
+
+def _read(directory: Path) -> tuple[dict[str, Any], dict[str, Seen]]:
+    trials: dict[str, Seen] = {}
+    for line in _lines(directory):
+        for trial_id, config in line.configs.items():
+            trials[trial_id] = Seen(config=config)
+        for trial_id, status in line.states.items():
+            trials[trial_id].status = status
+        metrics = getattr(line.event, "metrics", None)
+        if metrics is not None:
+            trial = trials[line.event.trial_id]
+            trial.last, trial.reports, trial.seconds = dict(metrics), trial.reports + 1, line.now
+    from mpi_runtime.tune.study_log import header
+
+    return header(directory), trials
+
+
+def _lines(directory: Path) -> Iterator[Any]:
+    from mpi_runtime.tune.study_log import read  # not at the top: `mpi-runtime --help` needs none of it
+
+    return read(directory)
+
+
+def _best(about: dict[str, Any], trials: dict[str, Seen]) -> str:
+    metric: str = about.get("metric") or ""
+    sign = -1 if about.get("mode") == "min" else 1
+    values = {
+        trial_id: sign * trial.last[metric]
+        for trial_id, trial in trials.items()
+        if isinstance(trial.last.get(metric), (int, float)) and math.isfinite(trial.last[metric])
+    }
+    return max(values, key=lambda trial_id: values[trial_id], default="")
+
+
+VERBS: dict[str, tuple[Callable[[Path], int], str]] = {
+    "ls": (list_all, "print a line for each experiment: its trials, and the best so far"),
+    "best": (show_best, "print the configuration of the best trial, by its last report"),
+    "show": (show_trials, "print a line for each trial"),
+    "resume": (resume, "go on with an experiment that was interrupted"),
+}

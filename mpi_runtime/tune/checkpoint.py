@@ -1,0 +1,179 @@
+"""Checkpoints: a directory with files, or a dictionary that stays in shared memory until it must be kept."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+import mpi_runtime
+
+DICTIONARY = "checkpoint.pickle"
+"""The file of a checkpoint that was made of a dictionary."""
+METADATA = ".metadata.json"
+
+
+class Checkpoint:
+    """What a trial needs to go on. Made by `from_directory` or `from_dict`, and passed to `report`."""
+
+    def __init__(self, path: str | os.PathLike[str], *, data: Mapping[str, Any] | None = None) -> None:
+        """A checkpoint in a directory. With `data` it is in memory, and `path` is empty."""
+        self.path = os.fspath(path)
+        """The directory; empty for one in memory."""
+        self._data = data
+
+    @classmethod
+    def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
+        """The files of a directory. `report` copies them, so the directory may be a temporary one.
+
+        Raises:
+            FileNotFoundError: there is no such directory.
+        """
+        if not os.path.isdir(path):
+            raise FileNotFoundError(f"Checkpoint.from_directory({os.fspath(path)!r}): there is no such directory")
+        return cls(os.path.abspath(path))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Checkpoint:
+        """Values by name. They stay in shared memory, and are written to a file when the trial ends and now and then.
+
+        Raises:
+            TypeError: `data` is no dictionary.
+        """
+        if not isinstance(data, Mapping):
+            raise TypeError(f"Checkpoint.from_dict() takes a dictionary, not {data!r}")
+        return cls("", data=data)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether it was made of a dictionary and has no directory."""
+        return self._data is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values of a checkpoint that was made by `from_dict`. Arrays may be read-only views of shared memory.
+
+        Raises:
+            ValueError: it was made of a directory.
+        """
+        if self._data is not None:
+            return dict(self._data)
+        file = Path(self.path, DICTIONARY)
+        if not file.exists():
+            raise ValueError(f"the checkpoint {self.path} has files, no dictionary: use as_directory()")
+        found: dict[str, Any] = pickle.loads(file.read_bytes())
+        return found
+
+    @contextlib.contextmanager
+    def as_directory(self) -> Iterator[str]:
+        """The path of a directory with the files, to be read within the block."""
+        if self._data is None:
+            yield self.path
+            return
+        with tempfile.TemporaryDirectory(prefix="checkpoint-") as path:
+            yield self.to_directory(path)
+
+    def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Copy the files into a directory, by default a new temporary one, and return its path."""
+        target = tempfile.mkdtemp(prefix="checkpoint-") if path is None else os.fspath(path)
+        if self._data is None:
+            shutil.copytree(self.path, target, dirs_exist_ok=True)
+        else:
+            os.makedirs(target, exist_ok=True)
+            _written(Path(target, DICTIONARY), cloudpickle.dumps(dict(self._data), 5))
+        return target
+
+    def get_metadata(self) -> dict[str, Any]:
+        """What `set_metadata` has noted; empty at first."""
+        if self._data is not None:
+            return dict(self._data.get(METADATA, {}))
+        file = Path(self.path, METADATA)
+        found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+        return found
+
+    def set_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Note values that can be written as JSON."""
+        if self._data is not None:
+            self._data = {**self._data, METADATA: dict(metadata)}
+        else:
+            _written(Path(self.path, METADATA), json.dumps(dict(metadata)).encode())
+
+    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Note further values."""
+        self.set_metadata({**self.get_metadata(), **metadata})
+
+    def __repr__(self) -> str:
+        return f"Checkpoint({sorted(self._data)} in memory)" if self._data is not None else f"Checkpoint({self.path!r})"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint of a trial, as driver and study pass it on."""
+
+    number: int
+    """Of the trial's checkpoints, from 0."""
+    path: str = ""
+    """Where it is, below the directory of the experiment; empty: only in memory."""
+    ref: Any = None
+    """The dictionary in the object store; None: only on disk."""
+
+    def opened(self, experiment: str) -> Checkpoint:
+        """The checkpoint, from memory if it is still there.
+
+        Raises:
+            ObjectLostError: it was in memory only, and that is gone.
+        """
+        if self.ref is not None:
+            try:
+                return Checkpoint("", data=mpi_runtime.get(self.ref))
+            except mpi_runtime.errors.MpiRuntimeError:
+                if not self.path:
+                    raise
+        return Checkpoint(os.path.join(experiment, self.path))
+
+
+def keep(checkpoint: Checkpoint, experiment: str, relative: str) -> None:
+    """Write a checkpoint below the directory of its experiment: beside, synced, then renamed. All of it, or nothing.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    target = Path(experiment, relative)
+    spare = target.with_name(f".{target.name}.part")
+    shutil.rmtree(spare, ignore_errors=True)
+    spare.mkdir(parents=True)
+    try:
+        checkpoint.to_directory(spare)
+        for folder, _, names in os.walk(spare):
+            for name in names:
+                _sync(os.path.join(folder, name))
+            _sync(folder)
+        if target.exists():
+            shutil.rmtree(target)
+        os.rename(spare, target)
+        _sync(os.fspath(target.parent))
+    except BaseException:
+        shutil.rmtree(spare, ignore_errors=True)
+        raise
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _written(path: Path, data: bytes) -> None:
+    spare = path.with_name(f"{path.name}.part")
+    spare.write_bytes(data)
+    os.replace(spare, path)

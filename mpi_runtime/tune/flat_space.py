@@ -1,0 +1,48 @@
+"""A space as searchers see it that learn: its domains by names such as `layer/units`, and values put back in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mpi_runtime.tune.space import Categorical, Domain, Float, Integer, Normal
+from mpi_runtime.tune.variants import is_grid
+
+KNOWN = (Float, Integer, Normal, Categorical)
+
+
+def domains(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The domains of a space, in nested dictionaries too. Functions, and what choices contain, are left out."""
+    found: dict[str, Any] = {}
+    for name, value in space.items():
+        if isinstance(value, KNOWN):
+            found[prefix + name] = value
+        elif isinstance(value, Mapping) and not isinstance(value, Domain) and not is_grid(value):
+            found.update(domains(value, f"{prefix}{name}/"))
+    return found
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by such names as nested dictionaries."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        *path, last = name.split("/")
+        inside = found
+        for part in path:
+            inside = inside.setdefault(part, {})
+        inside[last] = value
+    return found
+
+
+def named(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a configuration by the names of these domains, as far as it has them."""
+    found = {}
+    for name in wanted:
+        value: Any = config
+        for part in name.split("/"):
+            if not isinstance(value, Mapping) or part not in value:
+                break
+            value = value[part]
+        else:
+            found[name] = value
+    return found

@@ -1,0 +1,133 @@
+"""Plots of an experiment, as matplotlib axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mpi_runtime.tune.trial import flat
+
+
+def history(results: Any, metric: str | None = None, ax: Any = None) -> Any:
+    """Curves of a metric over reports, one for each trial; the best trial's is thick.
+
+    Raises:
+        ImportError: matplotlib is not there.
+        ValueError: no metric is known.
+    """
+    name, axes = _metric(results, metric), _axes(ax)
+    best = results.get_best_result(name, results.mode or "max").trial_id
+    for result in results:
+        reports = [one for one in result.history if name in one]
+        is_best = result.trial_id == best
+        axes.plot(
+            [one["training_iteration"] for one in reports],
+            [one[name] for one in reports],
+            color="C3" if is_best else "C0",
+            linewidth=2 if is_best else 0.7,
+            alpha=1 if is_best else 0.5,
+            marker="o" if len(reports) == 1 else None,
+            label=f"trial {result.trial_id} (best)" if is_best else None,
+        )
+    axes.set_xlabel("report")
+    axes.set_ylabel(name)
+    axes.legend()
+    return axes
+
+
+def parallel(results: Any, metric: str | None = None, ax: Any = None) -> Any:
+    """Parallel coordinates: a line through its parameters and its last value for each trial, coloured by that value.
+
+    Raises:
+        ImportError: matplotlib is not there.
+        ValueError: no metric is known.
+    """
+    name, axes = _metric(results, metric), _axes(ax)
+    parameters, rows, values = table(results, name)
+    columns = [place(column) for column in [*zip(*rows, strict=True), values]]
+    from matplotlib import colormaps
+
+    for index in range(len(values)):
+        heights = [column[index] for column in columns]
+        axes.plot(range(len(heights)), heights, color=colormaps["viridis"](heights[-1]), alpha=0.7)
+    axes.set_xticks(range(len(columns)), [*parameters, name], rotation=30)
+    axes.set_yticks([0, 1], ["lowest", "highest"])
+    return axes
+
+
+def importance(results: Any, metric: str | None = None, ax: Any = None) -> Any:
+    """Bars: the share of the metric's variance that each parameter explains by itself, by bins of its values.
+
+    Raises:
+        ImportError: matplotlib is not there.
+        ValueError: no metric is known.
+    """
+    name, axes = _metric(results, metric), _axes(ax)
+    shares = importances(results, name)
+    names = sorted(shares, key=lambda one: shares[one])
+    axes.barh(names, [shares[one] for one in names])
+    axes.set_xlabel(f"share of the variance of {name}")
+    axes.set_xlim(0, 1)
+    return axes
+
+
+def importances(results: Any, metric: str) -> dict[str, float]:
+    """The correlation ratio of each parameter: variance between bins of its values, of the whole variance."""
+    parameters, rows, values = table(results, metric)
+    scores = np.array(values)
+    whole = float(((scores - scores.mean()) ** 2).sum()) if len(scores) else 0.0
+    found = {}
+    for number, parameter in enumerate(parameters):
+        bins = np.array(place([row[number] for row in rows]))
+        numbers = np.minimum((bins * max(2, math.isqrt(len(rows)))).astype(int), max(2, math.isqrt(len(rows))) - 1)
+        between = 0.0
+        for one in set(numbers.tolist()):
+            inside = scores[numbers == one]
+            between += len(inside) * float(inside.mean() - scores.mean()) ** 2
+        found[parameter] = between / whole if whole else 0.0
+    return found
+
+
+def table(results: Any, metric: str) -> tuple[list[str], list[list[Any]], list[float]]:
+    """Names of parameters, their values and the last value of the metric, of all trials that have reported it."""
+    known = [
+        (flat(result.config), float(result.metrics[metric]))
+        for result in results
+        if isinstance(result.metrics.get(metric), (int, float)) and math.isfinite(result.metrics[metric])
+    ]
+    names = list(dict.fromkeys(name for config, _ in known for name in config))
+    names = [name for name in names if len({repr(config.get(name)) for config, _ in known}) > 1]
+    return names, [[config.get(name) for name in names] for config, _ in known], [value for _, value in known]
+
+
+def place(values: Sequence[Any]) -> list[float]:
+    """Values between 0 and 1: numbers by their size, or its logarithm if they span much, others by their order."""
+    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
+        numbers = [float(value) for value in values]
+        if min(numbers) > 0 and max(numbers) / min(numbers) > 100:
+            numbers = [math.log(value) for value in numbers]
+    else:
+        order = {text: float(number) for number, text in enumerate(sorted({repr(value) for value in values}))}
+        numbers = [order[repr(value)] for value in values]
+    low, high = min(numbers), max(numbers)
+    return [(value - low) / (high - low) if high > low else 0.5 for value in numbers]
+
+
+def _metric(results: Any, metric: str | None) -> str:
+    name = metric or results.metric
+    if name is None:
+        raise ValueError("no metric is known: pass one, or set it in TuneConfig")
+    return name
+
+
+def _axes(ax: Any) -> Any:
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError("plots need matplotlib: pip install 'mpi-runtime[tune]'") from error
+    return pyplot.subplots()[1]

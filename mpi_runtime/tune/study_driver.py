@@ -1,0 +1,421 @@
+"""Does what a study orders: starts trials as tasks, hears their reports, and writes the journal.
+
+A trial is a task that streams. Taking an item of its stream is hearing a report; the trial waits until the stream is
+resumed (it goes on), or dropped (it ends at this report). A trial that is to end elsewhere is cancelled.
+
+The order of each step: event heard, decided by the study, written to the journal, orders performed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import mpi_runtime
+import mpi_runtime.tune.study_log as study_log
+from mpi_runtime.errors import HeadDiedError, MpiRuntimeError, TaskError
+from mpi_runtime.tune.callback import Callback
+from mpi_runtime.tune.checkpoint import Saved, keep
+from mpi_runtime.tune.kept_checkpoints import KeptCheckpoints
+from mpi_runtime.tune.reporting import TrialStart
+from mpi_runtime.tune.study import Study
+from mpi_runtime.tune.study_events import (
+    Continue,
+    Crashed,
+    Ended,
+    Event,
+    Failed,
+    Halt,
+    Moved,
+    Order,
+    Reported,
+    Revived,
+    Sized,
+    Start,
+    Woken,
+)
+from mpi_runtime.tune.trainable import PlacementGroupFactory, Prepared
+from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED, Trial
+from mpi_runtime.tune.trial_runner import RunSettings, runner_of
+
+TURN_S = 0.5
+"""How often the driver looks at the clock while nothing happens."""
+GRACE_S = 10.0
+"""How long trials that were told to end may take before their processes are killed."""
+AHEAD = 64
+"""So many reports may be on their way of a trial about which nothing is decided."""
+
+
+@dataclass
+class Run:
+    """One run of a trial."""
+
+    trial_id: str
+    stream: Any
+    group: Any = None
+    """The placement group of its bundles."""
+    asks: bool = False
+    """It has reported, and waits."""
+    checkpoints_at_end: bool = False
+
+
+@dataclass
+class Plan:
+    """What is run, and where its files are."""
+
+    prepared: Prepared
+    settings: RunSettings
+    directory: Path
+    kept: KeptCheckpoints
+    callbacks: Sequence[Callback] = ()
+    always_asks: bool = True
+    """Whether each report waits for a verdict. If nothing is decided about reports, they need not."""
+    reuse_processes: bool = True
+    names: Any = None
+    """Makes the name of a trial; None: its number."""
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+class Driver:
+    """Drives one study from where it is to its end."""
+
+    def __init__(self, study: Study, plan: Plan, log: study_log.StudyLog, started: float) -> None:
+        """Drive a study. `started` is how many seconds of it have passed in earlier runs."""
+        self.study = study
+        self._plan = plan
+        self._log = log
+        self._offset = time.monotonic() - started
+        self._runs: dict[str, Run] = {}
+        self._ending: dict[Any, Run] = {}
+        """Runs that were told to end, by what is ready when they have."""
+        self._known = 0
+        """How many trials the journal has."""
+        self._count = 0
+        self._is_leaving = False
+        self._function = mpi_runtime.remote(runner_of(plan.prepared, plan.settings))
+        self.where: dict[str, tuple[str, int]] = {}
+        """The host and process of trials."""
+
+    def now(self) -> float:
+        """Seconds that the experiment has run."""
+        return time.monotonic() - self._offset
+
+    def leave(self) -> None:
+        """Start nothing more, and stop each trial at its next report. What is left is for a later run."""
+        self._is_leaving = True
+
+    def run(self, first: Sequence[Event]) -> None:
+        """Run until all trials have ended, or until `leave` was called. `first` are told before anything else."""
+        try:
+            self._begin(first)
+            while self._runs and not (self._is_leaving and all(run.asks for run in self._runs.values())):
+                self._turn()
+        finally:
+            self._end()
+
+    def _begin(self, first: Sequence[Event]) -> None:
+        self._known = len(self.study.trials)
+        if self._known:
+            for event in first:
+                self._happened(event)
+        else:
+            now = self.now()
+            self._decided(Sized(self.study.limits.max_concurrent), self.study.begin(now), now)
+
+    def _turn(self) -> None:
+        streams = {run.stream: run for run in self._runs.values() if not run.asks}
+        waited = [*streams, *self._ending]
+        left = self.study.deadline - self.now()
+        if waited:
+            ready, _ = mpi_runtime.wait(waited, timeout=max(0.0, min(TURN_S, left)))
+            more = mpi_runtime.wait(waited, num_returns=len(waited), timeout=0)[0] if ready else []
+        else:
+            more = []
+        for one in more:
+            if one in self._ending:
+                self._ended(self._ending.pop(one))
+            else:
+                run = streams[one]
+                while self._runs.get(run.trial_id) is run and not run.asks and one.next_ready():
+                    self._hear(run)
+                if self._runs.get(run.trial_id) is run and not run.asks and one.is_finished():
+                    self._hear(run)
+        if left <= 0:
+            self._happened(Woken())
+        self._log.turn()
+        for callback in self._plan.callbacks:
+            callback.on_step_end(self._count, _Trials(self.study))
+
+    def _hear(self, run: Run) -> None:
+        """Take what a trial has sent, and have it decided about."""
+        ref = run.stream.next_ref(None, resume=False)
+        if ref is None:
+            self._gone(run)
+            self._happened(Ended(run.trial_id))
+            return
+        try:
+            metrics, saved, where = mpi_runtime.get(ref)
+        except HeadDiedError:
+            raise
+        except TaskError as error:
+            self._gone(run)
+            self._broken(Failed(run.trial_id, str(error)), error)
+            return
+        except MpiRuntimeError as error:
+            self._gone(run)
+            self._broken(Crashed(run.trial_id, f"{type(error).__name__}: {error}"), error)
+            return
+        run.asks = True
+        if where is not None:
+            self.where[run.trial_id] = where
+        host, pid = self.where[run.trial_id]
+        metrics = {"timestamp": int(time.time()), "hostname": host, "pid": pid, **metrics}
+        self._happened(Reported(run.trial_id, metrics, saved))
+
+    def _broken(self, event: Failed | Crashed, error: BaseException) -> None:
+        trial = self.study.trials[event.trial_id]
+        path = self._plan.directory / trial.trial_id
+        path.mkdir(exist_ok=True)
+        with (path / "error.txt").open("a") as file:
+            file.write(f"{type(error).__name__}\n{error}\n")
+        self._happened(event)
+        for callback in self._plan.callbacks:
+            if trial.status != ERROR:
+                callback.on_trial_recover(self._count, _Trials(self.study), trial)
+
+    def _happened(self, event: Event) -> None:
+        now = self.now()
+        self._count += 1
+        for callback in self._plan.callbacks:
+            callback.on_step_begin(self._count, _Trials(self.study))
+        self._decided(event, self.study.handle(event, now), now)
+
+    def _decided(self, event: Event, orders: Sequence[Order], now: float) -> None:
+        """Write down what has happened and what came of it, then do it."""
+        study, log = self.study, self._log
+        changed, study.changed = study.changed, {}
+        configs = {}
+        while self._known < len(study.trials):
+            trial_id = f"{self._known:05d}"
+            configs[trial_id] = study.trials[trial_id].config
+            self._known += 1
+        log.add(now, event, {trial_id: trial.status for trial_id, trial in changed.items()}, configs)
+        self._note(event)
+        for order in orders:
+            if isinstance(order, Start):
+                self._start(order)
+            elif isinstance(order, Continue):
+                if self._is_leaving:
+                    continue
+                run = self._runs[order.trial_id]
+                run.asks = False
+                run.stream.resume()
+            else:
+                self._halt(order)
+        told(self._plan.callbacks, self._count, study, event, changed.values())
+        for trial in changed.values():
+            if trial.status in (TERMINATED, ERROR):
+                self._finish(trial)
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, Reported) and event.checkpoint is not None:
+            trial = self.study.trials[event.trial_id]
+            for doomed in self._plan.kept.add(trial, event.checkpoint):
+                self._log.after_sync(partial(shutil.rmtree, self._plan.directory / doomed, ignore_errors=True))
+
+    def _start(self, order: Start) -> None:
+        if self._is_leaving:
+            return
+        plan, trial = self._plan, self.study.trials[order.trial_id]
+        request = plan.prepared.request(order.config)
+        options: dict[str, Any] = {
+            "num_returns": "streaming",
+            "max_retries": 0,
+            "_generator_backpressure_num_objects": 1 if plan.always_asks else AHEAD,
+            **amounts(request.bundles[0]),
+        }
+        if not plan.reuse_processes:
+            options["max_calls"] = 1
+        group = None
+        if len(request.bundles) > 1:
+            from mpi_runtime.util import placement_group
+            from mpi_runtime.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+            group = placement_group([dict(bundle) for bundle in request.bundles], request.strategy)
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, 0, True)
+        start = TrialStart(
+            trial.trial_id,
+            trial.index,
+            order.config,
+            order.checkpoint,
+            plan.kept.count(trial.trial_id),
+            trial.checkpoint_iteration,
+            str(plan.names(trial)) if plan.names else trial.trial_id,
+            os.fspath(plan.directory),
+            request.required_resources,
+            plan.prepared.parameters,
+        )
+        plan.kept.uses(trial.trial_id, order.checkpoint)
+        stream = self._function.options(**options).remote(start)
+        self._runs[trial.trial_id] = Run(trial.trial_id, stream, group)
+
+    def _halt(self, order: Halt) -> None:
+        run = self._runs.pop(order.trial_id)
+        self._ending[run.stream.completed()] = run
+        if not run.asks:
+            run.stream.close()
+        run.stream = None  # the trial hears of it
+
+    def _gone(self, run: Run) -> None:
+        del self._runs[run.trial_id]
+        self._ended(run)
+
+    def _ended(self, run: Run) -> None:
+        """Nothing of a run is left."""
+        run.stream = None
+        if run.group is not None:
+            from mpi_runtime.util import remove_placement_group
+
+            remove_placement_group(run.group)
+        if self._plan.settings.at_end:
+            trial = self.study.trials[run.trial_id]
+            saved = self._plan.kept.found(run.trial_id)
+            if saved is not None and trial.status in (TERMINATED, RUNNING):
+                trial.checkpoint = saved
+                trial.checkpoint_iteration, trial.checkpoint_time_s = trial.iteration, trial.time_total_s
+
+    def _finish(self, trial: Trial) -> None:
+        """A trial has ended for good: its last checkpoint must outlive this job."""
+        saved = trial.checkpoint
+        if isinstance(saved, Saved) and not saved.path and saved.ref is not None:
+            relative = os.path.join(trial.trial_id, f"checkpoint_{saved.number:06d}")
+            with contextlib.suppress(MpiRuntimeError):
+                keep(saved.opened(""), os.fspath(self._plan.directory), relative)
+                trial.checkpoint = Saved(saved.number, relative)
+
+    def _end(self) -> None:
+        for run in [*self._runs.values()]:
+            self._halt(Halt(run.trial_id))
+        deadline = time.monotonic() + GRACE_S
+        while self._ending and mpi_runtime.is_initialized():
+            refs = [*self._ending]
+            left = deadline - time.monotonic()
+            for ref in mpi_runtime.wait(refs, num_returns=len(refs), timeout=max(0.0, left))[0]:
+                self._ended(self._ending.pop(ref))
+            if left <= 0 and self._ending:
+                for ref in self._ending:
+                    mpi_runtime.cancel(ref, force=True)
+                deadline = time.monotonic() + GRACE_S
+
+
+class _Trials(Sequence[Trial]):
+    """The trials as they are when somebody looks: a list of all for each event would cost too much."""
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+
+    def __len__(self) -> int:
+        return len(self._study.trials)
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self._study.trials.values())[index]
+
+    def __iter__(self) -> Any:
+        return iter(self._study.trials.values())
+
+
+def told(callbacks: Iterable[Callback], count: int, study: Study, event: Event, changed: Iterable[Trial]) -> None:
+    """Tell callbacks what has come of an event."""
+    callbacks = list(callbacks)
+    if not callbacks:
+        return
+    trials = _Trials(study)
+    changed = list(changed)
+    trial = study.trials.get(getattr(event, "trial_id", ""))
+    for callback in callbacks:
+        if isinstance(event, Reported) and trial is not None:
+            callback.on_trial_result(count, trials, trial, trial.last_result)
+            if event.checkpoint is not None:
+                callback.on_checkpoint(count, trials, trial, event.checkpoint)
+        for one in changed:
+            if one.status == RUNNING:
+                callback.on_trial_start(count, trials, one)
+            elif one.status == TERMINATED:
+                callback.on_trial_complete(count, trials, one)
+            elif one.status == ERROR:
+                callback.on_trial_error(count, trials, one)
+
+
+def amounts(bundle: Any) -> dict[str, Any]:
+    """What a bundle reserves as options of a task."""
+    custom = {name: value for name, value in bundle.items() if name not in ("CPU", "GPU", "memory")}
+    found: dict[str, Any] = {"num_cpus": bundle.get("CPU", 0), "num_gpus": bundle.get("GPU", 0)}
+    if custom:
+        found["resources"] = custom
+    if "memory" in bundle:
+        found["memory"] = bundle["memory"]
+    return found
+
+
+def slots(request: PlacementGroupFactory, nodes: Sequence[dict[str, Any]]) -> int:
+    """How many trials with this request have room.
+
+    Raises:
+        InfeasibleResourceError: not even one.
+    """
+    if len(request.bundles) > 1:
+        wanted = request.required_resources
+        total: dict[str, float] = {}
+        for node in nodes:
+            for name, amount in node["Resources"].items():
+                total[name] = total.get(name, 0) + amount
+        found = _fit(wanted, total)
+    else:
+        found = sum(_fit(request.bundles[0], node["Resources"]) for node in nodes)
+    if not found:
+        raise mpi_runtime.errors.InfeasibleResourceError(
+            f"A trial needs {[dict(bundle) for bundle in request.bundles]}, and no trial of this size fits: the nodes "
+            f"have {[node['Resources'] for node in nodes]}. Ask for less, or start the job with more."
+        )
+    return found
+
+
+def _fit(wanted: Any, there: Any) -> int:
+    counts = []
+    for name, amount in wanted.items():
+        has = there.get(name, 0)
+        if not amount:
+            continue
+        if name == "GPU" and amount < 1:
+            counts.append(int(has) * int(1 / amount + 1e-9))  # shares of one device each
+        else:
+            counts.append(int(has / amount + 1e-9))
+    return min(counts) if counts else max(1, int(there.get("CPU", 1)))
+
+
+def resumed(study: Study, directory: Path, slots: int, revive: bool, restart: bool) -> list[Event]:
+    """What a study that was told its journal has to be told, before it goes on: what ran runs no more."""
+    events: list[Event] = [Sized(slots)]
+    for trial in study.trials.values():
+        saved = trial.checkpoint
+        is_there = saved is None or bool(saved.path and (directory / saved.path).is_dir())
+        if trial.status == ERROR:
+            if not (revive or restart):
+                continue
+            events.append(Revived(trial.trial_id))
+            if restart:
+                is_there, saved = False, None
+        elif trial.status == TERMINATED or (is_there and trial.status != RUNNING):
+            continue
+        if is_there:
+            events.append(Moved(trial.trial_id, saved, trial.checkpoint_iteration, trial.checkpoint_time_s))
+        else:
+            events.append(Moved(trial.trial_id, None, 0, 0.0))
+    return events

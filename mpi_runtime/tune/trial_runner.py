@@ -1,0 +1,170 @@
+"""Runs one trial in the process that was given to it: the function of a task."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mpi_runtime
+import mpi_runtime.tune.reporting as reporting
+from mpi_runtime.tune.checkpoint import Checkpoint
+from mpi_runtime.tune.reporting import Session, StopTrial, TrialStart
+from mpi_runtime.tune.trainable import Prepared, Trainable, positional
+from mpi_runtime.util.streams import emits
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What all trials of an experiment have in common."""
+
+    seed: int
+    reuse: bool
+    """Whether an object of a class may serve one trial after another."""
+    persist_s: float
+    """How often a checkpoint in memory is written to disk."""
+    frequency: int
+    """Of checkpoints of classes: at every so many steps; 0: at none."""
+    at_end: bool
+    """Whether a class makes a checkpoint at its end."""
+
+
+_idle: dict[str, Trainable] = {}
+"""In this process an object that may serve another trial, by the name of its experiment."""
+
+
+def runner_of(prepared: Prepared, settings: RunSettings) -> Callable[[TrialStart], Any]:
+    """The function of the task that runs a trial of these."""
+    target = dataclasses.replace(prepared, parameters={})  # or the job would hold them for ever, with the function
+
+    @emits
+    def run(start: TrialStart) -> None:
+        run_trial(target, settings, start)
+
+    run.__name__ = run.__qualname__ = prepared.name or "trial"
+    return run
+
+
+def run_trial(prepared: Prepared, settings: RunSettings, start: TrialStart) -> None:
+    """Run a trial until it ends, or is told to."""
+    _seed(settings.seed, start.index)
+    session = Session(start, settings.persist_s)
+    reporting.enter(session)
+    folder = os.getcwd()
+    try:
+        parameters = {name: mpi_runtime.get(ref) for name, ref in start.parameters.items()}
+        if prepared.is_class:
+            _run_class(prepared.target, settings, session, parameters)
+        else:
+            _run_function(prepared.target, session, parameters)
+    except StopTrial:
+        pass
+    finally:
+        reporting.enter(None)
+        with contextlib.suppress(OSError):
+            os.chdir(folder)
+
+
+def _run_function(function: Callable[..., Any], session: Session, parameters: Mapping[str, Any]) -> None:
+    config = session.start.config
+    result: Any
+    if positional(function) == 2 and not parameters:
+        result = function(config, _reporter)  # as in old programs
+    else:
+        result = function(config, **parameters)
+    if inspect.isgenerator(result):
+        with contextlib.closing(result):
+            each: Any
+            for each in result:
+                session.report(each, None)
+    elif isinstance(result, Mapping):
+        session.report(result, None)
+    elif isinstance(result, (int, float)) and not isinstance(result, bool):
+        session.report({"_metric": result}, None)
+
+
+def _reporter(_metrics: Mapping[str, Any] | None = None, **metrics: Any) -> None:
+    reporting.report({**(_metrics or {}), **metrics})
+
+
+def _run_class(cls: type[Trainable], settings: RunSettings, session: Session, parameters: Mapping[str, Any]) -> None:
+    start = session.start
+    trainable = _reused(settings, start) or cls(dict(start.config), **parameters)
+    is_reusable = False
+    try:
+        if start.checkpoint is not None:
+            trainable.iteration = start.iteration
+            _load(trainable, start.checkpoint.opened(start.experiment))
+        else:
+            trainable.iteration = 0
+        _steps(trainable, settings, session)
+        is_reusable = True
+    except StopTrial:
+        is_reusable = True
+    finally:
+        if is_reusable and settings.at_end:
+            session.save(_kept_on_disk(trainable, session))
+        if is_reusable and settings.reuse:
+            _idle[start.experiment] = trainable
+        else:
+            trainable.cleanup()
+
+
+def _steps(trainable: Trainable, settings: RunSettings, session: Session) -> None:
+    while True:
+        result = trainable.step()
+        trainable.iteration += 1
+        is_due = settings.frequency and trainable.iteration % settings.frequency == 0
+        with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
+            session.report(result, _saved(trainable, folder) if is_due else None)
+
+
+def _saved(trainable: Trainable, folder: str) -> Checkpoint:
+    made = trainable.save_checkpoint(folder)
+    return Checkpoint.from_dict(made) if isinstance(made, Mapping) else Checkpoint.from_directory(made or folder)
+
+
+def _kept_on_disk(trainable: Trainable, session: Session) -> Checkpoint:
+    folder = tempfile.mkdtemp(prefix="checkpoint-")
+    made = _saved(trainable, folder)
+    return Checkpoint(made.to_directory(folder)) if made.is_in_memory else made
+
+
+def _load(trainable: Trainable, checkpoint: Checkpoint) -> None:
+    try:
+        values = checkpoint.to_dict()
+    except ValueError:
+        with checkpoint.as_directory() as folder:
+            trainable.load_checkpoint(folder)
+    else:
+        trainable.load_checkpoint(values)
+
+
+def _reused(settings: RunSettings, start: TrialStart) -> Trainable | None:
+    trainable = _idle.pop(start.experiment, None) if settings.reuse else None
+    if trainable is None:
+        return None
+    if not trainable.reset_config(dict(start.config)):
+        trainable.cleanup()
+        return None
+    trainable.config = dict(start.config)
+    return trainable
+
+
+def _seed(seed: int, index: int) -> None:
+    """Global generators begin anew: what the trial before has drawn in this process does not matter."""
+    number = (seed * 1_000_003 + index) % 2**32
+    random.seed(number)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(number)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(number)

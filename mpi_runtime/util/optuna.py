@@ -1,0 +1,173 @@
+"""An Optuna study over all ranks, without a database: `study.optimize` with tasks instead of threads.
+
+    import optuna
+    from mpi_runtime.util.optuna import optimize
+
+    def objective(trial):  # as it is
+        x = trial.suggest_float("x", -10, 10)
+        for step in range(100):
+            trial.report(x * x / (step + 1), step)
+            if trial.should_prune():
+                raise optuna.TrialPruned()
+        return x * x
+
+    study = optuna.create_study(pruner=optuna.pruners.MedianPruner())
+    optimize(study, objective, n_trials=1000, num_gpus=0.25)
+
+A copy of the study lives in an actor, which samplers and pruners run in; trials ask it by messages. Each trial that has
+ended is added to the study of the driver, whatever its storage is: nobody else writes there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import mpi_runtime
+
+try:
+    import optuna
+except ImportError as error:
+    raise ImportError("mpi_runtime.util.optuna needs optuna: pip install 'mpi-runtime[tune]'") from error
+
+__all__ = ["optimize"]
+
+
+class Trial:
+    """What an objective gets: an Optuna trial whose study is elsewhere."""
+
+    def __init__(self, keeper: Any, number: int) -> None:
+        self._keeper = keeper
+        self.number = number
+        """As in Optuna."""
+        self.params: dict[str, Any] = {}
+        """What was suggested."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            value = mpi_runtime.get(self._keeper.call.remote(self.number, name, args, kwargs))
+            if name.startswith("suggest_"):
+                self.params[args[0] if args else kwargs["name"]] = value
+            return value
+
+        return call
+
+
+class _Keeper:
+    """The copy of the study."""
+
+    def __init__(self, parts: dict[str, Any]) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._study = optuna.create_study(
+            directions=parts["directions"], sampler=parts["sampler"], pruner=parts["pruner"]
+        )
+        self._study.add_trials(parts["trials"])
+        self._trials: dict[int, Any] = {}
+
+    def ask(self) -> int:
+        trial = self._study.ask()
+        self._trials[trial.number] = trial
+        return int(trial.number)
+
+    def call(self, number: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        found = getattr(self._trials[number], name)
+        return found(*args, **kwargs) if callable(found) else found
+
+    def tell(self, number: int, values: Any, state: str) -> Any:
+        kinds = optuna.trial.TrialState
+        trial = self._trials.pop(number)
+        if state == "COMPLETE":
+            self._study.tell(trial, values)
+        else:
+            self._study.tell(trial, state=kinds[state])
+        return self._study.get_trials(deepcopy=False)[number]
+
+
+def _run(keeper: Any, number: int, objective: Callable[[Any], Any]) -> Any:
+    """One trial, in a task: what has come of it."""
+    trial = Trial(keeper, number)
+    try:
+        values = objective(trial)
+    except optuna.TrialPruned:
+        return mpi_runtime.get(keeper.tell.remote(number, None, "PRUNED"))
+    finally:
+        trial._keeper = None  # whoever keeps the trial does not keep the actor
+    return mpi_runtime.get(keeper.tell.remote(number, values, "COMPLETE"))
+
+
+def optimize(
+    study: optuna.Study,
+    objective: Callable[[Any], Any],
+    n_trials: int,
+    *,
+    timeout: float | None = None,
+    n_jobs: int | None = None,
+    catch: Iterable[type[Exception]] = (),
+    callbacks: Iterable[Callable[[optuna.Study, Any], None]] = (),
+    **options: Any,
+) -> None:
+    """Run trials of an Optuna objective as tasks, and add them to the study.
+
+    Args:
+        study: any study of Optuna. Its sampler and pruner are copied; its trials are known to the copy.
+        objective: the unchanged objective. `trial` may be asked for anything that has a name in Optuna.
+        n_trials: how many trials.
+        timeout: seconds after which no trial begins.
+        n_jobs: how many run at a time; None: as many as have CPUs.
+        catch: errors of an objective that do not end the search: the trial counts as failed.
+        callbacks: called with the study and each trial that has ended.
+        **options: of the tasks, such as `num_cpus` and `num_gpus`.
+
+    Raises:
+        TaskError: the objective has raised an error that is not in `catch`. It is also an instance of that.
+        ValueError: `n_trials` or `n_jobs` is below 1.
+    """
+    if n_trials < 1 or (n_jobs is not None and n_jobs < 1):
+        raise ValueError(f"n_trials={n_trials}, n_jobs={n_jobs}: at least 1 is needed")
+    if not mpi_runtime.is_initialized():
+        mpi_runtime.init()
+    known = study.get_trials(deepcopy=False)
+    parts = {
+        "directions": list(study.directions), "sampler": study.sampler, "pruner": study.pruner,
+        "trials": [one for one in known if one.state.is_finished()],
+    }  # fmt: skip
+    keeper = mpi_runtime.remote(num_cpus=0)(_Keeper).remote(parts)
+    task = mpi_runtime.remote(_run).options(**{"max_retries": 0, **options})
+    cpus = options.get("num_cpus", 1) or 1
+    most = n_jobs or max(1, int(mpi_runtime.cluster_resources().get("CPU", 1) / cpus))
+    end = None if timeout is None else time.monotonic() + timeout
+    running: dict[Any, int] = {}
+    begun = 0
+    try:
+        while running or begun < n_trials:
+            while begun < n_trials and len(running) < most and (end is None or time.monotonic() < end):
+                number = mpi_runtime.get(keeper.ask.remote())
+                running[task.remote(keeper, number, objective)] = number
+                begun += 1
+            if not running:
+                return
+            for ref in mpi_runtime.wait(list(running), num_returns=1)[0]:
+                _add(study, keeper, ref, running.pop(ref), tuple(catch), callbacks)
+    finally:
+        for ref in running:
+            mpi_runtime.cancel(ref)
+        mpi_runtime.kill(keeper)
+
+
+def _add(study: Any, keeper: Any, ref: Any, number: int, catch: tuple[Any, ...], callbacks: Any) -> None:
+    """Add a trial that has ended to the driver's study."""
+    try:
+        found = mpi_runtime.get(ref)
+    except Exception as error:
+        found = mpi_runtime.get(keeper.tell.remote(number, None, "FAIL"))
+        study.add_trial(found)
+        if not isinstance(error, catch):
+            raise
+    else:
+        study.add_trial(found)
+    for callback in callbacks:
+        callback(study, study.get_trials(deepcopy=False)[-1])
