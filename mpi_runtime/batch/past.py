@@ -177,7 +177,7 @@ def read_history(directory: str) -> History:
                     if isinstance(place.body, segments.Began):
                         found.runs.append(Run(place.body.job, place.body.time_s))
                         found.began = {}  # what ran then does not any more
-                    else:
+                    elif isinstance(place.body, Record):
                         found.add(place.body, place.body.values[0].data)
             except segments.NewerFormatError as error:
                 raise JournalError(f"{path} was written by a newer mpi_runtime: its format is {error}") from None

@@ -134,7 +134,7 @@ runpy.run_module("mpi_runtime", run_name="__main__")
 
 
 def test_a_full_disk_ends_the_batch_and_the_same_line_goes_on(tmp_path: Path) -> None:
-    file = written(tmp_path / "jobs.txt", "".join(f"echo {number} >> done\n" for number in range(300)))
+    file = written(tmp_path / "jobs.txt", "".join(f"sleep 0.02; echo {number} >> done\n" for number in range(300)))
     done = helpers.run_program(FULL, file, cwd=tmp_path).expect(2)
     assert "cannot be written: No space left on device. What runs is ended." in done.stderr
     known = [name for name, ended in read_history(str(tmp_path / "batch-jobs")).ends.items() if ended.result.is_success]
@@ -202,7 +202,7 @@ def _kill_until_it_ends(program: helpers.Program, rng: random.Random, pause_s: f
 
 
 def test_each_command_is_done_and_none_is_done_again_whatever_is_killed(tmp_path: Path) -> None:
-    kills, runs = killed_again_and_again(tmp_path, 250, 1.5, seed=1)
+    kills, runs = killed_again_and_again(tmp_path, 250, 0.7, seed=1)
     assert kills >= 1
     assert runs >= 2
 

@@ -48,8 +48,8 @@ EQUIVALENT = [
     Equivalent(
         "scheduler/dispatch.py",
         "acquire",
-        "if can_wait and work_us < STEAL_WORTH_US // 2:",
-        "if can_wait and work_us <= STEAL_WORTH_US // 2:",
+        "if can_wait and work_us < STEAL_WORTH_US // 2 and any_is_free_soon(queue):",
+        "if can_wait and work_us <= STEAL_WORTH_US // 2 and any_is_free_soon(queue):",
         ONE_MORE,
     ),
     Equivalent(
