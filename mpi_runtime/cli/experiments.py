@@ -19,8 +19,8 @@ class Seen:
     """A trial, as the journal has it."""
 
     status: str = "PENDING"
-    config: dict[str, Any] = field(default_factory=dict)
-    last: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict[str, Any])
+    last: dict[str, Any] = field(default_factory=dict[str, Any])
     reports: int = 0
     seconds: float = 0.0
 
