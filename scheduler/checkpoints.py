@@ -24,6 +24,7 @@ from mpi_runtime.scheduler.events import Done, Kept, Returned, Saved, StateLost,
 from mpi_runtime.scheduler.ids import digest
 from mpi_runtime.scheduler.lifecycle import ALIVE, CREATING, READY
 from mpi_runtime.scheduler.rank_events import Recalled
+from mpi_runtime.scheduler.queues import mark_dirty
 from mpi_runtime.scheduler.records import Actor, Executor, Task
 from mpi_runtime.scheduler.state import State
 
@@ -183,6 +184,9 @@ def announce_end(state: State, now: int) -> None:
     """Have all states saved that have changed. Calls that were not sent yet are not, or there would be no end."""
     state.is_ending = True
     state.end_us = now if state.end_us is None else min(now, state.end_us)
+    for queue in state.queues.values():
+        if queue.timed is not None:
+            mark_dirty(state, queue)  # what cannot finish by then is not started any more
     for actor in state.actors.values():
         if actor.executor is not None and _may_save(actor):
             state.to_client(actor.executor.id, SaveRequested())

@@ -41,7 +41,7 @@ def reported(state: State, event: MemoryReported) -> None:
     notes.tell_often(state, notes.WARNING, MEMORY, node.hostname, text, node.ranks[0])
     for rank in node.ranks:
         for executor in rank.executors.values():
-            if executor.actor is None and len(executor.in_hand) > 1:
+            if executor.actor is None and len(executor.in_hand) > 1 and executor.running() is not None:
                 ask_for_the_rest(state, executor)
 
 

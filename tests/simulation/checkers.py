@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mpi_runtime.gpu.device import NODE
 from mpi_runtime.scheduler.backoff import wait_us
 from mpi_runtime.scheduler.effects import Record, StartExecutor
 from mpi_runtime.scheduler.events import (
@@ -225,6 +226,8 @@ class Checker:
             if isinstance(event, Faulted):
                 for uuid in self.gpus[client]:
                     self._cards_of(uuid).heard(uuid, event)
+                if event.blame == NODE:
+                    self.losses.excused.add(client)
             if isinstance(event, Call):
                 self.calls[event.id] = event
                 self.cancels.submitted(event.id)
@@ -283,7 +286,12 @@ class Checker:
             b"ObjectStoreFullError": happened["refused"],
             b"ObjectLostError": happened["lost transfers"] + happened["rank losses"],
         }
-        require(reasons.get(code), f"object {id.hex()} failed with {name!r} and nothing has happened that explains it")
+        journal = self.world.journal
+        is_recorded = journal is not None and any(
+            name in value.data for record in journal.earlier if isinstance(record, Record) for value in record.values
+        )  # a call that the state of an actor has had raises what it raised then
+        explained = reasons.get(code) or is_recorded
+        require(explained, f"object {id.hex()} failed with {name!r} and nothing has happened that explains it")
         if not name.startswith(TAINT) and code in (b"WorkerCrashedError", b"OutOfMemoryError", b"GpuExecutorDiedError"):
             used_up = self._was(id, self._was_lost) or happened["stillborn"] >= STILLBORN_MAX
             require(used_up, f"object {id.hex()} failed with {name!r}, but its retries were not used up")

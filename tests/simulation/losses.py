@@ -100,6 +100,8 @@ class Losses:
         """How many runs of each call are counted though it had not begun: nobody knew that."""
         self.touched: set[bytes] = set()
         """Calls that were run again for other reasons than that their process died at once. Only for membership."""
+        self.excused: set[int] = set()
+        """Executors that have said that CUDA does not start on their host: no call's failure. Only for membership."""
         self._again: set[bytes] = set()
         """Calls that may be run once more for them: once for each loss. Only for membership."""
 
@@ -148,7 +150,8 @@ class Losses:
                     self.presumed[id] += 1
                     checker.world.counters["runs"] += 1
                 function = checker.function_of(id)
-                pays = position == 0 or not function.max_retries or checker.takes_several(id)
+                is_first = position == 0 and number not in self.excused
+                pays = is_first or not function.max_retries or checker.takes_several(id)
                 (checker.lost_runs if pays else checker.unsaid)[id] += 1
             if actor and actor not in in_hand:
                 checker.lost_runs[actor] += 1
