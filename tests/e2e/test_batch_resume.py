@@ -134,7 +134,7 @@ runpy.run_module("mpi_runtime", run_name="__main__")
 
 
 def test_a_full_disk_ends_the_batch_and_the_same_line_goes_on(tmp_path: Path) -> None:
-    file = written(tmp_path / "jobs.txt", "".join(f"sleep 0.02; echo {number} >> done\n" for number in range(300)))
+    file = written(tmp_path / "jobs.txt", "".join(f"echo {number} >> done\n" for number in range(300)))
     done = helpers.run_program(FULL, file, cwd=tmp_path).expect(2)
     assert "cannot be written: No space left on device. What runs is ended." in done.stderr
     known = [name for name, ended in read_history(str(tmp_path / "batch-jobs")).ends.items() if ended.result.is_success]
@@ -150,7 +150,7 @@ def killed_again_and_again(folder: Path, count: int, pause_s: float, seed: int) 
     run begins while processes of the one before may still be there.
     """
     rng = random.Random(seed)
-    file = written(folder / "jobs.txt", "".join(f"echo {number} >> done\n" for number in range(count)))
+    file = written(folder / "jobs.txt", "".join(f"sleep 0.02; echo {number} >> done\n" for number in range(count)))
     command = [sys.executable, "-m", "mpi_runtime", "batch", file]
     kills = runs = 0
     reported: dict[str, int] = {}
