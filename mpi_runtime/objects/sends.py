@@ -80,6 +80,13 @@ class Sends:
         for outgoing in list(self._outgoing):
             self._drive(outgoing)
 
+    def complete(self) -> None:
+        """Wait for MPI to have sent what it was given. All receivers have it, and none wants any more."""
+        for outgoing in self._outgoing:
+            outgoing.ready = outgoing.messages
+        while self._outgoing:
+            self.poll()
+
     def _drive(self, outgoing: Outgoing) -> None:
         """Send what can be sent now, and forget it when nothing is left."""
         is_large = min(outgoing.pull.chunk, outgoing.pull.size) > SMALL

@@ -140,6 +140,10 @@ class Transfers:
         for id in [*self._asked, *self._incoming]:
             self.stop(id)
 
+    def complete(self) -> None:
+        """All ranks are idle: what was sent has arrived, and MPI says so only when it is asked."""
+        self._sends.complete()
+
     def on_pull(self, rank: int, pull: Pull) -> None:
         """A rank asks for a part of the own region. Where there is nothing of it, it is told so by an empty chunk."""
         self._sends.add(rank, pull)

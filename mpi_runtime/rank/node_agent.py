@@ -451,8 +451,7 @@ class NodeAgent:
     def close(self) -> None:
         """Close the arena. All ranks of the job are idle."""
         if self._is_set_up:
-            while self._transfers.busy:  # the data have arrived; MPI says so only when it is asked
-                self._transfers.poll()
+            self._transfers.complete()
             self._is_set_up = False
             self._spills.close()
             self._drafts.close()
