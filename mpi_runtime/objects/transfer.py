@@ -35,7 +35,7 @@ AT_ONCE = 64
 """Transfers from one source that are under way at the same time."""
 
 QUEUED, RUNNING, DRAINING, STALLED = range(4)
-"""States of a transfer: it waits for its turn; chunks come; it has given up its source, or its source has given up; it has no source."""
+"""States of a transfer: it waits for its turn; chunks come; it or its source has given up; it waits for a source."""
 
 
 class Incoming:
