@@ -33,13 +33,15 @@ class Outgoing:
         """How many were sent."""
         self.ready = -1
         """How many the receiver is ready for, if it has given up."""
-        self.is_refused = False
-        """It was told that there is nothing to be had."""
+        self.has_ended = False
+        """It was sent an empty message: no more of the object will come."""
         self.requests: deque[Transfer] = deque()
 
     def is_over(self) -> bool:
         """Whether nothing is left to be sent."""
-        return self.messages >= self.ready if self.ready >= 0 else self.at == self.pull.size
+        if self.at == self.pull.size:
+            return True
+        return self.has_ended and self.messages >= self.ready >= 0
 
 
 class Sends:
@@ -66,7 +68,7 @@ class Sends:
         self._drive(outgoing)
 
     def end(self, rank: int, unpull: Unpull) -> None:
-        """A rank wants no more of it than it is ready for. If all of it was sent there is nothing to do."""
+        """A rank wants no more of it. If all of it was sent there is nothing to do: the rank will take that."""
         for outgoing in self._outgoing:
             if outgoing.rank == rank and outgoing.pull.tag == unpull.tag and not outgoing.is_over():
                 outgoing.ready = unpull.messages
@@ -83,7 +85,7 @@ class Sends:
     def complete(self) -> None:
         """Wait for MPI to have sent what it was given. All receivers have it, and none wants any more."""
         for outgoing in self._outgoing:
-            outgoing.ready = outgoing.messages
+            outgoing.ready, outgoing.has_ended = outgoing.messages, True
         while self._outgoing:
             self.poll()
 
@@ -94,11 +96,11 @@ class Sends:
             while outgoing.requests and outgoing.requests[0].done():
                 outgoing.requests.popleft()
                 self._in_flight -= is_large
-            if outgoing.ready >= 0:
-                while outgoing.messages < outgoing.ready:
-                    self._send(outgoing, memoryview(b""), is_large)
-            else:
+            if outgoing.ready < 0:
                 self._send_chunks(outgoing, is_large)
+            else:
+                while not outgoing.is_over():
+                    self._send_end(outgoing, is_large)
             is_gone = outgoing.rank in self._transport.lost
         except TransportError:
             is_gone = True  # those who wait for frames from it will notice
@@ -113,13 +115,16 @@ class Sends:
                 return
             available = self._available(pull.offset, pull.size)
             end = min(outgoing.at + pull.chunk, pull.size)
-            if available < 0 and not outgoing.is_refused:
-                outgoing.is_refused = True
-                self._send(outgoing, memoryview(b""), is_large)
-            if outgoing.is_refused or available < end:
+            if available < 0 and not outgoing.has_ended:
+                self._send_end(outgoing, is_large)
+            if outgoing.has_ended or available < end:
                 return
             self._send(outgoing, self._arena.view(pull.offset, pull.size)[outgoing.at : end], is_large)
             outgoing.at = end
+
+    def _send_end(self, outgoing: Outgoing, is_large: bool) -> None:
+        outgoing.has_ended = True
+        self._send(outgoing, memoryview(b""), is_large)
 
     def _send(self, outgoing: Outgoing, chunk: memoryview, is_large: bool) -> None:
         outgoing.requests.append(self._transport.send_bulk(outgoing.rank, outgoing.pull.tag, chunk))

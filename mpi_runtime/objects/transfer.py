@@ -4,7 +4,9 @@
    come in chunks under a tag that only this transfer has, and in order. So `arrived` says what is there, and others may
    have it from here already (`Arriving`).
 2. A source that gives up sends an empty chunk. A receiver that gives up says how many messages it is ready for
-   (`Unpull`), and the source fills them up with empty ones: so nothing is left that could be written into memory later.
+   (`Unpull`), and the source fills them up with empty ones, and sends at least one. The receiver takes all that comes
+   before that one: a source may be ahead of it. So nothing is left that could be written into memory later, nor be
+   taken for a part of the next object.
 3. What cannot be had is told (`Fetched` with `is_lost`). What has arrived is kept: the scheduler names another source,
    and the transfer goes on from there, or it says `StopFetch`.
 4. For each source only a part of the transfers is under way at a time; the others wait in order. Requests to one rank
@@ -63,6 +65,8 @@ class Incoming:
         self.next: Fetch | None = None
         """The order to follow when the last chunks of this source have come."""
         self.is_wanted = True
+        self.has_ended = False
+        """An empty message has come from this source: it sends no more of it."""
 
 
 class Transfers:
@@ -203,6 +207,7 @@ class Transfers:
         self._active.append(incoming)
         self._counts[order.rank] = self._counts.get(order.rank, 0) + 1
         incoming.state, incoming.posted, incoming.messages = RUNNING, incoming.arrived, 0
+        incoming.has_ended = False
         incoming.chunk = self._chunks.get(order.rank, CHUNK_BYTES)
         incoming.began_s, incoming.began_at = time.monotonic(), incoming.arrived
         pull = Pull(tag, order.offset, order.size, incoming.arrived, incoming.chunk)
@@ -216,11 +221,13 @@ class Transfers:
             while True:
                 while requests and requests[0][0].done():
                     transfer, length = requests.popleft()
-                    if transfer.received == length and not incoming.problem:
+                    incoming.has_ended = incoming.has_ended or transfer.received < length
+                    if not incoming.has_ended:
                         incoming.arrived += length
                     elif incoming.state == RUNNING:
                         self._drain(incoming, f"rank {incoming.order.rank} has it no more")
-                if incoming.state != RUNNING or incoming.posted == size or len(requests) == WINDOW:
+                is_enough = len(requests) == WINDOW if incoming.state == RUNNING else requests or incoming.has_ended
+                if is_enough or incoming.posted == size:
                     break
                 self._post(incoming)
         except TransportError as error:
@@ -228,9 +235,10 @@ class Transfers:
                 with suppress(TransportError):
                     transfer.done()
             requests.clear()
+            incoming.has_ended = True
             incoming.problem = f"rank {incoming.order.rank} was lost while it sent the object: {error}"
             incoming.state = DRAINING
-        if not requests and (incoming.state == DRAINING or incoming.arrived == size):
+        if not requests and (incoming.has_ended or incoming.posted == size):
             self._drained(incoming)
 
     def _post(self, incoming: Incoming) -> None:
@@ -241,7 +249,7 @@ class Transfers:
         incoming.messages += 1
 
     def _drain(self, incoming: Incoming, problem: str) -> None:
-        """Take the last chunks of a source, and be ready for no more."""
+        """Take the last chunks of a source, and ask for no more."""
         incoming.state, incoming.problem = DRAINING, problem
         unpull = Unpull(incoming.tag, incoming.messages)
         self._frames.setdefault(incoming.order.rank, []).append(unpull)

@@ -202,6 +202,32 @@ def test_a_transfer_that_is_stopped_frees_its_memory_and_the_source(peers: list[
     assert peers[1].transfers._tags == set()
 
 
+@pytest.mark.parametrize("then", ["nothing", "another object", "the source gives up"])
+def test_a_source_that_is_ahead_of_a_receiver_that_stops(
+    peers: list[Peer], then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages for which the receiver was not ready yet are taken too: else they would be a part of what comes next."""
+    monkeypatch.setattr(transfer, "BULK_TAGS", 1)
+    monkeypatch.setattr(sends, "WINDOW", 3)  # as if the first had been taken by MPI, and the receiver had not looked
+    source, target = peers[0], peers[1]
+    data = os.urandom(LARGE)
+    offset, other = source.put(bytes(LARGE)), source.put(data)
+    target.fetch(b"id", 0, offset, LARGE)
+    target.turn()
+    source.turn()
+    assert len(source.transfers._sends._outgoing[0].requests) == 3 > transfer.WINDOW
+    if then == "the source gives up":
+        source.arena.free(offset)
+        source.turn()
+    target.transfers.stop(b"id")
+    if then == "another object":
+        target.fetch(b"other", 0, other, LARGE)
+    ended = until_quiet(peers)
+    assert [target.arena.view(one.offset, LARGE) for one in ended] == [data] * (then == "another object")
+    assert target.used() == source.arena.allocator.rounded(LARGE) * len(ended)
+    assert not source.transfers.busy
+
+
 @pytest.mark.parametrize("ask_again", [True, False])
 def test_what_waits_for_room_can_be_stopped(peers: list[Peer], ask_again: bool) -> None:
     offset, asked = peers[0].put(b"12345"), []
