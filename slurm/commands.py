@@ -18,6 +18,7 @@ _CURES = (
     ("node configuration is not available", "What the nodes have: sinfo -o '%R %D %c %m %G'"),
     ("more processors requested", "What the nodes have: sinfo -o '%R %D %c %m %G'"),
     ("node count specification", "How many nodes a job may have: scontrol show partition"),
+    ("array specification", "Like 0-9, 1,3,5, 0-9:3, 0-99%10; below MaxArraySize (scontrol show config)"),
     ("time limit", "The longest time that each partition allows: sinfo -o '%R %l'"),
     ("configuration source", "Slurm is not set up on this host: use a login node of the cluster."),
     ("unable to contact slurm controller", "The controller does not answer: sinfo says when it is back."),
@@ -58,7 +59,9 @@ def call(
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{shlex.join(command)} has not answered within {limit_s:g} s") from None
     if done.returncode:
-        raise SlurmError(explain(command[0], done.stderr.strip() or f"it ended with {done.returncode}"))
+        raise SlurmError(
+            explain(command[0], (done.stderr or done.stdout).strip() or f"it ended with {done.returncode}")
+        )
     return done.stdout
 
 

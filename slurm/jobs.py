@@ -26,9 +26,12 @@ _HINTS = {
     "DependencyNeverSatisfied": "the job that it waits for has not ended as it must",
 }
 _NOT_STARTED = "Slurm could not start it: the node cannot use its directory, or not write the file of its output there"
+_FULL = "its node could write nothing into its directory: the file system is full, or your quota is used up"
 _AVAILABLE = ("idle", "allocated", "mixed", "completing", "planned", "reserved")
 """States of nodes that can run jobs, now or later."""
 _NEVER = "requested node configuration is not available"
+_ID = re.compile(r"\d+(_\d+|\+\d+)?")
+"""A job, a task of an array, or a part of a heterogeneous job."""
 _SACCT = "JobID,State,ExitCode,NodeList,Start,End,Elapsed,Timelimit,JobName,WorkDir"
 
 
@@ -78,6 +81,8 @@ class Status:
             parts.append(f"exit code {self.exit_code}; {told}")
             if self.reason == "JobLaunchFailure":
                 parts.append(_NOT_STARTED)
+            elif own is None and self.exit_code == script.CANNOT_WRITE:
+                parts.append(_FULL)
         elif self.state == "RUNNING":
             parts.append(f"{self.time_used} of {self.time_limit}, until {self.end}")
         elif self.reason in _HINTS:
@@ -187,6 +192,8 @@ def statuses(job: str | int) -> list[Status]:
     Raises:
         SlurmError: Slurm does not know the job, or does not answer.
     """
+    if not _ID.fullmatch(str(job)):
+        raise SlurmError(f"{str(job)!r} is no id of a job: ids are like 4711, or 4711_3 for a task of an array")
     try:
         lines = call(["scontrol", "show", "job", "-o", str(job)]).splitlines()
     except SlurmError as error:
