@@ -32,6 +32,14 @@ _AVAILABLE = ("idle", "allocated", "mixed", "completing", "planned", "reserved")
 _NEVER = "requested node configuration is not available"
 _ID = re.compile(r"\d+(_\d+|\+\d+)?")
 """A job, a task of an array, or a part of a heterogeneous job."""
+_SBATCH_NAMES = {
+    "array": "array-inx",
+    "mem": "mem-per-node",
+    "time": "timelimit",
+    "no-requeue": "requeue",
+    "requeue": "no-requeue",
+}
+"""Options whose variables for sbatch have other names."""
 _SACCT = "JobID,State,ExitCode,NodeList,Start,End,Elapsed,Timelimit,JobName,WorkDir"
 
 
@@ -153,15 +161,24 @@ def submit_script(text: str, cwd: str | None = None) -> str:
     Raises:
         SlurmError: Slurm refused, or no nodes of the partition can ever run it. The message says why.
     """
+    env = _for_sbatch(text)
     try:
-        call(["sbatch", "--test-only"], cwd, text)
+        call(["sbatch", "--test-only"], cwd, text, env=env)
     except SlurmError as error:
         # By default Slurm accepts jobs that can never run. Its message is the same for jobs that wait for the repair
         # of a node. Any other error comes again below.
         if _NEVER in str(error).lower() and _are_all_nodes_available(text):
             raise SlurmError(f"it could never start. {error}") from None
-    answer = call(["sbatch", "--parsable"], cwd, text)
+    answer = call(["sbatch", "--parsable"], cwd, text, env=env)
     return answer.strip().split(";")[0]
+
+
+def _for_sbatch(text: str) -> dict[str, str]:
+    """Return the environment for sbatch. There a variable such as SBATCH_PARTITION counts more than the script."""
+    names = set(re.findall(r"^#SBATCH '?--([\w-]+)", text, re.MULTILINE))
+    names |= {variable for option, variable in _SBATCH_NAMES.items() if option in names}
+    stated = {f"SBATCH_{name.replace('-', '_').upper()}" for name in names}
+    return {name: value for name, value in environment().items() if name not in stated}
 
 
 def _are_all_nodes_available(text: str) -> bool:
@@ -263,8 +280,13 @@ def table(tasks: Sequence[Status]) -> str:
 
 def task_numbers(status: Status) -> tuple[int, ...]:
     """Return the indices of the array tasks that this status is about; empty if it is not about an array."""
-    found = re.search(r"_(?:(\d+)|\[([\d,-]+))", status.job)
-    return _numbers((found[1] or found[2]).rstrip(",")) if found else ()
+    found = re.search(r"_(?:(\d+)|\[([\d,:-]+))", status.job)
+    if found is None:
+        return ()
+    numbers: list[int] = []
+    for first, last, step in re.findall(r"(\d+)(?:-(\d+))?(?::(\d+))?", found[1] or found[2]):  # 7, 4-9 or 0-20:2
+        numbers += range(int(first), int(last or first) + 1, int(step or 1))
+    return tuple(numbers)
 
 
 def facts_of(text: str) -> dict[str, str]:
