@@ -40,6 +40,9 @@ _SBATCH_NAMES = {
     "requeue": "no-requeue",
 }
 """Options whose variables for sbatch have other names."""
+_OF_A_JOB = re.compile("SLURM|PMI|PMIX_|OMPI_COMM_WORLD_|CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL")
+"""Variables that Slurm and launchers set in jobs."""
+_KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT", "SLURM_BITSTR_LEN")
 _SACCT = "JobID,State,ExitCode,NodeList,Start,End,Elapsed,Timelimit,JobName,WorkDir"
 
 
@@ -174,11 +177,18 @@ def submit_script(text: str, cwd: str | None = None) -> str:
 
 
 def _for_sbatch(text: str) -> dict[str, str]:
-    """Return the environment for sbatch. There a variable such as SBATCH_PARTITION counts more than the script."""
+    """Return the environment for sbatch, which hands it on to the job.
+
+    To sbatch a variable such as SBATCH_PARTITION counts more than the script. What a job around this process has set,
+    such as SLURM_NTASKS_PER_NODE, would mislead the commands of the new job.
+    """
     names = set(re.findall(r"^#SBATCH '?--([\w-]+)", text, re.MULTILINE))
     names |= {variable for option, variable in _SBATCH_NAMES.items() if option in names}
     stated = {f"SBATCH_{name.replace('-', '_').upper()}" for name in names}
-    return {name: value for name, value in environment().items() if name not in stated}
+    env = {name: value for name, value in environment().items() if name not in stated}
+    if "SLURM_JOB_ID" in env:
+        env = {name: value for name, value in env.items() if name in _KEPT or not _OF_A_JOB.match(name)}
+    return env
 
 
 def _are_all_nodes_available(text: str) -> bool:

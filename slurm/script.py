@@ -119,7 +119,7 @@ state=
 [ -s "$left" ] && read -r state _ <"$left"
 requeue() {{  # Slurm then ends this shell, and writes a line about it
     trap - TERM
-    (trap '' TERM; exec scontrol requeue "$SLURM_JOB_ID") && sleep 60
+    (trap '' TERM; exec scontrol requeue "$SLURM_JOB_ID") && for _ in {{1..60}}; do sleep 1; done  # outlives us by 1 s
 }}
 case $state in
     requeue) requeue; exit 1 ;;

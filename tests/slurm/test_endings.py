@@ -38,6 +38,7 @@ try:
 finally:
     print("ends in order", flush=True)
 """
+VANISHES = "import os\nimport mpi_runtime as ray\n\nray.init()\nos._exit(0)\n"
 # Has nothing to save.
 SIMPLE = """
 import pathlib, sys, time
@@ -158,7 +159,7 @@ def test_a_program_that_ends_early_is_not_requeued_though_another_step_has_all_m
     """The script asks all nodes whether they are there, which must not wait for anything."""
     other = "--setup=srun --mpi=none -n2 sleep 60 & sleep 2"
     launcher = "--launcher=srun --mpi=pmix --overlap --mem=0"
-    job = submit(slurm, "import os\nos._exit(0)\n", options=("-N2", "--requeue", other, launcher))
+    job = submit(slurm, VANISHES, options=("-N2", "--requeue", other, launcher))
     ended = slurm.wait(job).expect("FAILED", "1:0")
     assert ended.facts["Restarts"] == "0"
     assert "mpi-runtime: the program did not run to its end" in ended.stdout
@@ -189,6 +190,16 @@ def test_words_reach_the_program_and_slurm_as_they_are(slurm: Cluster) -> None:
         job, said = done.stdout.splitlines()
         assert said == ascii(words), nodes
         assert f"   Comment={comment} \n" in slurm.run("scontrol", "show", "job", job).stdout
+
+
+def test_a_job_submits_another_of_another_shape(slurm: Cluster) -> None:
+    """What Slurm has set in the first would mislead the launcher of the second."""
+    directory = slurm.directory()
+    (directory / "app.py").write_text("import mpi_runtime as ray\nray.init()\nprint(len(ray.nodes()), 'nodes')\n")
+    shape = ("-n3", "--ntasks-per-node=3", "--mem-per-cpu=100", "--gpus-per-node=1")
+    script = "#!/bin/sh\nexec mpi-runtime submit -N2 --cpus-per-node=1 app.py\n"
+    first = slurm.wait(slurm.sbatch(script, *shape, cwd=directory)).expect()
+    assert slurm.wait(first.stdout.strip()).expect().stdout == "2 nodes\n"
 
 
 def test_arrays_are_waited_for_and_shown_task_by_task(slurm: Cluster) -> None:

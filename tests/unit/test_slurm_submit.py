@@ -308,6 +308,8 @@ def test_variables_of_the_user_change_neither_a_job_nor_an_answer(
     for name in ("SBATCH_PARTITION", "SBATCH_TIMELIMIT", "SBATCH_OUTPUT", "SBATCH_REQUEUE", "SBATCH_ACCOUNT"):
         monkeypatch.setenv(name, "mine")
     monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
+    for name in ("SLURM_JOB_ID", "SLURM_NTASKS_PER_NODE", "PMIX_RANK", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.setenv(name, "1")  # as in a job
     play(commands, "sbatch", f"env > {tmp_path}/sbatch; echo 7")
     play(commands, "scontrol", f"env > {tmp_path}/scontrol; echo JobId=7 JobState=PENDING")
     (tmp_path / "app.py").touch()
@@ -315,6 +317,7 @@ def test_variables_of_the_user_change_neither_a_job_nor_an_answer(
     found = (tmp_path / "sbatch").read_text()
     assert re.findall(r"^(SBATCH_\w+)", found, re.MULTILINE) == ["SBATCH_ACCOUNT"], "not what the script states"
     assert "SLURM_TIME_FORMAT=relative" in found, "it is handed on to the job"
+    assert not re.search("SLURM_JOB|NTASKS|PMIX|CUDA", found)
     jobs.status(job)
     found = (tmp_path / "scontrol").read_text()
     assert "SLURM_TIME_FORMAT=standard\n" in found
