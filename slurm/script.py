@@ -262,12 +262,14 @@ def _check(request: Request) -> None:
         value = getattr(request, name)
         if not isinstance(value, str) and (value is not None or name in ("launcher", "python")):
             raise TypeError(f"{name} must be a string, not {value!r}")
-    if isinstance(request.gpus_per_node, bool) or not isinstance(request.gpus_per_node, (int, str, type(None))):
-        raise TypeError(f"gpus_per_node must be a whole number, or 'type:number', not {request.gpus_per_node!r}")
-    if not isinstance(request.requeue, bool):
-        raise TypeError(f"requeue must be True or False, not {request.requeue!r}")
-    if not isinstance(request.environment, Mapping):
-        raise TypeError(f"environment must be a table of variables, not {request.environment!r}")
+    for name, allowed, what in (
+        ("gpus_per_node", (int, str, type(None)), "a whole number, or 'type:number'"),
+        ("requeue", (bool,), "True or False"),
+        ("environment", (Mapping,), "a table of variables"),
+    ):
+        value = getattr(request, name)
+        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+            raise TypeError(f"{name} must be {what}, not {value!r}")
     for name in ("modules", "setup", "sbatch"):
         value = getattr(request, name)
         if isinstance(value, str) or not all(isinstance(one, str) for one in value):
