@@ -2,8 +2,10 @@
 
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from mpi_runtime.slurm.environment import environment
 
 LIMIT_S = 120.0
 """Seconds that a command may take. A busy controller answers late, but it answers."""
@@ -18,11 +20,14 @@ _CURES = (
     ("node configuration is not available", "What the nodes have: sinfo -o '%R %D %c %m %G'"),
     ("more processors requested", "What the nodes have: sinfo -o '%R %D %c %m %G'"),
     ("node count specification", "How many nodes a job may have: scontrol show partition"),
+    ("array specification", "Like 0-9, 1,3,5, 0-9:3, 0-99%10; below MaxArraySize (scontrol show config)"),
     ("time limit", "The longest time that each partition allows: sinfo -o '%R %l'"),
     ("configuration source", "Slurm is not set up on this host: use a login node of the cluster."),
     ("unable to contact slurm controller", "The controller does not answer: sinfo says when it is back."),
     ("invalid job id", "Slurm forgets jobs a few minutes after their end; sacct -j JOB may still know it."),
 )  # fmt: skip
+_ANSWERS = {"SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "standard"}
+"""Indices of arrays in full, not cut after 64 characters; times as ISO 8601, whatever the user has set."""
 _WITHOUT_TERM = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
 """A signal that is ignored before `exec` stays ignored."""
 
@@ -37,8 +42,11 @@ def call(
     stdin: str = "",
     limit_s: float = LIMIT_S,
     ends_us: bool = False,
+    env: Mapping[str, str] | None = None,
 ) -> str:
     """Run a command and return its output. A command that `ends_us` survives the SIGTERM that it causes.
+
+    `env`: its environment; None: that of this process, and what makes Slurm's answers the same everywhere.
 
     Raises:
         SlurmError: the command does not exist, does not end, or ends with a code other than 0.
@@ -48,7 +56,7 @@ def call(
         done = subprocess.run(
             # Names of files need not be UTF-8. Bytes that are not are passed through unchanged.
             words, cwd=cwd, input=stdin, capture_output=True, encoding="utf-8", errors="surrogateescape",
-            timeout=limit_s,
+            timeout=limit_s, env={**environment(), **_ANSWERS} if env is None else env,
         )  # fmt: skip
     except FileNotFoundError:
         raise SlurmError(
@@ -58,7 +66,9 @@ def call(
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{shlex.join(command)} has not answered within {limit_s:g} s") from None
     if done.returncode:
-        raise SlurmError(explain(command[0], done.stderr.strip() or f"it ended with {done.returncode}"))
+        raise SlurmError(
+            explain(command[0], (done.stderr or done.stdout).strip() or f"it ended with {done.returncode}")
+        )
     return done.stdout
 
 

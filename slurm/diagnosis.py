@@ -13,6 +13,7 @@ SHARED_MEMORY_MIN = 64 << 20
 DESCRIPTORS_EACH = 4
 """Descriptors that each executor takes in the process of its rank."""
 DESCRIPTORS_BESIDES = 64
+"""Descriptors that a rank takes besides. With fewer than these MPI may not start, or may hang."""
 SLOW_S = 1e-3
 """Seconds. A small message that takes longer between hosts did not use a fast network."""
 _STEPS_MAX = 1 << 31
@@ -154,6 +155,14 @@ def _first(hosts: Sequence[str]) -> str:
     return hosts[0] + (f" (and {len(hosts) - 1} more)" if len(hosts) > 1 else "")
 
 
+def cannot_start(one: Seen, ranks_here: int) -> Finding | None:
+    """Return a limit of a rank's host with which MPI may not start, or may hang; None: there is no such limit."""
+    found = [*_small_room(one.host, one, ranks_here)]
+    if one.descriptors is not None and one.descriptors < DESCRIPTORS_BESIDES:
+        found += _few_descriptors(one.host, [one])
+    return found[0] if found else None
+
+
 def slow_network(host: str, other: str, latency_s: float) -> Finding | None:
     """Return a note if a small message between two hosts takes longer than `SLOW_S`."""
     if latency_s < SLOW_S:
@@ -211,12 +220,20 @@ def _crowded(host: str, working: Sequence[Seen], node: Granted | None, hosts: in
 
 
 def _limits(host: str, there: Sequence[Seen]) -> Iterator[Finding]:
-    room = there[0].shared_memory
-    if room is not None and room < SHARED_MEMORY_MIN and len(there) > 1:
+    yield from _small_room(host, there[0], len(there))
+    yield from _few_descriptors(host, there)
+
+
+def _small_room(host: str, one: Seen, ranks_here: int) -> Iterator[Finding]:
+    room = one.shared_memory
+    if room is not None and room < SHARED_MEMORY_MIN and ranks_here > 1:
         yield Finding(
             f"on {host} /dev/shm has {room >> 20} MiB, in which MPI's ranks of a host exchange messages",
             "a larger one (containers: --shm-size=1g), or one rank for each node, which needs none",
         )
+
+
+def _few_descriptors(host: str, there: Sequence[Seen]) -> Iterator[Finding]:
     allowed = [one.descriptors for one in there if one.descriptors is not None]
     need = DESCRIPTORS_BESIDES + DESCRIPTORS_EACH * max(len(one.cpus) for one in there)
     if allowed and min(allowed) < need:

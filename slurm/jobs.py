@@ -26,9 +26,23 @@ _HINTS = {
     "DependencyNeverSatisfied": "the job that it waits for has not ended as it must",
 }
 _NOT_STARTED = "Slurm could not start it: the node cannot use its directory, or not write the file of its output there"
+_FULL = "its node could write nothing into its directory: the file system is full, or your quota is used up"
 _AVAILABLE = ("idle", "allocated", "mixed", "completing", "planned", "reserved")
 """States of nodes that can run jobs, now or later."""
 _NEVER = "requested node configuration is not available"
+_ID = re.compile(r"\d+(_\d+|\+\d+)?")
+"""A job, a task of an array, or a part of a heterogeneous job."""
+_SBATCH_NAMES = {
+    "array": "array-inx",
+    "mem": "mem-per-node",
+    "time": "timelimit",
+    "no-requeue": "requeue",
+    "requeue": "no-requeue",
+}
+"""Options whose variables for sbatch have other names."""
+_OF_A_JOB = re.compile("SLURM|PMI|PMIX_|OMPI_COMM_WORLD_|CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL")
+"""Variables that Slurm and launchers set in jobs."""
+_KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT", "SLURM_BITSTR_LEN")
 _SACCT = "JobID,State,ExitCode,NodeList,Start,End,Elapsed,Timelimit,JobName,WorkDir"
 
 
@@ -78,6 +92,8 @@ class Status:
             parts.append(f"exit code {self.exit_code}; {told}")
             if self.reason == "JobLaunchFailure":
                 parts.append(_NOT_STARTED)
+            elif own is None and self.exit_code == script.CANNOT_WRITE:
+                parts.append(_FULL)
         elif self.state == "RUNNING":
             parts.append(f"{self.time_used} of {self.time_limit}, until {self.end}")
         elif self.reason in _HINTS:
@@ -148,15 +164,31 @@ def submit_script(text: str, cwd: str | None = None) -> str:
     Raises:
         SlurmError: Slurm refused, or no nodes of the partition can ever run it. The message says why.
     """
+    env = _for_sbatch(text)
     try:
-        call(["sbatch", "--test-only"], cwd, text)
+        call(["sbatch", "--test-only"], cwd, text, env=env)
     except SlurmError as error:
         # By default Slurm accepts jobs that can never run. Its message is the same for jobs that wait for the repair
         # of a node. Any other error comes again below.
         if _NEVER in str(error).lower() and _are_all_nodes_available(text):
             raise SlurmError(f"it could never start. {error}") from None
-    answer = call(["sbatch", "--parsable"], cwd, text)
+    answer = call(["sbatch", "--parsable"], cwd, text, env=env)
     return answer.strip().split(";")[0]
+
+
+def _for_sbatch(text: str) -> dict[str, str]:
+    """Return the environment for sbatch, which hands it on to the job.
+
+    To sbatch a variable such as SBATCH_PARTITION counts more than the script. What a job around this process has set,
+    such as SLURM_NTASKS_PER_NODE, would mislead the commands of the new job.
+    """
+    names = set(re.findall(r"^#SBATCH '?--([\w-]+)", text, re.MULTILINE))
+    names |= {variable for option, variable in _SBATCH_NAMES.items() if option in names}
+    stated = {f"SBATCH_{name.replace('-', '_').upper()}" for name in names}
+    env = {name: value for name, value in environment().items() if name not in stated}
+    if "SLURM_JOB_ID" in env:
+        env = {name: value for name, value in env.items() if name in _KEPT or not _OF_A_JOB.match(name)}
+    return env
 
 
 def _are_all_nodes_available(text: str) -> bool:
@@ -187,6 +219,8 @@ def statuses(job: str | int) -> list[Status]:
     Raises:
         SlurmError: Slurm does not know the job, or does not answer.
     """
+    if not _ID.fullmatch(str(job)):
+        raise SlurmError(f"{str(job)!r} is no id of a job: ids are like 4711, or 4711_3 for a task of an array")
     try:
         lines = call(["scontrol", "show", "job", "-o", str(job)]).splitlines()
     except SlurmError as error:
@@ -256,8 +290,13 @@ def table(tasks: Sequence[Status]) -> str:
 
 def task_numbers(status: Status) -> tuple[int, ...]:
     """Return the indices of the array tasks that this status is about; empty if it is not about an array."""
-    found = re.search(r"_(?:(\d+)|\[([\d,-]+))", status.job)
-    return _numbers((found[1] or found[2]).rstrip(",")) if found else ()
+    found = re.search(r"_(?:(\d+)|\[([\d,:-]+))", status.job)
+    if found is None:
+        return ()
+    numbers: list[int] = []
+    for first, last, step in re.findall(r"(\d+)(?:-(\d+))?(?::(\d+))?", found[1] or found[2]):  # 7, 4-9 or 0-20:2
+        numbers += range(int(first), int(last or first) + 1, int(step or 1))
+    return tuple(numbers)
 
 
 def facts_of(text: str) -> dict[str, str]:

@@ -50,12 +50,14 @@ def read(file: Path, name: str | None) -> dict[str, Any]:
         ValueError: the file or the profile does not exist or is not valid. The message says what is wrong.
     """
     try:
-        profiles = tomllib.loads(file.read_text())
+        profiles = tomllib.loads(file.read_text("utf-8"))
     except FileNotFoundError:
         if name is None:
             return {}
         raise ValueError(f"there is no profile {name!r}: the file {file} does not exist") from None
-    except tomllib.TOMLDecodeError as error:
+    except OSError as error:
+        raise ValueError(f"the file of profiles, {file}, cannot be read: {error.strerror}") from None
+    except ValueError as error:  # of the syntax, or of bytes that are not UTF-8
         raise ValueError(f"{file} is not TOML: {error}") from None
     if name is not None and name not in profiles:
         raise ValueError(f"there is no profile {name!r} in {file}; there are: {', '.join(profiles) or 'none'}")

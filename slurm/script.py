@@ -75,7 +75,7 @@ _BEGIN = """\
 # State of the program: "running" and where, then its exit code, or "requeue". Only an exit code here proves that it ran
 # to its end: when a node fails, the launcher may end with 0, and Slurm then calls the job COMPLETED.
 left="$PWD/{name}-{job}.exit"
-rm -f "$left"
+{{ echo >"$left" && rm -f "$left"; }} 2>/dev/null || exit {cannot_write}  # no line about it could be written either
 told=
 trap 'told=1' USR1 URG  # the end is near: the program gets USR1 as soon as it can handle it
 trap 'exit 143' TERM
@@ -97,7 +97,7 @@ _RUN = """\
 {launch} &
 launcher=$!
 ended=
-trap 'ended=1; kill -TERM $launcher' TERM
+trap 'ended=1; kill -TERM $launcher 2>/dev/null' TERM
 hand_on() {{  # USR1 goes to the program itself if it is on this node: a launcher would send it to all ranks
     local state process host
     read -r state process host <"$left"
@@ -114,11 +114,12 @@ trap hand_on USR1 URG
 while wait $launcher; kill -0 $launcher 2>/dev/null; do :; done  # a signal ends a `wait` early
 wait $launcher
 code=$?
+[ $code -ge 0 ] || code=143  # bash may lose the status of a process that the same SIGTERM has ended
 state=
 [ -s "$left" ] && read -r state _ <"$left"
 requeue() {{  # Slurm then ends this shell, and writes a line about it
     trap - TERM
-    (trap '' TERM; exec scontrol requeue "$SLURM_JOB_ID") && sleep 60
+    (trap '' TERM; exec scontrol requeue "$SLURM_JOB_ID") && for _ in {{1..60}}; do sleep 1; done  # outlives us by 1 s
 }}
 case $state in
     requeue) requeue; exit 1 ;;
@@ -131,9 +132,9 @@ if scontrol show job "$SLURM_JOB_ID" 2>/dev/null | grep -q "PreemptTime=[0-9]"; 
 fi
 """
 _LOST = """\
-# A launcher may notice that a node has failed long before Slurm does.
-probe="srun --overlap --mpi=none --nodes=$SLURM_JOB_NUM_NODES --ntasks=$SLURM_JOB_NUM_NODES --ntasks-per-node=1"
-if [ -z "$ended" ] && ! said=$(timeout {limit} $probe true 2>&1); then
+# A launcher may notice that a node has failed long before Slurm does. --mem=0: another step may have all memory still.
+probe="srun --overlap --mem=0 --mpi=none --nodes=$SLURM_JOB_NUM_NODES --ntasks=$SLURM_JOB_NUM_NODES"
+if [ -z "$ended" ] && ! said=$(timeout {limit} $probe --ntasks-per-node=1 true 2>&1); then
     echo "mpi-runtime: a node of the job does not answer, so it is queued again. $(head -n 1 <<<"$said")" >&2
     requeue
 fi
@@ -142,6 +143,8 @@ _NO_END = """\
 echo "mpi-runtime: the program did not run to its end (the launcher has ended with $code)" >&2
 exit $((code ? code : 1))
 """
+CANNOT_WRITE = 73
+"""The exit code of the script if it can write nothing into its directory, as `sysexits.h` has it."""
 PROBE_LIMIT_S = 60
 """Seconds that nodes may take to run a command that does nothing."""
 
@@ -155,8 +158,8 @@ def text(request: Request, program: tuple[str, ...]) -> str:
     if not program:
         raise ValueError("name a program to run: app.py, -m package.module, or -c CODE")
     job = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if request.array else "$SLURM_JOB_ID"
-    lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in _options(request, program)), ""]
-    lines += [_BEGIN.format(name=job_name(request, program), job=job)]
+    lines = ["#!/bin/bash", *(f"#SBATCH {_option(option)}" for option in _options(request, program)), ""]
+    lines += [_BEGIN.format(name=job_name(request, program), job=job, cannot_write=CANNOT_WRITE)]
     for module in request.modules:
         lines += [f"module load {shlex.quote(module)}", f"check {shlex.quote(f'module load {module}')}"]
     lines += [f"export {name}={_expanded(value)}" for name, value in request.environment.items()]
@@ -212,6 +215,14 @@ def _options(request: Request, program: tuple[str, ...]) -> list[str]:
     return [*options, *request.sbatch]
 
 
+def _option(option: str) -> str:
+    """Return an option as sbatch reads it in a script: words end at blanks, # begins a comment, as in a shell."""
+    name, equals, value = option.partition("=")
+    if not equals or not re.search(r"[\s'\"\\#]", value) or re.search(r"\s", name):
+        return option  # `-C a100` is as its author has written it
+    return shlex.quote(option).replace("\\", "\\\\")
+
+
 def _launch(request: Request, program: tuple[str, ...]) -> str:
     """Return the launch command. Rank 0 runs the program by `-m mpi_runtime`, which writes the exit file."""
     python = _expanded(request.python)
@@ -247,6 +258,18 @@ def _check(request: Request) -> None:
             raise TypeError(f"{name} must be a whole number, not {value!r}")
         if value is not None and value < 1:
             raise ValueError(f"{name} must be 1 or more, not {value}")
+    for name in ("memory", "name", "partition", "account", "qos", "array", "launcher", "python"):
+        value = getattr(request, name)
+        if not isinstance(value, str) and (value is not None or name in ("launcher", "python")):
+            raise TypeError(f"{name} must be a string, not {value!r}")
+    for name, allowed, what in (
+        ("gpus_per_node", (int, str, type(None)), "a whole number, or 'type:number'"),
+        ("requeue", (bool,), "True or False"),
+        ("environment", (Mapping,), "a table of variables"),
+    ):
+        value = getattr(request, name)
+        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+            raise TypeError(f"{name} must be {what}, not {value!r}")
     for name in ("modules", "setup", "sbatch"):
         value = getattr(request, name)
         if isinstance(value, str) or not all(isinstance(one, str) for one in value):
@@ -257,6 +280,11 @@ def _check(request: Request) -> None:
             raise ValueError(f"environment: {variable!r} cannot be the name of a variable")
         if not isinstance(stated, str):
             raise TypeError(f"environment: {variable} must be a string, as {str(stated)!r}, not {stated!r}")
+    for option in _options(request, ("program",)):
+        if not option.isprintable():
+            raise ValueError(f"{option!r} cannot be an option of a job: it has a character that ends the line")
+    if request.array is not None and not re.match(r"\d", request.array):
+        raise ValueError(f"array must be indices such as '0-9', '1,3,5' or '1-100%10', not {request.array!r}")
     if request.launcher != "mpirun" and request.launcher.split()[:1] != ["srun"]:
         raise ValueError(f"launcher must be 'mpirun' or 'srun ...', not {request.launcher!r}")
     _check_time(request.time)

@@ -8,8 +8,10 @@ import argparse
 import os
 import resource
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -23,7 +25,7 @@ from mpi_runtime.rank.joining import join
 from mpi_runtime.slurm import jobs
 from mpi_runtime.slurm.allocation import Allocation, from_environment
 from mpi_runtime.slurm.commands import SlurmError, call
-from mpi_runtime.slurm.diagnosis import Seen, diagnose, slow_network
+from mpi_runtime.slurm.diagnosis import Seen, cannot_start, diagnose, slow_network
 from mpi_runtime.slurm.walltime import end_time
 from mpi_runtime.transport import mpi
 from mpi_runtime.transport.base import Transfer, Transport, TransportError
@@ -33,6 +35,8 @@ BULK_BYTES = 32 << 20
 BULK_TAG = 1
 LIMIT_S = 60.0
 """Seconds to wait for messages of other ranks."""
+START_LIMIT_S = 120.0
+"""Seconds to wait for other ranks at the start. They may read Python from a slow file system."""
 BLAME_S = 3.0
 """Seconds that other ranks wait if all have the same problem: rank 0 prints it, and the end of a rank ends them all."""
 
@@ -53,12 +57,21 @@ def doctor(words: Sequence[str]) -> int:
     found = Gpus(Finder(sys.path), gpus.LIMIT_S, None, launch.kind).report
     if launch.size == 1:
         return _report(launch, [_look(0, own, found)], own, "no MPI is used", {})
+    mine = _look(launch.rank or 0, own, found)
+    ranks_here, number_here = _neighbours(env)
+    if finding := cannot_start(mine, ranks_here):
+        if number_here == 0:
+            print(f"wrong: {finding.what}\n  fix: {finding.cure}", flush=True)
+        else:
+            time.sleep(BLAME_S)
+        return 1
     try:
         library = mpi.library_version().splitlines()[0].split(",")[0]
-        transport = join(launch)
+        with _at_most(START_LIMIT_S, "have not all met"):
+            transport = join(launch)
     except TransportError as error:
         return _refuse(launch, str(error))
-    mine = _look(transport.rank, own, found)
+    mine = msgspec.structs.replace(mine, rank=transport.rank)
     if transport.rank:
         transport.send(0, msgspec.msgpack.encode(mine))
         _serve(transport)
@@ -67,6 +80,8 @@ def doctor(words: Sequence[str]) -> int:
         ranks = _collect(transport, mine)
         times = _measure(transport)
         code = _report(launch, ranks, own, library, times)
+        for rank in range(1, transport.size):
+            transport.send(rank, b"done")  # last: ranks that end may keep all CPUs busy
     transport.close(clean=True)
     return code
 
@@ -77,6 +92,17 @@ def _refuse(launch: Launch, problem: str) -> int:
     else:
         time.sleep(BLAME_S)
     return 1
+
+
+def _neighbours(env: Mapping[str, str]) -> tuple[int, int]:
+    """Return the number of ranks on this host, and which of them this is, if the launcher says so; else 1 and 0."""
+    for size, number in (
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+        ("MPI_LOCALNRANKS", "MPI_LOCALRANKID"),
+    ):
+        if env.get(size, "").isdecimal() and env.get(number, "").isdecimal():
+            return int(env[size]), int(env[number])
+    return 1, 0
 
 
 def _look(rank: int, own: Allocation, found: Report) -> Seen:
@@ -132,8 +158,27 @@ def _serve(transport: Transport) -> None:
 
 
 def _finish(transfer: Transfer) -> None:
-    while not transfer.done():
-        pass
+    with _at_most(LIMIT_S, "have not exchanged a message of 32 MiB"):
+        while not transfer.done():
+            pass
+
+
+@contextmanager
+def _at_most(limit_s: float, what: str) -> Generator[None]:
+    """End this process if the block takes longer. MPI may wait without a limit for a rank that has ended."""
+
+    def end() -> None:
+        print(f"wrong: after {limit_s:g} s the ranks {what}: one of them has ended or hangs", flush=True)
+        print("  fix: MPI's messages above, if there are any; or fewer hosts at a time, to find the one", flush=True)
+        os._exit(1)
+
+    timer = threading.Timer(limit_s, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _measure(transport: Transport) -> dict[str, tuple[float, float]]:
@@ -156,8 +201,6 @@ def _measure(transport: Transport) -> dict[str, tuple[float, float]]:
             _next(transport)
             speeds.append(BULK_BYTES / (time.perf_counter() - begin))
         found[transport.hostnames[rank]] = sorted(took)[PINGS // 2] / 2, max(speeds)
-    for rank in range(1, transport.size):
-        transport.send(rank, b"done")
     return found
 
 

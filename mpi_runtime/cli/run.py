@@ -176,6 +176,8 @@ def python_command(program: Sequence[str], as_ray: bool = False, exit_file: str 
             return [interpreter, *program]
     if not program:
         raise LaunchError("name a program to run: app.py, -m package.module, or -c CODE")
+    if program in (["doctor"], ["mpi-runtime", "doctor"]) and not os.path.exists(program[0]):
+        return [interpreter, "-m", "mpi_runtime", "doctor"]
     if program[0] == "-":
         # Only rank 0 has the standard input. The other ranks must not read it as an empty program.
         return [interpreter, *(flags or ("-m", "mpi_runtime")), *program]

@@ -12,7 +12,8 @@ from mpi_runtime.errors import LaunchError
 from mpi_runtime.slurm import following, jobs, script
 from mpi_runtime.slurm.commands import SlurmError
 
-_INTERRUPTED = 130
+_INTERRUPTED, _NOBODY_READS = 130, 141
+"""Exit codes, as shells have them for SIGINT and SIGPIPE."""
 _OWN = ("profile", "dry_run", "wait", "env", "doctor", "batch", "max_jobs")
 """Options that are not fields of `Request`."""
 _NUMBER: dict[str, Any] = {"type": int, "metavar": "N"}
@@ -105,16 +106,19 @@ def _batch_program(given: dict[str, Any], options: dict[str, Any], words: Sequen
 
 
 def status(words: Sequence[str]) -> int:
-    """Print the status of jobs."""
+    """Print the status of jobs. Return 0, or 2 if one of them is not known."""
     parser = argparse.ArgumentParser(prog="mpi-runtime status", description="Show the status of Slurm jobs.")
     parser.add_argument("jobs", nargs="+", metavar="JOB")
-    try:
-        for job in parser.parse_args(words).jobs:
+    code = 0
+    for job in parser.parse_args(words).jobs:
+        try:
             found = jobs.statuses(job)
-            print(found[0] if len(found) == 1 else f"array {job} {found[0].name}\n{jobs.table(found)}".rstrip())
-    except SlurmError as error:
-        raise LaunchError(str(error)) from None
-    return 0
+        except SlurmError as error:
+            print(f"mpi-runtime status: {job}: {error}", file=sys.stderr)
+            code = 2
+            continue
+        print(found[0] if len(found) == 1 else f"array {job} {found[0].name}\n{jobs.table(found)}".rstrip(), flush=True)
+    return code
 
 
 def template(words: Sequence[str]) -> int:
@@ -138,10 +142,13 @@ def template(words: Sequence[str]) -> int:
 def _follow(job: str) -> int:
     try:
         return following.follow(job)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, BrokenPipeError) as error:
         print(f"\nmpi-runtime: job {job} goes on", file=sys.stderr)
         print(f"  status: mpi-runtime status {job}; to end it: scancel {job}", file=sys.stderr)
-        return _INTERRUPTED
+        if isinstance(error, KeyboardInterrupt):
+            return _INTERRUPTED
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
+        return _NOBODY_READS
 
 
 def _submit_parser() -> argparse.ArgumentParser:

@@ -129,7 +129,7 @@ class Printer:
         if self._thread.is_alive():
             lost = self._put_bytes - self._written_bytes
             text = f"mpi_runtime: {lost} bytes of what tasks wrote are lost: for {STALL_S:g} s nobody has read any.\n"
-            if select.select([], [2], [], 0)[1]:
+            if lost and select.select([], [2], [], 0)[1]:
                 os.write(2, text.encode())
 
 

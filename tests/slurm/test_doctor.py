@@ -19,6 +19,7 @@ def assignments(variables: dict[str, str]) -> str:
 
 # Each node has four GPUs, to be seen by whoever is not told which are its own.
 SEES_FOUR = {name: value for name, value in shown(v100_pairs()).items() if value is not None}
+SMALL = "mount -t tmpfs -o size=8M tmpfs /dev/shm"
 LAUNCHES = {
     "mpich": {
         "corrected": f"env {assignments(SEES_FOUR)} mpirun -ppn 1 -n 2 mpi-runtime doctor",
@@ -29,9 +30,11 @@ LAUNCHES = {
     "openmpi": {
         "alone": "mpi-runtime doctor",
         "right": f"env {assignments(SEES_FOUR)} mpi-runtime run -n 2 -m mpi_runtime.cli.main doctor",
-        "not found": "mpi-runtime run -n 2 -m mpi_runtime.cli.main doctor",
+        "not found": "mpi-runtime run -n 2 doctor",
         "crowded": "mpirun --bind-to none --map-by ppr:4:node:OVERSUBSCRIBE -n 8 mpi-runtime doctor",
         "tight": "bash -c 'ulimit -n 40; mpi-runtime doctor'",
+        "too tight": "srun -n 4 --mpi=pmix bash -c 'ulimit -n 20; exec mpi-runtime doctor'",
+        "small": f"unshare -m bash -c '{SMALL}; exec mpi-runtime run -n 2 --hosts $(hostname):2 doctor'",
         "one gpu each": f"srun -n 4 --mpi=pmix --gpu-bind=single:1 env {assignments(SEES_FOUR)} mpi-runtime doctor",
         "bound": "mpirun --bind-to core --map-by ppr:1:node -n 2 mpi-runtime doctor",
         "not bound": f"srun --mpi=pmix --gpu-bind=none env {assignments(SEES_FOUR)} mpi-runtime doctor",
@@ -83,6 +86,8 @@ def wrong_launches_are_told_with_what_mends_them(said: dict[tuple[str, str], str
         (("openmpi", "not found"), "on n3 the job has 2 GPUs, and none was found", "mpi-runtime gpus, started by"),
         (("openmpi", "crowded"), "on n3 4 ranks share 2 CPUs", "mpi-runtime run -n 2 app.py"),
         (("openmpi", "tight"), "a process may have 40 files open (ulimit -Hn)", "ulimit -n "),
+        (("openmpi", "too tight"), "on n1 a process may have 20 files open (ulimit -Hn)", "ulimit -n "),
+        (("openmpi", "small"), "on n1 /dev/shm has 8 MiB", "one rank for each node"),
         (("openmpi", "one gpu each"), "on n1 no rank that runs calls is shown GPUs 2, though", "and --gpu-bind"),
         (("mpich", "handed on"), "on n2 ranks are shown GPUs 1, but the job has 2, 3 there", "-genvnone"),
     ):
@@ -90,7 +95,9 @@ def wrong_launches_are_told_with_what_mends_them(said: dict[tuple[str, str], str
         assert what in text, text
         assert cure in text, text
         assert text.endswith("exit 1\n")
-    for name in ("without mpi", "wrong mpi"):
+    for name in ("too tight", "small"):
+        assert "MPI_INIT" not in said["openmpi", name], "MPI is not started: it would fail, or wait for ever"
+    for name in ("without mpi", "wrong mpi", "small"):
         assert said["openmpi", name].count("wrong: ") == 1, "one rank says it"
     text = said["mpich", "wrong mpi"]
     assert "The launcher started 4 ranks, but MPI cannot make a world of them" in text, text

@@ -38,6 +38,7 @@ try:
 finally:
     print("ends in order", flush=True)
 """
+VANISHES = "import os\nimport mpi_runtime as ray\n\nray.init()\nos._exit(0)\n"
 # Has nothing to save.
 SIMPLE = """
 import pathlib, sys, time
@@ -154,6 +155,53 @@ def test_setup_moves_fails_and_knows_variables(slurm: Cluster) -> None:
         assert state == "FAILED", name
 
 
+def test_a_program_that_ends_early_is_not_requeued_though_another_step_has_all_memory(slurm: Cluster) -> None:
+    """The script asks all nodes whether they are there, which must not wait for anything."""
+    other = "--setup=srun --mpi=none -n2 sleep 60 & sleep 2"
+    launcher = "--launcher=srun --mpi=pmix --overlap --mem=0"
+    job = submit(slurm, VANISHES, options=("-N2", "--requeue", other, launcher))
+    ended = slurm.wait(job).expect("FAILED", "1:0")
+    assert ended.facts["Restarts"] == "0"
+    assert "mpi-runtime: the program did not run to its end" in ended.stdout
+    assert "does not answer" not in ended.stdout
+
+
+def test_a_directory_into_which_nothing_can_be_written_is_told(slurm: Cluster) -> None:
+    directory = slurm.directory()
+    (directory / "app.py").write_text("print('not reached')\n")
+    words = ["mpi-runtime", "submit", "--cpus-per-node=1", "--sbatch=--hold", "app.py"]
+    job = slurm.run(*words, cwd=directory).stdout.strip()
+    (directory / f"app-{job}.exit").symlink_to("/dev/full")  # answers as a full file system
+    slurm.run("scontrol", "release", job)
+    assert slurm.wait(job).expect("FAILED", "73:0").stdout == ""
+    (directory / f"app-{job}.exit").unlink()  # it can be read for ever
+    said = slurm.run("mpi-runtime", "status", job, cwd=directory).stdout
+    assert "its node could write nothing into its directory: the file system is full, or your quota" in said, said
+
+
+def test_words_reach_the_program_and_slurm_as_they_are(slurm: Cluster) -> None:
+    directory = slurm.directory()
+    (directory / "a b.py").write_text("import sys\nprint(ascii(sys.argv[1:]))\n")
+    words = ["x y", "it's", '"q"', "new\nline", "\u2603", "$HOME", "`id`", "*", "", "--wait", "\\", "l" * 100_000]
+    comment = 'it\'s # a "comment" with \\'
+    submit = ["mpi-runtime", "submit", "--wait", "--cpus-per-node=1", f"--sbatch=--comment={comment}"]
+    for nodes in ("-N1", "-N2"):
+        done = slurm.start(*submit, nodes, "a b.py", *words, cwd=directory).finish().expect(0)
+        job, said = done.stdout.splitlines()
+        assert said == ascii(words), nodes
+        assert f"   Comment={comment} \n" in slurm.run("scontrol", "show", "job", job).stdout
+
+
+def test_a_job_submits_another_of_another_shape(slurm: Cluster) -> None:
+    """What Slurm has set in the first would mislead the launcher of the second."""
+    directory = slurm.directory()
+    (directory / "app.py").write_text("import mpi_runtime as ray\nray.init()\nprint(len(ray.nodes()), 'nodes')\n")
+    shape = ("-n3", "--ntasks-per-node=3", "--mem-per-cpu=100", "--gpus-per-node=1")
+    script = "#!/bin/sh\nexec mpi-runtime submit -N2 --cpus-per-node=1 app.py\n"
+    first = slurm.wait(slurm.sbatch(script, *shape, cwd=directory)).expect()
+    assert slurm.wait(first.stdout.strip()).expect().stdout == "2 nodes\n"
+
+
 def test_arrays_are_waited_for_and_shown_task_by_task(slurm: Cluster) -> None:
     directory = slurm.directory()
     (directory / "app.py").write_text("import sys\nprint(sys.argv)\nsys.exit({'2': 5}.get(sys.argv[2], 0))\n")
@@ -185,18 +233,19 @@ def test_arrays_are_waited_for_and_shown_task_by_task(slurm: Cluster) -> None:
 
 
 def test_tasks_of_an_array_that_are_cancelled_while_they_wait_have_not_succeeded(slurm: Cluster) -> None:
-    """Slurm says nothing of them any more."""
+    """Slurm says nothing of them any more. It writes many indices with a step, as 0-20:2."""
     directory = slurm.directory()
     (directory / "app.py").write_text("print()\n")
-    line = ["mpi-runtime", "submit", "--wait", "--cpus-per-node=1", "--sbatch=--hold", "--array=1-7:3", "app.py"]
+    line = ["mpi-runtime", "submit", "--wait", "--cpus-per-node=1", "--sbatch=--hold", "--array=0-20:2%9", "app.py"]
     program = slurm.start(*line, cwd=directory)
-    wait_until(lambda: "3 PENDING" in program.stderr, 30, "the array")
+    wait_until(lambda: "11 PENDING" in program.stderr, 30, "the array")
     job = program.stdout.split()[0]
     slurm.run("scancel", f"{job}_4")
-    wait_until(lambda: "1 CANCELLED, 2 PENDING" in program.stderr, 30, "word of the cancelled task")
+    wait_until(lambda: "1 CANCELLED, 10 PENDING" in program.stderr, 30, "word of the cancelled task")
     slurm.run("scontrol", "release", job)
     rows = [text.split()[:3] for text in program.finish().expect(1).stdout.splitlines()[2:]]
-    assert rows == [["1", "COMPLETED", "0"], ["4", "CANCELLED", "none"], ["7", "COMPLETED", "0"]]
+    ended = {4: ["CANCELLED", "none"]}
+    assert rows == [[str(number), *ended.get(number, ["COMPLETED", "0"])] for number in range(0, 21, 2)]
 
 
 def test_what_can_never_run_is_refused(slurm: Cluster) -> None:

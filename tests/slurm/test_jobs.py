@@ -94,7 +94,11 @@ def test_submit_follows_the_output_and_ends_with_the_exit_code_of_the_program(sl
         "mpich": slurm.start(*submit, "-N", "2", "app.py", "4", cwd=directory, mpi="mpich"),
     }
     interrupted(slurm, slurm.start(*submit, "waits.py", cwd=directory))
+    unread = slurm.start("sh", "-c", f"{' '.join(submit)} app.py 0 | head -n 1", cwd=directory)
     ended = {name: program.finish() for name, program in started.items()}
+    told = unread.finish().expect(0)
+    assert f"mpi-runtime: job {told.stdout.strip()} goes on\n" in told.stderr
+    assert "Traceback" not in told.stderr
     ended["two nodes"].expect(0)
     assert "hosts ['n" in ended["two nodes"].stdout
     job = ended["two nodes"].stdout.splitlines()[0]
@@ -143,8 +147,13 @@ def test_what_slurm_refuses_is_explained(slurm: Cluster) -> None:
 
         wait_until(waits, what="a reason")
         slurm.run("scancel", job)
-    refused = slurm.run("mpi-runtime", "status", "4711", code=2)
-    assert "Invalid job id specified" in refused.stderr
+    job = slurm.run("mpi-runtime", "submit", "--sbatch=--hold", "app.py", "0", cwd=directory).stdout.strip()
+    refused = slurm.run("mpi-runtime", "status", "4711", "", f"{job}_9", job, code=2)
+    assert "4711: scontrol says: slurm_load_jobs error: Invalid job id specified" in refused.stderr
+    assert "'' is no id of a job: ids are like 4711, or 4711_3" in refused.stderr, "for Slurm it is all jobs"
+    assert f"{job}_9: scontrol says: " in refused.stderr
+    assert refused.stdout.startswith(f"job {job} app: PENDING (JobHeldUser)"), "of others it says what it knows"
+    slurm.run("scancel", job)
 
 
 def test_two_jobs_on_one_node_see_their_own_share_and_do_not_meet(slurm: Cluster) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from mpi_runtime.slurm.allocation import Allocation
-from mpi_runtime.slurm.diagnosis import Seen, Usable, diagnose, slow_network, unused
+from mpi_runtime.slurm.diagnosis import Seen, Usable, cannot_start, diagnose, slow_network, unused
 from mpi_runtime.slurm.jobs import Granted
 
 JOB = Allocation("slurm", "1", ("n1", "n2"), (2, 2), (4, 4))
@@ -80,6 +80,21 @@ def test_limits_of_a_host() -> None:
     assert "ulimit -n 72" in files.cure
     alone = Seen(0, "n1", (0, 1), 2, 1 << 30, None, shared_memory=8 << 20, descriptors=4096)
     assert diagnose("none", [alone], Allocation(), {}) == []
+
+
+def test_limits_with_which_mpi_is_not_started() -> None:
+    few, little = (
+        Seen(0, "n1", (0,), 2, 1, None, descriptors=20),
+        Seen(0, "n1", (0,), 2, 1, None, shared_memory=8 << 20),
+    )
+    found = cannot_start(few, 1)
+    assert found is not None
+    assert "20 files open" in found.what
+    found = cannot_start(little, 2)
+    assert found is not None
+    assert "/dev/shm has 8 MiB" in found.what
+    assert cannot_start(little, 1) is None, "a rank that is alone on its host needs none"
+    assert cannot_start(Seen(0, "n1", (0,), 2, 1, None, descriptors=64), 2) is None
 
 
 def test_memory_that_the_job_does_not_have() -> None:

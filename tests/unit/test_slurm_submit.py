@@ -107,6 +107,19 @@ def test_the_number_of_an_array_s_task_stands_for_itself() -> None:
     assert "app.py '{task}' &" in script.text(Request(), ("app.py", "{task}"))
 
 
+def test_options_are_quoted_for_sbatch_where_they_need_it() -> None:
+    given = (
+        "--comment=a b",
+        "--comment=a#b",
+        r"--comment=back\slash",
+        "-C a100",
+        "--constraint a100",
+        "--nodelist=n[1-2]",
+    )
+    found = options(script.text(Request(sbatch=given), PROGRAM))[-len(given) :]
+    assert found == ["'--comment=a b'", "'--comment=a#b'", r"'--comment=back\\slash'", *given[3:]]
+
+
 def test_the_doctor_is_run_by_all_ranks(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["--doctor"], ["doctor"], ["-m", "mpi_runtime", "doctor"]):
         assert cli.submit(["-N2", "--dry-run", *words]) == 0
@@ -128,6 +141,15 @@ def test_the_doctor_is_run_by_all_ranks(capsys: pytest.CaptureFixture[str]) -> N
         ({"time": "90s"}, "not '90s'; 90s is '0:90'"),
         ({"time": "soon"}, "time must be minutes, minutes:seconds"),
         ({"cpus_per_node": 9, "ranks_per_node": 2}, "cpus_per_node must be a multiple of ranks_per_node (2), not 9"),
+        ({"array": ""}, "array must be indices such as '0-9', '1,3,5' or '1-100%10', not ''"),
+        ({"array": 3}, "array must be a string, not 3"),
+        ({"partition": ["a", "b"]}, "partition must be a string, not ['a', 'b']"),
+        ({"launcher": 3}, "launcher must be a string, not 3"),
+        ({"python": None}, "python must be a string, not None"),
+        ({"gpus_per_node": 1.5}, "gpus_per_node must be a whole number, or 'type:number', not 1.5"),
+        ({"requeue": "yes"}, "requeue must be True or False, not 'yes'"),
+        ({"environment": "A=1"}, "environment must be a table of variables, not 'A=1'"),
+        ({"sbatch": ("--comment=a\nrm x",)}, "cannot be an option of a job: it has a character that ends the line"),
         ({"launcher": "aprun"}, "launcher must be 'mpirun' or 'srun ...', not 'aprun'"),
     ],
 )
@@ -184,6 +206,14 @@ def test_wrong_profiles(name: str, text: str, error: str, file: Path) -> None:
     file.write_text(text)
     with pytest.raises(ValueError, match=error):
         jobs.make_request(name)
+
+
+def test_a_file_of_profiles_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot be read: Is a directory"):
+        profiles.read(tmp_path, None)
+    (tmp_path / "slurm.toml").write_bytes(b"\xff")
+    with pytest.raises(ValueError, match="is not TOML: 'utf-8' codec"):
+        profiles.read(tmp_path / "slurm.toml", None)
 
 
 def test_programs_that_are_not_there(tmp_path: Path) -> None:
@@ -270,6 +300,43 @@ def test_what_slurm_says_is_kept_and_explained(commands: Path) -> None:
     play(commands, "sbatch", "exit 3")
     with pytest.raises(SlurmError, match="it ended with 3"):
         jobs.submit_script("#!/bin/sh\n")
+
+
+def test_variables_of_the_user_change_neither_a_job_nor_an_answer(
+    commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SBATCH_PARTITION", "SBATCH_TIMELIMIT", "SBATCH_OUTPUT", "SBATCH_REQUEUE", "SBATCH_ACCOUNT"):
+        monkeypatch.setenv(name, "mine")
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
+    for name in ("SLURM_JOB_ID", "SLURM_NTASKS_PER_NODE", "PMIX_RANK", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.setenv(name, "1")  # as in a job
+    play(commands, "sbatch", f"env > {tmp_path}/sbatch; echo 7")
+    play(commands, "scontrol", f"env > {tmp_path}/scontrol; echo JobId=7 JobState=PENDING")
+    (tmp_path / "app.py").touch()
+    job = jobs.submit("app.py", cwd=str(tmp_path), partition="gpu", time="5")
+    found = (tmp_path / "sbatch").read_text()
+    assert re.findall(r"^(SBATCH_\w+)", found, re.MULTILINE) == ["SBATCH_ACCOUNT"], "not what the script states"
+    assert "SLURM_TIME_FORMAT=relative" in found, "it is handed on to the job"
+    assert not re.search("SLURM_JOB|NTASKS|PMIX|CUDA", found)
+    jobs.status(job)
+    found = (tmp_path / "scontrol").read_text()
+    assert "SLURM_TIME_FORMAT=standard\n" in found
+    assert "SLURM_BITSTR_LEN=0\n" in found, "all indices of an array"
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("7", ()),
+        ("7_3", (3,)),
+        ("7_[4-6,9]", (4, 5, 6, 9)),
+        ("7_[0-10:5,20%3]", (0, 5, 10, 20)),
+        ("7_[1-10:3%2]", (1, 4, 7, 10)),
+    ],
+)
+def test_tasks_of_an_array(name: str, numbers: tuple[int, ...]) -> None:
+    status = jobs.Status(name, "PENDING", "", None, "", "app", "", "", "", "", None, None)
+    assert jobs.task_numbers(status) == numbers
 
 
 def test_programs_whose_names_are_no_utf_8(commands: Path, tmp_path: Path) -> None:
