@@ -209,22 +209,22 @@ class Transfers:
         self._receive(incoming)
 
     def _receive(self, incoming: Incoming) -> None:
-        """Take the chunks that have come, and be ready for the next."""
+        """Take the chunks that have come. Be ready for `WINDOW` before each: so many a source that gives up sends."""
         requests, size = incoming.requests, incoming.order.size
         try:
             while True:
-                while requests and requests[0][0].done():
-                    transfer, length = requests.popleft()
-                    if transfer.received == length:
-                        incoming.arrived += length
-                        continue
-                    incoming.is_cut = True
-                    if incoming.state == RUNNING:
-                        incoming.problem = f"rank {incoming.order.rank} has it no more"
-                        incoming.state = DRAINING
-                if incoming.is_cut or incoming.posted == size or len(requests) == WINDOW:
+                while not incoming.is_cut and incoming.posted < size and len(requests) < WINDOW:
+                    self._post(incoming)
+                if not requests or not requests[0][0].done():
                     break
-                self._post(incoming)
+                transfer, length = requests.popleft()
+                if transfer.received == length:
+                    incoming.arrived += length
+                    continue
+                incoming.is_cut = True
+                if incoming.state == RUNNING:
+                    incoming.problem = f"rank {incoming.order.rank} has it no more"
+                    incoming.state = DRAINING
         except TransportError as error:
             for transfer, _ in requests:  # complete them, so that none writes into the extent later
                 with suppress(TransportError):
