@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from mpi_runtime.scheduler import journaling, notes
 from mpi_runtime.scheduler.effects import JOURNAL, Checkpoint, Discard, Recall, Record, SaveRequested
-from mpi_runtime.scheduler.events import Done, Kept, Returned, Saved, StateLost, Value
+from mpi_runtime.scheduler.events import Done, Returned, Saved, StateLost, Value
 from mpi_runtime.scheduler.ids import digest
 from mpi_runtime.scheduler.lifecycle import ALIVE, CREATING, READY
 from mpi_runtime.scheduler.queues import mark_dirty
@@ -108,7 +108,7 @@ def method_ended(state: State, task: Task, event: Done | Returned) -> None:
     elif not all(map(_can_be_kept, values)):
         give_up(state, actor, f"{spec.name} has returned references, or a large error")
     else:
-        kept = [_kept(value) for value in values]
+        kept = [journaling.kept(value) for value in values]
         record = Record(task.id, key, spec.code, spec.name, event.duration_us, kept, _life(actor))
         state.effects.journal.append(record)
         actor.recorded += 1
@@ -222,9 +222,3 @@ def _life(actor: Actor) -> bytes:
 
 def _can_be_kept(value: Value) -> bool:
     return not value.holds and (value.stored is None or bool(value.file))
-
-
-def _kept(value: Value) -> Kept:
-    if value.stored is None:
-        return Kept(value.data, is_error=value.is_error)
-    return Kept(b"", value.file, value.stored.size, value.digest)

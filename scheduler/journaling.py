@@ -97,7 +97,7 @@ def ended(state: State, task: Task, event: Done | Returned) -> None:
         assert isinstance(event, Returned)
         if event.raised or event.has_errors or not all(map(_can_be_kept, event.values)):
             return
-        values = [_kept(value) for value in event.values]
+        values = [kept(value) for value in event.values]
     if task.call.kept and not any(value.file for value in values):
         return  # they were loaded from there
     spec = task.function.spec
@@ -109,8 +109,11 @@ def _can_be_kept(value: Value) -> bool:
     return not value.holds and not value.is_error and (value.stored is None or bool(value.file))
 
 
-def _kept(value: Value) -> Kept:
-    return Kept(value.data) if value.stored is None else Kept(b"", value.file, value.stored.size, value.digest)
+def kept(value: Value) -> Kept:
+    """A value as the journal has it: a small one in the record, a large one in a file of its own."""
+    if value.stored is None:
+        return Kept(value.data, is_error=value.is_error)
+    return Kept(b"", value.file, value.stored.size, value.digest)
 
 
 def key_of(state: State, task: Task) -> bytes:
