@@ -170,7 +170,10 @@ def test_it_is_said_once_for_a_class_that_no_state_is_saved_any_more() -> None:
     for number in (1, 2):
         job.add(number)
         job.added(number, Value(b"", Stored(0, 64 * number, 1 << 20)))
-    assert len(job.notes) == 1
+    job.tell(DRIVER, Call(id_of(3), 7, b"p", actor=id_of(ACTOR_ID)))
+    job.added(3)
+    assert len(job.notes) == 1, "neither for the same reason nor for another one"
+    assert "has returned references, or a large error" in job.notes[0]
     assert job.effects(Record) == []
 
 
