@@ -127,6 +127,15 @@ def test_after_a_call_that_has_created_an_actor_no_state_is_saved(is_partial: bo
     assert job.is_saved() is not is_partial
 
 
+def test_an_actor_whose_constructor_has_created_another_one_is_not_saved() -> None:
+    job = Keeper()
+    job.tell_rank(ExecutorStarted(1, 4001))
+    job.tell(1, Call(id_of(60), 4, b"p"), Done(id_of(ACTOR_ID), b"", 100))
+    assert len(job.notes) == 1
+    assert "its constructor has called or created actors, or has left calls behind" in job.notes[0]
+    assert not job.is_saved()
+
+
 @pytest.mark.parametrize(
     ("value", "is_kept"),
     [
