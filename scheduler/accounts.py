@@ -1,8 +1,8 @@
-"""Fair shares: what the calls of each account may use of the whole, while calls of others wait.
+"""Fair shares: in which order the calls of several accounts start, and how many calls of one run at a time.
 
-The account goes first of which the least is used for its weight. What counts is its dominant share, the largest of its
-shares of all CPUs and of all GPUs (dominant resource fairness: Ghodsi and others, NSDI 2011). Nobody is stopped for it:
-shares are balanced as calls end. Calls without an account go before those with one.
+The account with the smallest dominant share for its weight goes first. The dominant share is the larger of its share of
+all CPUs and its share of all GPUs (dominant resource fairness: Ghodsi and others, NSDI 2011). No running call is
+stopped: shares balance as calls end. Calls without an account go first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mpi_runtime.scheduler.state import State
 
 
 def account_of(state: State, spec: Spec) -> Account | None:
-    """The account of a spec's calls. It has the weight and the limit that were stated last."""
+    """The account of a spec's calls; None: it has none. The weight and the limit that were stated last hold."""
     wanted = spec.account
     if wanted is None:
         return None
@@ -26,7 +26,7 @@ def account_of(state: State, spec: Spec) -> Account | None:
 
 
 def measure(state: State) -> None:
-    """Nodes have joined or are gone: tell accounts what there is in all."""
+    """Nodes have joined or were lost: tell all accounts the sums of CPUs and GPUs."""
     if state.accounts:
         cpu = sum(node.total.cpu for node in state.nodes.values())
         gpu = sum(sum(node.total.devices) for node in state.nodes.values())
@@ -35,7 +35,7 @@ def measure(state: State) -> None:
 
 
 def why_not(account: Account | None) -> str:
-    """Why a call of an account does not start although there may be room; empty if the account is not the reason."""
+    """Why the limit of an account keeps its calls from starting; empty: it does not."""
     if account is None or not account.is_full():
         return ""
     return f"{account.running} call(s) of account {account.name!r} run, and no more may run at a time. "

@@ -1,8 +1,8 @@
-"""When a claimant can start where a source is kept for it, so that what surely ends before may still start there.
+"""Backfilling: calls that end early enough may run on a source that is reserved for another claimant.
 
-As EASY backfilling does it (Lifka 1995; Mu'alem and Feitelson 2001): a call is let past a reservation if it ends, by
-its `time_limit` or the measured mean of its function, before the claimant could start by the same estimates. A running
-call of which nothing is known may end at once, so nothing is let past it.
+The rule is that of EASY backfilling (Lifka 1995; Mu'alem and Feitelson 2001). A call may start if it ends before the
+claimant could start. Both times are estimates, by the `time_limit` of a call or the measured mean of its function. A
+running call without an estimate may end at once, so nothing is backfilled before it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from mpi_runtime.scheduler.state import State
 
 
 def note_end(queue: Queue, now: int) -> None:
-    """Note when the next call of a queue would have ended that starts now."""
+    """Estimate when the next call of a queue would end, if it started now."""
     known_us = queue.timed.may_take_us if queue.timed is not None else -1
     queue.ends_us = now + known_us if known_us >= 0 else NOTHING
 
 
 def begins_us(source: Source, request: Request, now: int) -> int:
-    """When a source can serve a request by what is known of the calls that run there; NOTHING: never."""
+    """When a source can serve a request, estimated from the calls that run there; NOTHING: never."""
     if not fits(request, reachable(source)):
         return NOTHING
     begin_us, free = now, copy_of(source.free)
@@ -35,7 +35,7 @@ def begins_us(source: Source, request: Request, now: int) -> int:
 
 
 def holders(source: Source) -> list[Executor]:
-    """The executors whose grants of this source come back."""
+    """The executors whose grants come back to this source: not those of created actors."""
     ranks = node_of(source).ranks
     return [
         one
@@ -46,7 +46,7 @@ def holders(source: Source) -> list[Executor]:
 
 
 def ends_us(executor: Executor, now: int) -> int:
-    """When an executor has ended what it has in hand, by what is known; now: nothing is."""
+    """The estimated end of the calls that an executor has in hand. `now`, if any of them has no estimate."""
     us = executor.progress_us
     for task in executor.in_hand.values():
         takes_us = task.function.may_take_us
@@ -57,7 +57,7 @@ def ends_us(executor: Executor, now: int) -> int:
 
 
 def look_again(state: State, now: int) -> None:
-    """Time has passed, and calls have ended, perhaps earlier than was thought."""
+    """Estimate again for all waiting queues: time has passed, and calls may have ended early."""
     for queue in state.waiting:
         note_end(queue, now)
         for source in queue.reserved:

@@ -1,26 +1,26 @@
-"""Saved states of actors: what they have had, which calls that stands for, and who begins with it.
+"""Saved states of actors: which calls a state contains, and who begins with it.
 
-An actor whose class has `save_state` and `load_state` saves its state now and then, between calls. The calls of one
-life of it, from a creation to the next, are recorded as they end; a state stands for those that were recorded before
-it, and for those of the state with which the life had begun. Executors tell of ends and of states in one order, so both
-sides mean the same calls.
+An actor whose class has `save_state` and `load_state` saves its state now and then, between calls. A life of the actor
+lasts from one creation to the next. The calls of a life are recorded as they end. A state contains the calls that were
+recorded before it, and those in the state with which the life began. An executor reports ends and states in one order,
+so the executor and the head mean the same calls.
 
-In the next run the creation is known by its class and arguments, and begins with the last state. When it is up each of
-its calls is asked for: one that the state has had ends at once with what it returned then, and every other one is run.
-So each call counts once in the state, whatever the order. Of the two there is a third kind, which is not recorded and
-always run: calls of methods that do not change the state (`journal=False`).
+In the next run the creation is recognised by its class and arguments, and begins with the last state. Then the journal
+is asked for each call of the actor. A call that the state contains ends at once, with the value that it returned then.
+Every other call is run. So each call counts once in the state, in whatever order the calls come. Calls of methods that
+do not change the state (`journal=False`) are not recorded, and are always run.
 
-A state may only be taken up if its calls stand for all that they did. One that has called another actor, or has left
-calls behind, or whose values or arguments no later run can read, makes it useless: from then on none is saved.
+A state is of use only if the recorded values are the whole effect of its calls. No state is saved any more after a call
+that has called another actor, has left calls behind, or has arguments or values that no later run can read.
 
-An actor that is created again in the same run begins with the last state too.
+An actor that is restarted in the same run begins with the last state too.
 """
 
 from __future__ import annotations
 
 from mpi_runtime.scheduler import journaling, notes
 from mpi_runtime.scheduler.effects import JOURNAL, Checkpoint, Discard, Recall, Record, SaveRequested
-from mpi_runtime.scheduler.events import Done, Kept, Returned, Saved, StateLost, Value
+from mpi_runtime.scheduler.events import Done, Returned, Saved, StateLost, Value
 from mpi_runtime.scheduler.ids import digest
 from mpi_runtime.scheduler.lifecycle import ALIVE, CREATING, READY
 from mpi_runtime.scheduler.queues import mark_dirty
@@ -32,7 +32,7 @@ LIFE_BYTES = 16
 
 
 def creation_ready(state: State, task: Task) -> bool:
-    """The creation of an actor whose class saves states has its arguments. Whether the journal is asked for one."""
+    """The creation of an actor that saves its state has its arguments. Returns whether the journal is asked."""
     actor = task.actor
     assert actor is not None
     if actor.key or actor.unsaved_why:
@@ -51,7 +51,7 @@ def creation_ready(state: State, task: Task) -> bool:
 
 
 def creation_recalled(task: Task, event: Recalled) -> None:
-    """The journal has answered: the creation goes on, with a state or without."""
+    """The journal has answered: the creation continues, with a state or without."""
     actor = task.actor
     assert actor is not None
     if event.values:
@@ -61,7 +61,7 @@ def creation_recalled(task: Task, event: Recalled) -> None:
 
 
 def created(state: State, actor: Actor) -> None:
-    """The actor is up: now calls that wait for it are asked for, if its state has had some."""
+    """The actor is created: if it began with a state, the journal is asked for the calls that wait."""
     creation = actor.creation
     if actor.key and (creation.is_partial or creation.open_children):
         give_up(state, actor, "its constructor has called or created actors, or has left calls behind")
@@ -72,7 +72,7 @@ def created(state: State, actor: Actor) -> None:
 
 
 def ask(state: State, actor: Actor, task: Task) -> None:
-    """Ask whether the state has had this call, if it can run now."""
+    """Ask the journal whether the state contains this call, if the call could run now."""
     if not actor.recalls or actor.state != ALIVE or task.state != READY or task.key or not task.call.digest:
         return
     task.key = journaling.key_of(state, task)
@@ -83,7 +83,7 @@ def ask(state: State, actor: Actor, task: Task) -> None:
 
 
 def values_of(task: Task, event: Recalled) -> list[Value]:
-    """What a call that the state has had returned then, if it is small; if not, the actor loads it. None: run it."""
+    """The values of a call that the state contains. Empty if one is large: then the executor loads them."""
     if any(value.file for value in event.values):
         task.call.kept = tuple(event.values)
         return []
@@ -91,7 +91,7 @@ def values_of(task: Task, event: Recalled) -> list[Value]:
 
 
 def method_ended(state: State, task: Task, event: Done | Returned) -> None:
-    """A call has ended that the state is to stand for."""
+    """A call has ended that the next state will contain: record it, or save no state any more."""
     actor = task.actor
     if actor is None or not actor.key or task.call.kept:
         return
@@ -108,14 +108,14 @@ def method_ended(state: State, task: Task, event: Done | Returned) -> None:
     elif not all(map(_can_be_kept, values)):
         give_up(state, actor, f"{spec.name} has returned references, or a large error")
     else:
-        kept = [_kept(value) for value in values]
+        kept = [journaling.kept(value) for value in values]
         record = Record(task.id, key, spec.code, spec.name, event.duration_us, kept, _life(actor))
         state.effects.journal.append(record)
         actor.recorded += 1
 
 
 def other_ended(state: State, task: Task) -> None:
-    """A call of an actor has ended that is not recorded."""
+    """A call of an actor has ended that is not recorded. If it may have changed the state, none is saved any more."""
     actor = task.actor
     if actor is None or not actor.key or task.call.digest or task.function.spec.keeps_state:
         return
@@ -128,7 +128,7 @@ def other_ended(state: State, task: Task) -> None:
 
 
 def give_up(state: State, actor: Actor, why: str) -> None:
-    """The actor's state is not saved any more."""
+    """Save no state of this actor any more, and tell the user why."""
     if actor.unsaved_why:
         return
     actor.unsaved_why = why
@@ -158,7 +158,7 @@ def saved(state: State, executor: Executor, event: Saved) -> None:
 
 
 def lost(state: State, executor: Executor, event: StateLost) -> None:
-    """An actor has begun without the state with which it was to begin."""
+    """An actor could not load the state with which it was to begin, and has begun without."""
     actor = executor.actor
     if actor is None or actor.state != CREATING:
         return
@@ -172,7 +172,7 @@ def lost(state: State, executor: Executor, event: StateLost) -> None:
 
 
 def lives_again(actor: Actor) -> None:
-    """The actor will be created once more: with the last state that there is."""
+    """The actor will be created again, with its last state."""
     if actor.key:
         actor.life += 1
         actor.recorded = 0
@@ -181,7 +181,7 @@ def lives_again(actor: Actor) -> None:
 
 
 def announce_end(state: State, now: int) -> None:
-    """Have all states saved that have changed. Calls that were not sent yet are not, or there would be no end."""
+    """The job ends: have all changed states saved. Unsent calls stay unsent, or there would be no end."""
     state.is_ending = True
     state.end_us = now if state.end_us is None else min(now, state.end_us)
     for queue in state.queues.values():
@@ -193,7 +193,7 @@ def announce_end(state: State, now: int) -> None:
 
 
 def unsaved(state: State) -> int:
-    """How many actors have a state that can be saved and has changed since it was, or may be about to."""
+    """How many actors have yet to save: their state has changed since it was saved, or a call in hand may change it."""
     return sum(
         actor.executor is not None and _may_save(actor) and (actor.is_changed or bool(actor.executor.in_hand))
         for actor in state.actors.values()
@@ -201,9 +201,9 @@ def unsaved(state: State) -> int:
 
 
 def holds_back(state: State, actor: Actor) -> bool:
-    """Whether no calls are sent: before the job ends the actor is to save its state; or the journal is yet to answer.
+    """Whether no calls are sent to an actor: it saves its state before the job ends, or the journal has yet to answer.
 
-    What it is asked now it answers before the next decision. Till then no call is to overtake another.
+    The journal answers before the next decision. Until then no call may overtake another.
     """
     if not actor.key:
         return False
@@ -222,9 +222,3 @@ def _life(actor: Actor) -> bytes:
 
 def _can_be_kept(value: Value) -> bool:
     return not value.holds and (value.stored is None or bool(value.file))
-
-
-def _kept(value: Value) -> Kept:
-    if value.stored is None:
-        return Kept(value.data, is_error=value.is_error)
-    return Kept(b"", value.file, value.stored.size, value.digest)

@@ -1,7 +1,7 @@
-"""Where calls may run, besides their request: on which nodes, or in which bundles of a placement group.
+"""Where calls may run, apart from their request: on which nodes, or in which bundles of a placement group.
 
-The `Where` of a call is resolved to nodes and bundles once for each function (`resolve`). None means anywhere, as for
-most calls. Calls in a group are queued when the group has been placed; until then they wait for it as for an argument.
+The `Where` of a function is resolved once (`resolve`). None means anywhere, as for most calls. Calls in a placement
+group wait for the group as for an argument, and are queued when it is placed.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def _holds(label: Label, value: str | None) -> bool:
 
 
 def resolve(state: State, where: Where, request: Request) -> Where | None:
-    """The place of calls, without conditions that make no difference in this job; None: anywhere.
+    """The resolved place of calls, without conditions that make no difference in this job; None: anywhere.
 
-    A node is a label that it has. A preferred label becomes a condition if nodes that have it can ever serve the
-    request.
+    A node that was asked for becomes a condition on its label. If it is only preferred, it becomes one if the node can
+    ever serve the request.
     """
     labels = where.labels
     if where.node:
@@ -55,13 +55,13 @@ def resolve(state: State, where: Where, request: Request) -> Where | None:
 
 
 def able(state: State, labels: tuple[Label, ...] = ()) -> list[Node]:
-    """The nodes with these labels that run calls."""
+    """The nodes that run calls and match these labels."""
     nodes = state.nodes.values() if (named := named_nodes(state, labels)) is None else named
     return [node for node in nodes if node.hosts_executors and matches(labels, node.labels)]
 
 
 def named_nodes(state: State, labels: tuple[Label, ...]) -> list[Node] | None:
-    """The nodes that are named by their ids, found without a search; empty if none are named."""
+    """The nodes whose ids the labels name, found without a search; None: the labels name no ids."""
     for label in labels:
         if label.key == NODE_ID and label.operator == IN:
             return [node for id in label.values if (node := state.nodes.get(number_of(id))) is not None]
@@ -80,14 +80,14 @@ def number_of(id: str) -> int:
 
 
 def allows(where: Where | None, source: Source) -> bool:
-    """Whether calls may take resources of this node or bundle."""
+    """Whether calls with this place may use resources of this node or bundle."""
     if where is not None and where.group:
         return isinstance(source, Bundle) and source.group == where.group and where.bundle in (-1, source.index)
     return isinstance(source, Node) and (where is None or matches(where.labels, source.labels))
 
 
 def sources(state: State, where: Where | None) -> Iterable[Source]:
-    """All nodes or bundles of which calls may take resources."""
+    """All nodes or bundles whose resources calls with this place may use."""
     if where is not None and where.group:
         bundles = state.groups[where.group].bundles
         return [bundle for index, bundle in bundles.items() if where.bundle in (-1, index)]
@@ -95,7 +95,7 @@ def sources(state: State, where: Where | None) -> Iterable[Source]:
 
 
 def reachable(source: Source) -> Pool:
-    """What can become free in a source by waiting: not the resources of actors and placement groups."""
+    """What can come free in a source by waiting: all but the resources of actors and placement groups."""
     pool = copy_of(source.total)
     pool.cpu -= source.actor_cpu
     held = gpu_pool.held_by_actors(source) if pool.devices else []
@@ -119,7 +119,7 @@ def has_room(source: Source, queue: Queue) -> bool:
 
 
 def find(state: State, queue: Queue, where: Where) -> Source | None:
-    """Find a source for a queue whose calls state a place."""
+    """Find a source for a queue whose calls state a place; None: there is no room."""
     if where.group:
         near = [one for one in sources(state, where) if has_room(one, queue)]
         return min(near, key=lambda one: isinstance(one, Bundle) and one.node.number != queue.near, default=None)
@@ -163,7 +163,7 @@ def await_group(state: State, task: Task) -> None:
 
 
 def why_removed(state: State, function: Function) -> str:
-    """Why the calls can never run, if their placement group is gone; else empty."""
+    """Why the calls can never run, if their placement group was removed; else empty."""
     where = function.where
     if where is None or not where.group or where.group in state.groups:
         return ""
@@ -217,7 +217,7 @@ def _why_no_bundle(state: State, name: str, request: Request, where: Where) -> s
 
 
 def words(label: Label) -> str:
-    """A condition in words."""
+    """A condition, for messages."""
     if label.operator in (IN, NOT_IN):
         is_one = "=" if label.operator == IN else "!="
         return f"{label.key!r} {is_one} {' or '.join(repr(value) for value in label.values)}"
@@ -229,7 +229,7 @@ def _labels(node: Node) -> str:
 
 
 def find_source(state: State, queue: Queue) -> Source | None:
-    """Find a source for the queue: near its data if there is room, else where most is free."""
+    """Find a source for a queue: the node of its data if that has room, else the node with most free."""
     if queue.where is not None:
         return find(state, queue, queue.where)
     near = state.nodes.get(queue.near)

@@ -1,8 +1,8 @@
-"""The GPUs of nodes: how they come to be known, who may use them, and what is told of them.
+"""The GPUs of nodes: which there are, who may use them, and what users are told about them.
 
-An executor that has used a GPU holds memory of it as long as it lives: its CUDA context, and what its libraries keep
-for themselves. So one that idles is ended before another one gets any of its devices, and the other one is started
-only when it is known to be gone.
+An executor that has used a GPU holds memory of it as long as it lives: its CUDA context, and what its libraries have
+allocated. So an idle executor is ended before another one gets any of its devices. The other one is started only when
+the idle one is known to be gone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mpi_runtime.scheduler.state import State
 
 
 def join(state: State, node: Node, rank: Rank, event: RankJoined) -> None:
-    """A rank tells what it can use. One device is counted once, however many ranks and hosts name it."""
+    """A rank has joined and names its devices. A device counts once, however many ranks and hosts name it."""
     inventory = node.total.inventory
     assert inventory is not None
     node.gpu_problems.extend(problem for problem in event.gpu_problems if problem not in node.gpu_problems)
@@ -44,7 +44,7 @@ def join(state: State, node: Node, rank: Rank, event: RankJoined) -> None:
 
 
 def _count(node: Node, new: Sequence[Device], sign: int = 1) -> None:
-    """The node has these devices besides, or no longer. Nobody has any of them."""
+    """Add devices to the pools of a node, or (sign -1) remove them. Nobody uses any of them yet."""
     inventory = node.total.inventory
     assert inventory is not None
     assert node.free.devices == node.total.devices, "ids are given before anybody has a device"
@@ -57,10 +57,10 @@ def _count(node: Node, new: Sequence[Device], sign: int = 1) -> None:
 
 
 def limit(state: State, stated: float | None) -> str:
-    """See that each node has what was stated for it. Returns what is wrong, or nothing.
+    """Limit each node to the number of GPUs that the user stated. Returns what is wrong; empty: nothing.
 
     Args:
-        stated: how many GPUs each node is to have; None: those that were found.
+        stated: the number of GPUs of each node; None: those that were found.
     """
     for node in state.nodes.values():
         inventory = node.total.inventory
@@ -82,7 +82,7 @@ def limit(state: State, stated: float | None) -> str:
 
 
 def _words(devices: Sequence[Device]) -> str:
-    """How many devices of which type."""
+    """How many devices of each type, for messages."""
     kinds: dict[str, int] = {}
     for device in devices:
         kind = device.types[-1] if device.types else device.name or "GPU"
@@ -91,14 +91,14 @@ def _words(devices: Sequence[Device]) -> str:
 
 
 def owned(node: Node) -> str:
-    """The GPUs of a node in words."""
+    """The GPUs of a node, for messages."""
     devices = node.total.inventory.in_use() if node.total.inventory is not None else []
     text = f"{len(devices)} GPU"
     return f"{text} ({_words(devices)})" if any(device.types for device in devices) else text
 
 
 def why_not(nodes: Sequence[Node], request: Request) -> str:
-    """If no node can serve a request for GPUs: what GPUs there are, and why those that look like enough are not."""
+    """Why no node can serve a request for GPUs: which GPUs there are, and what rules out those that seem to fit."""
     if not request.needs_device:
         return ""
     have = [
@@ -133,7 +133,7 @@ def why_not(nodes: Sequence[Node], request: Request) -> str:
 
 
 def pick(node: Node, queue: Queue, free: Pool) -> Granted | None:
-    """Devices for the queue, chosen with regard to executors that idle with some; None: to be chosen without."""
+    """Devices for the queue, chosen with regard to idle executors; None: the ledger chooses without it."""
     inventory = free.inventory
     if inventory is None:
         return None
@@ -141,9 +141,9 @@ def pick(node: Node, queue: Queue, free: Pool) -> Granted | None:
 
 
 def _share(node: Node, queue: Queue, free: Pool) -> Granted | None:
-    """A share of a device that is shared already, so that others stay whole, else of one with which an executor idles.
+    """A share of a device that is shared already, so that others stay whole; else of one that an idle executor has.
 
-    That executor can serve the queue. Whether others idle with the device too matters less.
+    The idle executor can serve the queue. Other idle executors with the same device do not matter.
     """
     shared = {device for device, left in enumerate(free.devices) if left < UNIT}
     choices = [shared, *_usable(node, queue, 1)]
@@ -151,9 +151,9 @@ def _share(node: Node, queue: Queue, free: Pool) -> Granted | None:
 
 
 def _whole(node: Node, queue: Queue, free: Pool, inventory: Inventory) -> Granted | None:
-    """Devices with which one executor idles, and it can serve the queue; else such with which none idles.
+    """The devices of one idle executor that can serve the queue; else devices that no idle executor has.
 
-    Those with which others idle too come after both: they would have to be ended.
+    Devices that other idle executors have too come last, because these would have to be ended.
     """
     request = queue.request
     idle = Counter(id for key, executors in node.idle.items() for id in key.devices * len(executors))
@@ -171,13 +171,13 @@ def _whole(node: Node, queue: Queue, free: Pool, inventory: Inventory) -> Grante
 
 
 def _usable(node: Node, queue: Queue, count: int) -> list[set[int]]:
-    """The sets of so many devices with which executors idle that can serve the queue."""
+    """The device sets of this size of the idle executors that can serve the queue."""
     wanted = (queue.environment, queue.threads, count)
     return [set(key.devices) for key in node.idle if (key.environment, key.threads, len(key.devices)) == wanted]
 
 
 def _weight(inventory: Inventory, granted: Granted) -> int:
-    """How well these are linked."""
+    """How well these devices are linked: the sum of the weights of all pairs."""
     return sum(inventory.weights[one][other] for one, _, _ in granted for other, _, _ in granted)
 
 
@@ -188,10 +188,10 @@ def _among(request: Request, free: Pool, devices: set[int]) -> Granted | None:
 
 
 def in_the_way(node: Node, key: Key, grant: Grant, idle: dict[int, Executor] | None) -> list[Executor]:
-    """Executors that still live with a device of this key, though they have no call: idle, or ending after that.
+    """Executors that have a device of this key and must end first: they are idle, or were told to end.
 
-    Not the one of these, which idle with the same key, that is next to be used. For a share it may be used beside
-    others, as it has been before.
+    Left out is the idle executor with the same key that will be used next. For a share of a device nobody has to end if
+    there is such an executor: it was used beside the others before.
     """
     if not key.devices or (idle and grant.devices[0][1] < UNIT):
         return []
@@ -208,13 +208,13 @@ def in_the_way(node: Node, key: Key, grant: Grant, idle: dict[int, Executor] | N
 
 
 def still_awaited(state: State, queue: Queue) -> list[list[Executor]]:
-    """For how many of its calls a queue waits until others are gone. Further ones are not ended for these calls."""
+    """The sets of executors whose end a queue awaits, one for each call. For these calls no others are ended."""
     queue.awaited = [some for some in queue.awaited if any(one.id in state.executors for one in some)]
     return queue.awaited
 
 
 def take_rest(executor: Executor, free: Pool) -> Grant:
-    """What an executor that ends keeps others from: all that is free of its devices, and what it had before."""
+    """Take all that is free of the devices of an ending executor, besides its grant: nobody else may use them yet."""
     taken = {device: (units, memory) for device, units, memory in (executor.grant.devices if executor.grant else ())}
     for device in executor.key.devices:
         units, memory = taken.get(device, (0, 0))
@@ -224,14 +224,14 @@ def take_rest(executor: Executor, free: Pool) -> Grant:
 
 
 def are_shared(source: Source) -> bool:
-    """Whether any call has a share of a device there."""
+    """Whether any executor has a share of a device of this source."""
     executors = (one for rank in node_of(source).ranks for one in rank.executors.values())
     grants = (one.grant for one in executors if one.source is source and one.grant is not None)
     return any(units < UNIT for grant in grants for _, units, _ in grant.devices)
 
 
 def held_by_actors(source: Source) -> list[tuple[int, int, int]]:
-    """The devices of a node or bundle that do not come free by waiting."""
+    """The devices of a node or bundle that actors hold: they do not come free by waiting."""
     executors = (one for rank in node_of(source).ranks for one in rank.executors.values())
     grants = (
         one.grant for one in executors if one.actor is not None and one.source is source and one.grant is not None
@@ -240,10 +240,10 @@ def held_by_actors(source: Source) -> list[tuple[int, int, int]]:
 
 
 def homes(node: Node) -> list[int]:
-    """For each device of a node that runs calls the rank that runs those with it, if it can; -1: none can.
+    """The home of each device of a node: the rank that runs calls with it, if that is possible; -1: no rank can.
 
-    That is the rank which may run on most of the processors near to the device, as far as that makes equal parts; where
-    nothing is known of that, the ranks have blocks of the devices in their order.
+    The home is the rank that may use most of the processors near the device. Each rank gets an equal number of devices.
+    If nothing is known of processors, each rank gets a block of consecutive devices.
     """
     inventory = node.total.inventory
     assert inventory is not None
@@ -255,7 +255,7 @@ def homes(node: Node) -> list[int]:
     near = [[len({*rank.cpus}.intersection(device.cpus)) for rank in ranks] for device in inventory.devices]
     least, rest = divmod(count, len(ranks))
     owned = [0] * len(ranks)
-    for is_first in (True, False):  # what is over goes where it is wanted when each rank has had its choice
+    for is_first in (True, False):  # the remainder is dealt out when each rank has its part
         for id in [id for id in range(count) if found[id] < 0]:
             has_rest = not is_first and sum(number > least for number in owned) < rest
             able = [place for place, rank in enumerate(ranks) if inventory.is_seen_by(id, rank.number)]
@@ -271,7 +271,7 @@ def homes(node: Node) -> list[int]:
 
 
 def nearest(node: Node, devices: Sequence[int]) -> dict[int, int]:
-    """For each rank of a node, by its number, of how many of these devices it is the home."""
+    """How many of these devices have each rank as their home, by the number of the rank."""
     found: dict[int, int] = {}
     for id in devices:
         home = homes(node)[id]
@@ -287,13 +287,13 @@ def ranks_for(node: Node, devices: Sequence[int]) -> list[Rank]:
 
 
 def is_out(source: Source, devices: Sequence[int]) -> bool:
-    """Whether any of these is given to nobody any more."""
+    """Whether any of these devices is quarantined."""
     inventory = source.total.inventory
     return inventory is not None and any(id in inventory.out for id in devices)
 
 
 def clear(node: Node, devices: Sequence[int]) -> None:
-    """A process that used these has ended its calls: whatever was thought of them, they work."""
+    """A process that used these devices has ended a call: they work, and are no longer suspects."""
     inventory = node.total.inventory
     if inventory is not None and inventory.suspects:
         for id in devices:
@@ -301,13 +301,13 @@ def clear(node: Node, devices: Sequence[int]) -> None:
 
 
 def in_use(pool: Pool, amounts: Sequence[int]) -> int:
-    """The sum of what a pool has of those devices that may be given to somebody."""
+    """The sum of these amounts over the devices of a pool that are not quarantined."""
     out = pool.inventory.out if pool.inventory is not None else {}
     return sum(amount for id, amount in enumerate(amounts) if id not in out) if out else sum(amounts)
 
 
 def types_out(pool: Pool) -> dict[str, int]:
-    """How many devices of each type, in units and by the name of the resource, may not be."""
+    """The quarantined devices of each type, in units, by the name of the resource."""
     inventory, found = pool.inventory, dict[str, int]()
     if inventory is not None:
         for name in [TYPE + name for id in inventory.out for name in inventory.devices[id].types]:
@@ -316,7 +316,7 @@ def types_out(pool: Pool) -> dict[str, int]:
 
 
 def uuids(node: Node, devices: Sequence[int]) -> list[str]:
-    """Which devices these are."""
+    """The UUIDs of these devices."""
     inventory = node.total.inventory
     return [inventory.devices[id].uuid for id in devices] if inventory is not None else []
 
@@ -325,7 +325,7 @@ def uuids(node: Node, devices: Sequence[int]) -> list[str]:
 
 
 def table(node: Node) -> list[dict[str, Any]]:
-    """One entry for each GPU of a node: what it is, what is free of it, who has it."""
+    """One entry for each GPU of a node: its properties, how much of it is free, and who uses it."""
     inventory = node.total.inventory
     assert inventory is not None
     users: dict[int, list[dict[str, Any]]] = {}

@@ -1,15 +1,15 @@
 """Placement groups: bundles of resources that are reserved on nodes all at once or not at all.
 
-A group waits until there is room for all its bundles; groups that wait are tried in order of creation whenever
-something comes free, and the nodes that one would need are kept for it for a time, as for a large request. A bundle
-that is placed is a source of grants like a node. The group's id is that of an object which gets its value when the
-group is placed, so that it can be waited for like any other.
+A group waits until there is room for all its bundles. Waiting groups are tried in order of creation whenever something
+comes free. The nodes that a group needs are reserved for it for a time, as for a large request. A placed bundle is a
+source of grants like a node. The id of a group is the id of an object, which gets its value when the group is placed.
+So calls and clients wait for a group as for any object.
 
-The end of a group, in steps:
-1. It is unknown from now on: its name is free, and who waits for it is told.
-2. What waits for it, for arguments or in queues to run in it, fails. Its queues go.
-3. Executors that work in it are killed. What they had in hand fails; it is not run again.
-4. What a bundle has goes back to its node when the last executor in it is known to be gone.
+The steps of removing a group:
+1. The group is unknown from now on: its name is free, and those who wait for it are told.
+2. Calls that wait for the group, for arguments or in queues fail. Its queues are removed.
+3. Executors that work in it are killed. The calls that they had in hand fail and are not run again.
+4. The resources of a bundle return to its node when its last executor is known to be gone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CAUSE = "ended because its placement group was removed"
 
 
 def create(state: State, client: Client, event: GroupRequested) -> None:
-    """A client asks for a group. It holds the object, and so does the group."""
+    """A client asks for a group. Both the client and the group hold the object."""
     name = (event.namespace, event.name) if event.name else None
     if name is not None:
         taken = name in state.group_names
@@ -61,7 +61,7 @@ def create(state: State, client: Client, event: GroupRequested) -> None:
 
 
 def place_waiting(state: State, now: int) -> None:
-    """Place the groups for which there is room now; keep nodes for those that there is none for."""
+    """Place the groups for which there is room now, and reserve nodes for the others."""
     for group in list(state.waiting_groups.values()):
         spots = find_spots(state, group)
         if spots is not None:
@@ -71,7 +71,7 @@ def place_waiting(state: State, now: int) -> None:
 
 
 def find_spots(state: State, group: Group) -> packing.Spots | None:
-    """Where the bundles of a group can be reserved now."""
+    """Where the bundles of a group can be placed now; None: not yet."""
     missing = [group.requests[index] for index in group.missing()]
     if not group.is_feasible or any(state.index.find(request, group) is None for request in missing):
         return None  # most often so, and cheap to see
@@ -79,7 +79,7 @@ def find_spots(state: State, group: Group) -> packing.Spots | None:
 
 
 def arrange(group: Group, pools: dict[int, Pool]) -> packing.Spots | None:
-    """Where the bundles could lie that are not reserved: all, or those of a node that is lost."""
+    """Where the missing bundles of a group would fit in these pools. After the loss of a node only some are missing."""
     missing = group.missing()
     if group.strategy == STRICT_SPREAD:
         taken = {bundle.node.number for bundle in group.bundles.values()}
@@ -89,12 +89,12 @@ def arrange(group: Group, pools: dict[int, Pool]) -> packing.Spots | None:
 
 
 def look_at_nodes(state: State, group: Group) -> None:
-    """Learn whether the nodes that there are could ever hold the group."""
+    """Find out whether the present nodes could ever hold the group."""
     group.is_feasible = arrange(group, {node.number: node.total for node in able(state)}) is not None
 
 
 def reserve(state: State, group: Group, now: int) -> None:
-    """Calls could take for ever what comes free one by one: keep all nodes that the group needs for it, for a time."""
+    """Reserve all nodes that the group needs for a time. Else small calls could take for ever what comes free."""
     if group.reserved or now < group.no_reservation_until_us:
         return
     pools = {node.number: reachable(node) for node in able(state) if node.reserved_for is None}
@@ -104,7 +104,7 @@ def reserve(state: State, group: Group, now: int) -> None:
 
 
 def place(state: State, group: Group, spots: packing.Spots) -> None:
-    """Reserve all bundles, and tell those who wait."""
+    """Take the resources of all bundles, and tell those who wait."""
     del state.waiting_groups[group.id]
     end_reservation(state, group)
     for index, number in spots:
@@ -121,7 +121,7 @@ def place(state: State, group: Group, spots: packing.Spots) -> None:
 
 
 def lose_node(state: State, node: Node) -> None:
-    """A node runs nothing any more, and no process uses it: its bundles are to lie elsewhere. Others stay."""
+    """A node runs nothing any more, and no process uses it: its bundles must move. Bundles of other nodes stay."""
     for bundle in node.bundles:
         give_back(bundle.grant, node.free)
         group = state.groups[bundle.group]
@@ -131,7 +131,7 @@ def lose_node(state: State, node: Node) -> None:
 
 
 def look_again(state: State, cause: str) -> None:
-    """Nodes are gone: groups that cannot be placed any more are removed, or their calls would wait for ever."""
+    """Nodes are lost. Groups that can never be placed again are removed: their calls would wait for ever."""
     for group in list(state.waiting_groups.values()):
         was_feasible = group.is_feasible or bool(group.bundles)
         look_at_nodes(state, group)
@@ -145,7 +145,7 @@ def look_again(state: State, cause: str) -> None:
 
 
 def remove(state: State, id: bytes, cause: str = "") -> None:
-    """End a group and all that runs in it, as somebody wants or for a cause. The steps are at the head of this file."""
+    """Remove a group and all that runs in it. The steps are listed at the head of this file."""
     group = state.groups.pop(id, None)
     if group is None:
         return
@@ -172,7 +172,7 @@ def remove(state: State, id: bytes, cause: str = "") -> None:
 
 
 def fail_all(state: State, id: bytes) -> None:
-    """Step 2."""
+    """Do step 2."""
     for key, queue in list(state.queues.items()):
         if queue.group == id:
             clear(queue)
@@ -192,7 +192,7 @@ def fail_all(state: State, id: bytes) -> None:
 
 
 def end_actors(state: State, id: bytes) -> None:
-    """Step 3 for actors, also for those that have no process at the moment."""
+    """Do step 3 for actors, also for those that have no process at the moment."""
     for actor in list(state.actors.values()):
         where = actor.creation.function.where
         if where is not None and where.group == id:
@@ -200,7 +200,7 @@ def end_actors(state: State, id: bytes) -> None:
 
 
 def stop(state: State, bundle: Bundle, executor: Executor) -> None:
-    """Step 3 for tasks."""
+    """Do step 3 for an executor of tasks."""
     tasks = executor.drop_all()
     if executor.queue is not None:
         executor.queue.forget(executor)
@@ -220,7 +220,7 @@ def executors_in(bundle: Bundle) -> list[Executor]:
 
 
 def drained(state: State, bundle: Bundle) -> None:
-    """Step 4, if nobody is left in a bundle that was removed."""
+    """Do step 4, if no executor is left in a bundle that was removed."""
     if not bundle.removed or executors_in(bundle):
         return
     node = bundle.node

@@ -1,18 +1,18 @@
-"""GPUs that fail: who is blamed, and what becomes of a device that does it again.
+"""GPUs that fail: whether the call or the device is to blame, and when a device is quarantined.
 
-A process whose CUDA context is dead ends, and its death is a crash like any other. A mistake in a kernel kills a
-context as a broken device does, so the two are told apart by what comes next:
+A process whose CUDA context is dead ends. Its death is a crash like any other. A mistake in a kernel kills a context
+just as a broken device does. What happens next tells them apart:
 
-1. A process in which calls had ended well shows that its devices had worked: nothing is concluded.
-2. One that failed before any call had ended well makes its devices suspects. Others are given first from then on, so
-   that the next attempt shows whether the call or the device is at fault. A process that uses the device and ends its
-   calls clears it.
-3. When the next process on a suspect fails at once too, the device is quarantined: nobody is given it any more. Only if
-   a program can cause both errors, and it was the same function both times, is it the function that is blamed.
+1. If calls had ended well in the process, its devices had worked. Nothing is concluded.
+2. If the process failed before any call had ended well, its devices become suspects. Other devices are granted first
+   from then on, so that the next attempt shows whether the call or the device is at fault. A process that uses the
+   device and ends a call clears it.
+3. If the next process on a suspect fails at once too, the device is quarantined: it is granted to nobody any more. The
+   function is blamed instead if a program can cause both errors and the function was the same both times.
 
-Two kinds of failure say nothing against a device. One that others use up is given after all others, and never
-quarantined for that. Where the driver of a node does not start, whatever the device and the call, the whole node gives
-its GPUs to nobody any more: each call would fail there at once, and so draw the next. The call is not charged for it.
+Two kinds of failure are not the fault of one device. A device that other users have filled is granted last, but it is
+never quarantined for that. If CUDA does not start on a node at all, all GPUs of the node are quarantined: each call
+would fail there at once, and the next call would follow it. No retry is used for that.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from mpi_runtime.scheduler.reservations import stop_idle
 from mpi_runtime.scheduler.state import State
 
 USED_UP = "\0"
-"""Of a suspect, in the place of what it ran: others used it up. No function is called so."""
+"""The reason of a suspect that other users have filled. No function has this name."""
 _WHY = {BUSY: "others use it up", NODE: "CUDA does not start there"}
 
 
 def cause(executor: Executor, fault: Faulted) -> str:
-    """Why an executor has ended, in words: one line, and the traceback."""
+    """Why an executor has ended: one line, and the traceback."""
     gpus = ", ".join(named(executor.rank.node, id) for id in executor.key.devices)
     why = _WHY.get(fault.blame, "its context was dead for good")
     return f"ended because CUDA answered {fault.fault} in {fault.name} on {gpus}: {why}\n{fault.text}"
 
 
 def named(node: Node, id: int) -> str:
-    """A device in words."""
+    """A device with its number and UUID, for messages."""
     return f"GPU {id} ({gpu_pool.uuids(node, [id])[0]})"
 
 
 def blame(state: State, executor: Executor, fault: Faulted) -> None:
-    """The process of an executor with a dead context is gone. The steps are at the head of this file."""
+    """The process of an executor with a dead context has ended. The steps are listed at the head of this file."""
     node = executor.rank.node
     inventory = node.total.inventory
     assert inventory is not None
@@ -74,7 +74,7 @@ def blame(state: State, executor: Executor, fault: Faulted) -> None:
 
 
 def lose_all(state: State, node: Node, fault: Faulted) -> None:
-    """CUDA does not start on a node: none of its devices is given to anybody, which is said once."""
+    """CUDA does not start on a node: quarantine all its devices, and say so once."""
     inventory = node.total.inventory
     assert inventory is not None
     left = [id for id in range(len(inventory.devices)) if id not in inventory.out]
@@ -85,7 +85,7 @@ def lose_all(state: State, node: Node, fault: Faulted) -> None:
 
 
 def quarantine(state: State, node: Node, ids: Sequence[int], why: str, text: str) -> None:
-    """Give devices to nobody any more, and say so."""
+    """Grant these devices to nobody any more, and tell the user."""
     inventory = node.total.inventory
     assert inventory is not None
     inventory.out.update(dict.fromkeys(ids, why))
@@ -100,7 +100,7 @@ def quarantine(state: State, node: Node, ids: Sequence[int], why: str, text: str
 
 
 def find_hopeless(state: State, may_be: Callable[[Function], bool]) -> None:
-    """Learn which of these functions need more than there is now: their calls fail as they come to be served."""
+    """Find the functions that need more than there is now. Their calls fail when their queue is served."""
     for function in state.functions.values():
         if not function.infeasible and not function.is_method and may_be(function):
             function.infeasible = tasks.why_infeasible(state, function)
@@ -110,6 +110,6 @@ def find_hopeless(state: State, may_be: Callable[[Function], bool]) -> None:
 
 
 def fail_all(state: State, queue: Queue) -> None:
-    """No node can serve the calls of a queue any more: what was queued before fails as if it were made now."""
+    """No node can serve a queue any more: its calls fail as new ones would."""
     for task in clear(queue):
         tasks.fail(state, task, "InfeasibleResourceError", task.function.infeasible)

@@ -1,11 +1,11 @@
-"""The journal as the scheduler sees it: which calls are recorded, by which key they are known, and which are recalled.
+"""The journal as the scheduler sees it: which calls are recorded, what their keys are, and which calls are recalled.
 
-The key of a call is a hash of its code, its arguments and the values of those arguments that are references. So the
-journal is asked when a call has all its arguments. It is not known of a call with a value among these that holds
-references, or that is an actor: what such a call does depends on more than on its arguments.
+The key of a call is a hash of its code, its arguments, and the values of arguments that are references. So the journal
+is asked when a call has all its arguments. A call has no key if one of these values holds references or is an actor:
+then the effect of the call depends on more than its arguments.
 
-A task is recorded with what it returns, if that stands for all that it did: see `is_partial` of `Task`. Of actors
-`checkpoints.py` knows more.
+A task is recorded with its return values, if these are its whole effect: see `is_partial` of `Task`. `checkpoints.py`
+does the same for actors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEY_BYTES = 16
 
 
 def submitted(executor: Executor, task: Task) -> None:
-    """A call was submitted by the one that runs in an executor."""
+    """The call that runs in an executor has submitted another call."""
     parent = executor.running()
     if parent is None:
         return
@@ -34,14 +34,14 @@ def submitted(executor: Executor, task: Task) -> None:
 
 
 def touches_actor(executor: Executor | None) -> None:
-    """The call that runs in an executor has changed an actor otherwise than by a call."""
+    """The call that runs in an executor has changed an actor without calling it: it has killed it, for instance."""
     parent = executor.running() if executor is not None else None
     if parent is not None:
         parent.is_partial = True
 
 
 def forget_parent(task: Task) -> None:
-    """A call has ended: what it has left undone, the one that has submitted it has."""
+    """A call has ended. If its values are not its whole effect, this is true of the call that submitted it too."""
     parent, task.parent = task.parent, None
     if parent is not None:
         parent.open_children -= 1
@@ -49,7 +49,7 @@ def forget_parent(task: Task) -> None:
 
 
 def asks(state: State, task: Task) -> bool:
-    """A call has all arguments, and its key is known from now on, if it has one. Whether the journal is asked."""
+    """A call has all its arguments: find its key. Returns whether the journal is asked for its values."""
     task.key = key_of(state, task)
     if not task.key or not state.recalls:
         return False
@@ -60,14 +60,14 @@ def asks(state: State, task: Task) -> bool:
 
 
 def forget_key(task: Task) -> None:
-    """The values of the arguments may become others: an argument is made again, or may be."""
-    if task.function.spec.kind == TASK:  # an actor is what it is by now
+    """An argument of a task is made again, or may be: its value can differ, so the key is no longer valid."""
+    if task.function.spec.kind == TASK:  # the state of an actor does not change with its arguments
         task.key = b""
         task.call.kept = ()
 
 
 def answered(state: State, event: Recalled) -> Task | None:
-    """The journal has answered. Returns the call, unless it has ended meanwhile."""
+    """The journal has answered. Returns the call; None: it has ended meanwhile."""
     found = state.objects.get(event.id)
     task = found.task if found is not None else None
     if task is None or not task.recalling:
@@ -77,7 +77,7 @@ def answered(state: State, event: Recalled) -> Task | None:
 
 
 def recalled(task: Task, event: Recalled) -> list[Value]:
-    """The values of a task that the journal has, if they are all small. If some are large the call loads them."""
+    """The values of a task from the journal. Empty if one is large: then the executor loads them."""
     if len(event.values) != max(1, task.function.spec.num_returns):
         return []
     if any(value.file for value in event.values):
@@ -87,8 +87,8 @@ def recalled(task: Task, event: Recalled) -> list[Value]:
 
 
 def ended(state: State, task: Task, event: Done | Returned) -> None:
-    """A call has returned: record it, if its values stand for all that it did and can be read in a later run."""
-    key = task.key or key_of(state, task)  # references among its arguments have values by now
+    """A call has returned: record it, if its values are its whole effect and a later run can read them."""
+    key = task.key or key_of(state, task)  # references inside its arguments have values by now
     if not key or task.is_partial or task.open_children:
         return
     if type(event) is Done:
@@ -97,7 +97,7 @@ def ended(state: State, task: Task, event: Done | Returned) -> None:
         assert isinstance(event, Returned)
         if event.raised or event.has_errors or not all(map(_can_be_kept, event.values)):
             return
-        values = [_kept(value) for value in event.values]
+        values = [kept(value) for value in event.values]
     if task.call.kept and not any(value.file for value in values):
         return  # they were loaded from there
     spec = task.function.spec
@@ -109,12 +109,15 @@ def _can_be_kept(value: Value) -> bool:
     return not value.holds and not value.is_error and (value.stored is None or bool(value.file))
 
 
-def _kept(value: Value) -> Kept:
-    return Kept(value.data) if value.stored is None else Kept(b"", value.file, value.stored.size, value.digest)
+def kept(value: Value) -> Kept:
+    """A value as the journal has it: a small one in the record, a large one in a file of its own."""
+    if value.stored is None:
+        return Kept(value.data, is_error=value.is_error)
+    return Kept(b"", value.file, value.stored.size, value.digest)
 
 
 def key_of(state: State, task: Task) -> bytes:
-    """The key of a call; empty: it has none now."""
+    """The key of a call; empty: it has none, or not yet."""
     call = task.call
     parts = [task.function.spec.code, call.digest]
     for id in (*call.arguments, *call.holds):
@@ -126,7 +129,7 @@ def key_of(state: State, task: Task) -> bytes:
 
 
 def _content(state: State, id: bytes) -> bytes:
-    """The hash of an object's value; empty: it has none, or the value is not all that it stands for."""
+    """The hash of an object's value; empty: it has no value, is an error or an actor, or holds references."""
     found = state.objects.get(id)
     if found is None or found.holds or found.is_error or found.actor is not None:
         return b""

@@ -1,14 +1,14 @@
-"""Lineage: what is remembered of calls, so that values which lay in an arena are made again when every copy is lost.
+"""Lineage: the calls that are remembered so that lost values of arenas can be made again.
 
-A call that may be run again and has made such a value is kept while the value is: its record, its small arguments, and
-for each argument that lay in an arena itself not that, which may be large, but its lineage. So a chain of calls can be
-run again from the last value that there still is. Small values live in the head and need none. There is none for what
-no task has made, which is `put()`, methods and items of generators; nor for errors, nor for calls that must not run
-twice. Values with references inside are not held either, since these may hold anything; nor are actors.
+A call is remembered as long as a value that it has made, if the value lies in an arena and the call may run again. Kept
+are its record and its small arguments. Of a large argument only the lineage is kept. So a chain of calls can run again
+from the last values that still exist. Small values live in the head and need no lineage. There is none for values that
+no task has made (`put()`, methods, items of generators), for errors, and for calls that must not run twice. Arguments
+with references inside are not held, because these may hold anything. Actors are not held.
 
-All of it counts at most LINEAGE_BYTES_MAX: what was kept first goes first, and values lost after that stay lost.
+All lineage takes at most LINEAGE_BYTES_MAX. The oldest goes first. A value that is lost after that stays lost.
 
-Nothing here looks at objects beyond their records: who calls releases what is returned.
+Functions here return ids that need not be held any more. The caller releases them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mpi_runtime.scheduler.state import Lineage, Object, State
 
 
 def keep(state: State, task: Task) -> list[bytes]:
-    """A call has ended, and its values are there. Returns what need not be held for it any more."""
+    """A call has ended with values: remember it, if they may have to be made again. Returns ids to release."""
     call, spec = task.call, task.function.spec
     needs = [*call.arguments, *call.holds]
     if not task.retries or spec.kind != TASK or spec.num_returns < 0 or task.state != FINISHED:
@@ -50,7 +50,7 @@ def keep(state: State, task: Task) -> list[bytes]:
 
 
 def _of(state: State, task: Task, needs: list[bytes], released: list[bytes]) -> Lineage:
-    """A new lineage. What it does not hold is added to `released`."""
+    """A new lineage. The ids that it does not hold are added to `released`."""
     lineage = Lineage(task, {}, [], LINEAGE_CALL_BYTES + len(task.call.payload))
     for id in needs:
         found = state.objects[id]
@@ -66,7 +66,7 @@ def _of(state: State, task: Task, needs: list[bytes], released: list[bytes]) -> 
 
 
 def forget(state: State, found: Object) -> list[bytes]:
-    """An object needs its lineage no more, if it has one. Returns what is not held for it any more."""
+    """An object no longer needs its lineage, if it has one. Returns ids to release."""
     lineage, found.lineage = found.lineage, None
     if lineage is None:
         return []
@@ -75,7 +75,7 @@ def forget(state: State, found: Object) -> list[bytes]:
 
 
 def _drop(state: State, lineage: Lineage) -> list[bytes]:
-    """Nothing is remembered of a call, nor of those that only it needs. Returns what they held."""
+    """Forget a call, and the calls that only it needs. Returns the ids that they held."""
     released: list[bytes] = []
     pending = [lineage]
     while pending:

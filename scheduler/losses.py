@@ -1,18 +1,17 @@
-"""The loss of a rank: its process is gone, and with it its agent, its executors and its part of the arena.
+"""The loss of a rank: its process is gone, with its agent, its executors and its part of the arena.
 
-In steps, each closing a race:
-1. Nothing is sent to it any more, and what it has said and comes later does not count.
-2. Its executors die as others do (`deaths.py`), but nobody can say how far they had come. The first call of each counts
-   as running. The others may have run: they are run again at no cost, or, if they may run only once, fail.
-3. It leaves its node. A node has all that its ranks have told of it as long as one of them runs calls: executors may
-   use every processor of it. GPUs that only this rank could use are given to nobody. What it has said of the host's
-   memory is forgotten. Of a node that runs no calls any more the bundles of placement groups are placed elsewhere;
-   without any rank it is no node.
-4. What lay in its part of the arena is no copy any more. Processes of its host that look at it can go on, for nobody
-   else gets that memory: nor does anybody get its place in the capacity.
-5. Copies on their way from it or to it come from elsewhere, or go to another rank of the node.
-6. Objects without a copy are made again or given up (`rebuilding.py`). Calls that have them as arguments wait again.
-7. What no node can serve any more fails.
+The steps, each of which closes a race:
+1. Nothing is sent to the rank any more. Messages from it that arrive later are ignored.
+2. Its executors die like others (`deaths.py`), but nobody knows how far they got. The first call of each counts as
+   running. The others may have run. They run again without using a retry; those that may run only once fail.
+3. It leaves its node. While another rank of the node runs calls, the node keeps its resources: executors may use every
+   processor. GPUs that only this rank could use are quarantined. Its reports of memory pressure are dropped. If no rank
+   of the node runs calls, the bundles of placement groups move to other nodes. A node without ranks is removed.
+4. What lay in its part of the arena is no copy any more. Processes of its host that have views can go on: that memory
+   is not used again, and it still counts against the capacity.
+5. Copies on their way from the rank come from another source. Copies on their way to it go to another rank of the node.
+6. Objects without a copy are rebuilt or given up (`rebuilding.py`). Calls that have them as arguments wait again.
+7. Calls that no node can serve any more fail.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from mpi_runtime.scheduler.state import Fetching, Object, State
 
 
 def rank_lost(state: State, event: RankLost, now: int) -> None:
-    """A rank is gone. The steps are at the head of this file."""
+    """A rank is lost. The steps are listed at the head of this file."""
     rank = state.ranks.pop(event.rank)
     state.lost[event.rank] = event.cause
     state.effects.ranks.pop(event.rank, None)
@@ -83,7 +82,7 @@ def rank_lost(state: State, event: RankLost, now: int) -> None:
 
 
 def leave_node(state: State, rank: Rank, cause: str) -> None:
-    """Step 3, and step 7."""
+    """Do steps 3 and 7."""
     node = rank.node
     ran_calls = node.hosts_executors
     node.ranks.remove(rank)
@@ -100,7 +99,7 @@ def leave_node(state: State, rank: Rank, cause: str) -> None:
 
 
 def close(state: State, node: Node, cause: str) -> None:
-    """A node runs no calls any more."""
+    """A node has no rank left that runs calls: it offers nothing, and what was to run there goes elsewhere."""
     if node.reserved_for is not None:
         end_reservation(state, node.reserved_for)
     groups.lose_node(state, node)
@@ -126,7 +125,7 @@ def close(state: State, node: Node, cause: str) -> None:
 
 
 def lose_copies(state: State, number: int) -> list[Object]:
-    """Step 4. Returns the objects of which there is no copy any more."""
+    """Do step 4. Returns the objects that have no copy left."""
     without = []
     for found in state.objects.values():
         if found.copies is None:
@@ -144,7 +143,7 @@ def lose_copies(state: State, number: int) -> list[Object]:
 
 
 def move_fetches(state: State, number: int) -> None:
-    """Step 5."""
+    """Do step 5."""
     for id, fetches in list(state.fetching.items()):
         found = state.objects[id]
         for one in list(fetches.values()):
@@ -164,7 +163,7 @@ def move_fetches(state: State, number: int) -> None:
 
 
 def move_receiver(state: State, found: Object, fetching: Fetching) -> None:
-    """A copy was on its way to the lost rank: another one of its node fetches it, if anybody there waits for it."""
+    """A copy was on its way to the lost rank. Another rank of the node fetches it, if anybody there waits for it."""
     spreading.remove(state, fetching)
     is_needed = fetching.waiting or fetching.is_ahead
     if is_needed and found.places() and fetching.node in state.nodes:
@@ -176,7 +175,7 @@ def move_receiver(state: State, found: Object, fetching: Fetching) -> None:
 
 
 def subscribe(state: State, found: Object, fetching: Fetching) -> None:
-    """Clients that waited for a copy are told when there is a value again."""
+    """Tell the clients that waited for a copy when the object has a value again."""
     for waiter in fetching.waiting:
         if isinstance(waiter, int) and waiter in state.clients:
             found.subscribers = [*(found.subscribers or []), (waiter, True)]
@@ -189,7 +188,7 @@ def under_way(state: State) -> list[Task]:
 
 
 def bring_again(state: State, task: Task) -> None:
-    """Step 5 for a call whose argument was on its executor's host, in the part of the lost rank."""
+    """Do step 5 for a call whose argument was on its executor's host, in the arena of the lost rank."""
     executor = task.executor
     if task.state != STAGING or executor is None or executor.state == STOPPING:
         return
@@ -201,13 +200,13 @@ def bring_again(state: State, task: Task) -> None:
 
 
 def wait_for(state: State, task: Task, lost: dict[bytes, Object], now: int) -> None:
-    """Step 6: a call has arguments that are lost."""
+    """Do step 6 for a call that has lost arguments."""
     if task.state == WAITING:
         await_lost(state, task, [id for id in task.call.arguments if id in lost])
         return
     executor = task.executor
     if task.state == STAGING and executor is not None:
-        if task.function.is_actor:  # the process is for this actor: it is to have another one
+        if task.function.is_actor:  # its process is for this actor only: the actor gets another one
             advance(state.stories, executor, STOP, "an argument of its actor is lost")
             state.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
             return

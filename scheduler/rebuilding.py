@@ -1,7 +1,7 @@
-"""Values of which every copy is lost: made again by the calls that have made them, or lost for good.
+"""Rebuilding: values that have lost all copies are made again by the calls that made them, or are lost for good.
 
-A call that is run again may need values that are gone too, and so on: those are made first. Running again costs a
-retry, as after a crash. What cannot be made again gets an error that says why.
+A call that runs again may need other lost values. These are made first. Each run uses a retry, as after a crash. A
+value that cannot be made again gets an error that says why.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mpi_runtime.scheduler.state import Lineage, Object, State
 
 
 def rebuild(state: State, lost: Sequence[Object], cause: str) -> tuple[int, int]:
-    """Have these made again, of which there is no copy. How many calls run for that, and how many are lost for good."""
+    """Rebuild objects without a copy. Returns how many calls run for that, and how many objects are lost for good."""
     planned: dict[bytes, Lineage] = {}
     hopeless: list[tuple[Object, str]] = []
     for found in lost:
@@ -48,9 +48,9 @@ _DROPPED = (
 
 
 def plan(state: State, wanted: Lineage, planned: dict[bytes, Lineage]) -> str:
-    """Add the calls that have to run again for a value, each after those whose values it needs.
+    """Add to `planned` the calls that must run again for a value, each after the calls whose values it needs.
 
-    Returns why that cannot be, and has added nothing then; else nothing.
+    Returns why that is impossible, and adds nothing then; empty: it is possible.
     """
     order: dict[bytes, Lineage] = {}
     seen: set[bytes] = set()  # only for membership
@@ -79,13 +79,13 @@ def plan(state: State, wanted: Lineage, planned: dict[bytes, Lineage]) -> str:
 
 
 def is_missing(state: State, id: bytes) -> bool:
-    """Whether an object has no value, and nothing makes it."""
+    """Whether an object has no value, and no call is making one."""
     found = state.objects.get(id)
     return found is None or found.state == RUNTIME_ERROR or (found.state in (STORED, GONE) and not found.places())
 
 
 def why_not(state: State, lineage: Lineage, depth: int) -> str:
-    """Why a call cannot be run again, whatever its arguments; empty: it can."""
+    """Why a call cannot run again, whatever its arguments; empty: it can."""
     task = lineage.task
     name = task.function.spec.name
     if lineage.is_dropped:
@@ -102,7 +102,7 @@ def why_not(state: State, lineage: Lineage, depth: int) -> str:
 
 
 def give_up(state: State, found: Object, cause: str, why: str) -> None:
-    """An object is lost for good: who wants it gets an error."""
+    """An object is lost for good. Whoever wants it gets an error."""
     before = so_far(state.stories.of(found.id, "object", besides=cause))
     advance(state.stories, found, GIVE_UP, cause)
     found.copies = None
@@ -112,7 +112,7 @@ def give_up(state: State, found: Object, cause: str, why: str) -> None:
 
 
 def run_again(state: State, lineage: Lineage, cause: str) -> None:
-    """A call runs once more. Its values that are lost get new ones, and those that were let go of are there again."""
+    """Run a call once more. Its lost values are made again, and objects of it that were freed exist again."""
     task = lineage.task
     advance(state.stories, task, MAKE_AGAIN, cause)
     state.finished -= 1
@@ -132,7 +132,7 @@ def run_again(state: State, lineage: Lineage, cause: str) -> None:
             advance(state.stories, found, REBUILD, cause)
             found.copies = None
             found.is_error = False
-            found.owner = -1  # it has been told that there is a value: who wants it asks
+            found.owner = -1  # it was told that there is a value, and asks if it wants it
         found.task = task
         found.references += 1
     tasks.begin(state, task, tasks.hold_arguments(state, task))

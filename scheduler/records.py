@@ -18,7 +18,7 @@ from mpi_runtime.scheduler.sources import NOTHING, Claimant, Source
 
 
 class Key(Struct, frozen=True, gc=False):
-    """The fixed properties of an executor. Calls with equal keys may use the same executor."""
+    """The fixed properties of an executor. An executor can serve all calls with its key."""
 
     environment: tuple[tuple[str, str], ...]
     threads: int
@@ -26,7 +26,7 @@ class Key(Struct, frozen=True, gc=False):
 
 
 class Process(Struct, eq=False, gc=False):
-    """Facts about an executor's process that are kept when it is gone."""
+    """Facts about the process of an executor. They are kept after its end."""
 
     executor: int
     rank: int
@@ -38,22 +38,22 @@ class Process(Struct, eq=False, gc=False):
 
 
 class Watch(Struct, eq=False, gc=False):
-    """What is out of the ordinary with a call that an executor has in hand, until it is in its hand no more."""
+    """What is unusual about a call that an executor has in hand. It is dropped with the call."""
 
     began_us: int = -1
-    """When its user code began, if its time limit is enforced; -1: not yet."""
+    """When its user code began, if it has a time limit; -1: not yet."""
     interrupted_us: int = -1
-    """When its executor was told to give it up; -1: it was not."""
+    """When its executor was told to interrupt it; -1: it was not."""
     is_told: bool = False
-    """Whether the user was told that it goes on all the same."""
+    """Whether the user was told that it runs on in spite of that."""
     killed_for: str = ""
-    """Why its process is killed if it runs it still, in words: memory."""
+    """Why its process is killed if the call still runs: memory. Empty: it is not."""
     spares_retry: bool = False
-    """Whether it is run again then at no cost: others took the memory too."""
+    """Whether that uses no retry: other calls took the memory too."""
     ends_children: bool = False
-    """Calls that it has yet to submit are cancelled when they come: it was cancelled with all that it submits."""
+    """Calls that it submits are cancelled as they arrive: it was cancelled recursively."""
     by_force: bool = False
-    """How those are cancelled."""
+    """Whether they are cancelled with `force`."""
 
 
 class Account(Struct, eq=False, gc=False):
@@ -62,14 +62,14 @@ class Account(Struct, eq=False, gc=False):
     name: str
     weight: float = 1.0
     limit: int = 0
-    """How many of its calls run at a time at most; 0: no limit."""
+    """The largest number of its calls that run at a time; 0: no limit."""
     running: int = 0
-    """How many of its calls run that do not wait for objects."""
+    """The number of its calls that run and do not wait for objects."""
     cpu: int = 0
-    """What its executors have been granted."""
+    """The CPU units that its executors have been granted."""
     gpu: int = 0
     cpu_in_all: int = 1
-    """What all nodes have."""
+    """The CPU units of all nodes."""
     gpu_in_all: int = 1
 
     def is_full(self) -> bool:
@@ -77,17 +77,17 @@ class Account(Struct, eq=False, gc=False):
         return 0 < self.limit <= self.running
 
     def is_overdrawn(self) -> bool:
-        """Whether more run than may: calls that had waited for objects go on."""
+        """Whether more run than the limit allows: calls that had waited for objects have gone on."""
         return 0 < self.limit < self.running
 
     def note(self, request: Request, sign: int) -> None:
-        """An executor gets (1) or gives back (-1) what a request asks for."""
+        """Add (sign 1) or remove (sign -1) what an executor was granted for a request."""
         self.running += sign
         self.cpu += sign * request.cpu
         self.gpu += sign * request.gpu
 
     def share_with(self, request: Request | None) -> float:
-        """Its dominant share for its weight, if it got this besides."""
+        """Its dominant share divided by its weight, if it were granted this request too."""
         cpu, gpu = (self.cpu, self.gpu) if request is None else (self.cpu + request.cpu, self.gpu + request.gpu)
         return max(cpu / self.cpu_in_all, gpu / self.gpu_in_all) / self.weight
 
@@ -106,11 +106,11 @@ class Executor(Struct, eq=False, gc=False):
     """The queue that it serves, while it has a grant for calls of that queue."""
     grant: Grant | None = None
     account: Account | None = None
-    """On whose account it has the grant, as a request of the queue."""
+    """The account that its grant is charged to."""
     charged: Request | None = None
-    """With an account: the request that was noted there."""
+    """With an account: the request that was charged."""
     in_hand: dict[bytes, Task] = {}
-    """Calls that it was given and that have not ended, in the order of sending. The first may be running."""
+    """Calls that were given to it and have not ended, in the order of sending. The first may be running."""
     load_us: int = 0
     """The sum of the estimates of the calls in hand."""
     progress_us: int = 0
@@ -121,34 +121,34 @@ class Executor(Struct, eq=False, gc=False):
     """Specs that it has been sent. Only for membership."""
     actor: Actor | None = None
     left_behind: frozenset[bytes] = frozenset()
-    """Calls that its tasks had submitted before it was given its actor. They do not end with the actor."""
+    """Calls that its tasks had submitted before it got its actor. They do not end with the actor."""
     is_reduced: bool = False
-    """Whether its actor has been created, so that the grant is reduced to what the actor keeps."""
+    """Whether its actor is created. Then its grant is reduced to what the actor holds."""
     blocked: bool = False
-    """Whether its call waits for objects, so that its CPU is lent."""
+    """Whether its call waits for objects. Then its CPU is lent."""
     stuck: bool = False
-    """Whether it has shown no progress for long. Nothing more is sent to it until it does."""
+    """Whether it has made no progress for long. Nothing is sent to it until it does."""
     asked_back: bool = False
     """Whether a `TakeBack` is on its way."""
     waits_for: list[bytes] = []
     """While blocked: some of the objects that it waits for."""
     idle_since_us: int = 0
     is_out_of_memory: bool = False
-    """It was killed to have its memory."""
+    """It was killed to free its memory."""
     killed_for: str = ""
-    """Why it is being killed although its actor is to live on, in words."""
+    """Why it is being killed although its actor will be restarted. Empty: it is not."""
     watched: dict[bytes, Watch] = {}
-    """Calls in hand with which something is out of the ordinary."""
+    """What is unusual about calls in hand, by their ids."""
     kept: list[bytes] = []
-    """Needs of calls that were given up, and that it may still run until it is gone."""
+    """Objects of calls that have failed and that it may still run until it is gone. They are held until then."""
     fault: Faulted | None = None
-    """Why it can no longer use its GPUs. It is ending."""
+    """Why it can no longer use its GPUs. Then it is ending."""
     refusal: str = ""
-    """What it sent against the protocol, in words. It is being killed, and what it sends is dropped."""
+    """How it broke the protocol. Then it is being killed, and what it sends is dropped."""
     forked_for: Queue | None = None
-    """The queue for whose calls it was forked, until one of its calls has ended."""
+    """The queue for which it was forked, until one of its calls has ended."""
     refused_ends: int = 0
-    """How many calls have ended, by the books of its agent, in dropped frames."""
+    """How many calls have ended in dropped frames, as its agent counts."""
 
     @property
     def pid(self) -> int:
@@ -163,7 +163,7 @@ class Executor(Struct, eq=False, gc=False):
         return None
 
     def __str__(self) -> str:
-        """Its process and place, in words."""
+        """Its process and place, for messages."""
         return f"executor {self.id} (pid {self.pid}, rank {self.rank.number}, {self.rank.node.hostname})"
 
     def take(self, task: Task, estimate_us: int) -> None:
@@ -183,15 +183,15 @@ class Executor(Struct, eq=False, gc=False):
         return task
 
     def has_as_argument(self, id: bytes) -> bool:
-        """Whether it has been sent an object as an argument of what it runs or will run."""
+        """Whether an object is an argument of a call that it runs or will run."""
         return id in self.kept or any(id in task.call.arguments for task in self.in_hand.values())
 
     def watch(self, task: Task) -> Watch:
-        """What is out of the ordinary with a call in its hand: to be filled in."""
+        """The record of what is unusual about a call in hand, to be filled in."""
         return self.watched.setdefault(task.id, Watch())
 
     def put_back(self, task: Task) -> None:
-        """Put a call back as the first in hand. It was removed by mistake."""
+        """Put a call back as the first in hand. It had not ended after all."""
         self.in_hand = {task.call.id: task, **self.in_hand}
         self.load_us += task.estimate_us
 
@@ -204,18 +204,18 @@ class Executor(Struct, eq=False, gc=False):
         return tasks
 
     def charge(self, account: Account, request: Request) -> None:
-        """Note on an account what it has been granted."""
+        """Charge its grant to an account."""
         self.account, self.charged = account, request
         account.note(request, 1)
 
     def discharge(self) -> None:
-        """It has given its grant back."""
+        """Take its grant off the account: it has given it back."""
         if self.account is not None and self.charged is not None:
             self.account.note(self.charged, -1)
         self.account = self.charged = None
 
     def lendable_cpu(self) -> int:
-        """The CPU that it lends while it is blocked: that of a task, not that which an actor holds for life."""
+        """The CPU that it lends while it is blocked: that of its call, not that which its actor holds for life."""
         if self.grant is None or self.is_reduced:
             return 0
         return self.grant.cpu - (self.actor.creation.function.spec.held_cpu if self.actor is not None else 0)
@@ -243,7 +243,7 @@ class Rank(Struct, eq=False, gc=False):
     hosts_executors: bool
     executors: dict[int, Executor] = {}
     cpus: list[int] = []
-    """Processor numbers that it may use."""
+    """Numbers of the processors that it may use."""
 
 
 class Node(Source, kw_only=True, eq=False, gc=False):
@@ -254,29 +254,29 @@ class Node(Source, kw_only=True, eq=False, gc=False):
     hostname: str
     labels: dict[str, str] = field(default_factory=dict)
     bundles: list[Bundle] = field(default_factory=list)
-    """Bundles that are reserved on it, or removed and still used."""
+    """Bundles that are placed on it, or are removed and still used."""
     ranks: list[Rank] = field(default_factory=list)
     cpus: list[int] = field(default_factory=list)
-    """Processor numbers that may be used."""
+    """Numbers of the processors that may be used."""
     explicit_cpu: int = -1
-    """CPU units that the user stated; -1: as many as processors."""
+    """CPU units that the user stated; -1: one CPU for each processor."""
     idle: dict[Key, dict[int, Executor]] = field(default_factory=dict)
-    """Executors without a grant, by key. In each the last entry became idle last."""
+    """Executors without a grant, by key. The last entry of each became idle last."""
     clock_ahead_us: int = NOTHING
     """An upper bound of how far the head's clock is ahead of this host's: see `history.py`."""
     arena: int = 0
     is_full: bool = False
-    """Whether somebody waits for room in it."""
+    """Whether a client waits for room in its arena."""
     gpu_problems: list[str] = field(default_factory=list)
-    """Faults of its GPUs, in words."""
+    """Faults of its GPUs, for messages."""
     gpu_error: str = ""
-    """Why one of its ranks could not find out whether there are GPUs."""
+    """Why one of its ranks could not look for GPUs. Empty: all could."""
     gpu_limit: str = ""
-    """What leaves one of its ranks fewer than were stated and are there."""
+    """What hides GPUs of the host from one of its ranks, such as a variable. Empty: nothing."""
     pressure: dict[int, MemoryReported] = field(default_factory=dict)
-    """What those of its ranks have said last that find its memory nearly used up."""
+    """The last reports of its ranks that find its memory nearly used up, by rank."""
     ending: tuple[int, bytes] | None = None
-    """What was told to end for that, until it is known to have: an executor, and the call that it runs, if any."""
+    """What is being ended for that: an executor, and the call that it runs, if any. None once that has ended."""
 
     @property
     def id(self) -> str:
@@ -289,7 +289,7 @@ class Node(Source, kw_only=True, eq=False, gc=False):
         return any(rank.hosts_executors for rank in self.ranks)
 
     def is_closed(self) -> bool:
-        """Whether nothing is started: its memory is nearly used up, and something runs that may give some back."""
+        """Whether nothing is started here: its memory is nearly used up, and something runs that may free some."""
         return bool(self.pressure) and any(
             executor.grant is not None and not executor.is_reduced
             for rank in self.ranks
@@ -316,7 +316,7 @@ class Node(Source, kw_only=True, eq=False, gc=False):
 
 
 class Bundle(Source, kw_only=True, eq=False, gc=False):
-    """Resources that a placement group has reserved of one node."""
+    """Resources of one node that belong to a placement group."""
 
     group: bytes
     index: int
@@ -324,19 +324,19 @@ class Bundle(Source, kw_only=True, eq=False, gc=False):
     grant: Grant
     """The grant of the node."""
     removed: bool = False
-    """Whether its group was removed. Its resources return to the node with its last executor."""
+    """Whether its group was removed. Its resources return to the node when its last executor is gone."""
 
     def is_closed(self) -> bool:
-        """As its node is."""
+        """Whether its node is closed."""
         return self.node.is_closed()
 
     def device_ids(self) -> list[int]:
-        """The GPUs that it has, or has a share of."""
+        """The GPUs of which it has all or a share."""
         return [id for id, _, _ in self.grant.devices]
 
 
 def node_of(source: Source) -> Node:
-    """The node that a source is, or is a part of."""
+    """The node that a source is, or to which it belongs."""
     if isinstance(source, Bundle):
         return source.node
     assert isinstance(source, Node)
@@ -357,14 +357,14 @@ class Function(Struct, eq=False, gc=False):
     duration_us: int = -1
     """The moving mean of the measured duration; -1: not known yet."""
     is_timed: bool = False
-    """Whether it matters how long its calls may take: for the end of the job's time, and for gaps before reservations.
-    Such tasks have queues of their own; such methods are not sent ahead, also while their duration is not known."""
+    """Whether the duration of its calls matters: for the end of the job's time, and for backfilling. Such tasks have
+    queues of their own. Such methods are not sent ahead, not even while their duration is not known."""
 
     account: Account | None = None
 
     @property
     def may_take_us(self) -> int:
-        """How long a call may take, as far as anybody knows; -1: nobody knows."""
+        """The time limit of a call, or its measured mean; -1: neither is known."""
         return self.spec.time_limit_us or self.duration_us
 
     @property
@@ -397,7 +397,7 @@ class Task(Struct, eq=False, gc=False):
     missing: int = 0
     """WAITING: arguments without a value. STAGING: arguments not yet on the executor's host."""
     queue: Queue | None = None
-    """The queue in which it is, or was last. None: it is a method's, or was never ready."""
+    """The queue in which it is, or was last. None: it calls a method, or was never ready."""
     executor: Executor | None = None
     """STAGING, SENT and BLOCKED: its executor."""
     estimate_us: int = 0
@@ -409,21 +409,21 @@ class Task(Struct, eq=False, gc=False):
     consumed: int = 0
     """With STREAMING: the number of values that its client has consumed, or that will never be consumed."""
     crashes: int = 0
-    """How often in a row its process died at once: see `backoff.py`."""
+    """How often in a row its process has died at once: see `backoff.py`."""
     is_cancelled: bool = False
-    """It is to end as soon as its executor lets it."""
+    """Whether it was cancelled. It ends when its executor says so."""
     overdue: str = ""
-    """Why it was interrupted, in words: it runs longer than its time limit. Empty: it was not."""
+    """Why it was interrupted: it runs longer than its time limit. Empty: it was not."""
     key: bytes = b""
-    """With a journal: the hash of its code and of the values of its arguments, when it has them."""
+    """With a journal: the hash of its code and of the values of its arguments. Empty: there is none, or not yet."""
     recalling: bool = False
-    """WAITING: the journal was asked for its values."""
+    """WAITING: whether the journal was asked for its values."""
     parent: Task | None = None
-    """With a journal: the call that has submitted it, while neither has ended."""
+    """With a journal: the task that submitted it, while neither has ended."""
     open_children: int = 0
-    """With a journal: how many calls it has submitted that have not ended."""
+    """With a journal: how many of the tasks that it submitted have not ended."""
     is_partial: bool = False
-    """With a journal: it has changed an actor, or left calls behind. Its values do not stand for all that it did."""
+    """With a journal: it has changed an actor, or left calls behind. So its values are not its whole effect."""
 
     @property
     def id(self) -> bytes:
@@ -450,41 +450,41 @@ class Actor(Struct, eq=False, gc=False):
     state: int = CREATING
     executor: Executor | None = None
     callers: dict[tuple[int, str, int], deque[Task]] = {}
-    """Calls that have not been sent, in order, for each caller and concurrency group; without an order of calls for
-    each function too, which is otherwise 0."""
+    """Calls that have not been sent, in order, by client, concurrency group and spec. The spec is 0 if its calls run in
+    the order of submission."""
     cause: str = ""
-    """Why it died, in words."""
+    """Why it died, for messages."""
     restarts: int = 0
     """How often it was restarted."""
     kept: list[bytes] = []
-    """Needs of its creation, while it may be restarted."""
+    """Objects that its creation needs. They are held while it may be restarted."""
     name: tuple[str, str] | None = None
-    """Namespace and name, while it has them."""
+    """Its namespace and name, while it has one."""
     error: Value | None = None
-    """The error of its constructor, if that raised. Every call gets it."""
+    """The error that its constructor raised. Every call gets it."""
     title: str = ""
     """Its title: the `repr` of its instance, if its class defines one."""
     key: bytes = b""
     """With a journal: the hash of its class and arguments, if its state is saved: see `checkpoints.py`."""
     saved: Kept | None = None
-    """The last state that was saved: it begins with that when it is created again."""
+    """Its last saved state, with which it begins when it is created again."""
     number: bytes = b""
-    """The name of that state."""
+    """The id of that state."""
     base: bytes = b""
-    """The name of the state with which this life of it has begun."""
+    """The id of the state with which this life began."""
     life: int = 0
-    """How often it was created before."""
+    """How often it was created before this life."""
     recorded: int = 0
-    """How many calls of this life were recorded."""
+    """The number of recorded calls of this life."""
     is_changed: bool = False
-    """Whether a call has ended since its state was saved last."""
+    """Whether a call that may change it has ended since it saved its state."""
     unsaved_why: str = ""
-    """Why its state is not saved any more, in words."""
+    """Why its state is not saved any more. Empty: it is saved."""
     recalls: bool = False
-    """Whether it has begun with a state of an earlier run, which has had calls that this run makes again."""
+    """Whether it began with a state of an earlier run. That state may contain calls that this run makes again."""
 
     def __str__(self) -> str:
-        """Its class and place, in words."""
+        """Its class and place, for messages."""
         where = f" (pid {self.executor.pid}, {self.executor.rank.node.hostname})" if self.executor is not None else ""
         return f"actor {self.title or self.creation.function.spec.name} {self.id.hex()}{where}"
 
@@ -499,37 +499,37 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
     for_actors: bool
     where: Where | None
     group: bytes
-    """The placement group of its calls, or empty."""
+    """The placement group of its calls; empty: none."""
     near: int
-    """The node that has most of their large arguments; -1: none."""
+    """The node that has most bytes of their large arguments; -1: none."""
     ready: deque[Task]
-    """In order. The first is ready; of the others some may have ended."""
+    """Its calls, in order. The first is ready; some of the others may have ended."""
     withdrawn: int = 0
-    """How many of them."""
+    """How many of them have ended."""
     executors: dict[int, Executor] = field(default_factory=dict)
     """Executors with a grant for this queue."""
     hungry: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
-    """Executors with room for more calls; those with nothing in hand come first. Not a dict, which gets slow at its
-    front."""
+    """Executors with room for more calls; those with nothing in hand come first. An OrderedDict: a dict gets slow when
+    its first items are removed."""
     loaded: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
-    """Executors that are not blocked and have calls behind the running one; those without news for longest come
+    """Executors that are not blocked and have calls behind the running one. The one that was silent for longest comes
     first."""
     progress_us: int = 0
-    """When one of its executors last reported an end, or was hired."""
+    """When one of its executors last reported an end or got its grant."""
     dirty: bool = False
     awaited: list[list[Executor]] = field(default_factory=list)
-    """Executors that were told to end, so that calls of the queue can have their devices; some for each call."""
+    """Executors that were told to end so that calls can have their devices: one list for each call."""
     path_us: int = 0
-    """How long its calls and the longest chain of calls after each take, as their submitter says."""
+    """The duration of a call and of the longest chain of calls after it, as the submitter estimates it."""
     account: Account | None = None
     timed: Function | None = None
-    """The only function of its calls, if it is known how long they may take."""
+    """The only function of its calls, if their duration matters; else None."""
     is_late: bool = False
-    """Whether they cannot finish in time. Then none is started."""
+    """Whether its calls cannot finish before the job's time ends. Then none is started."""
     stillborn: int = 0
-    """How often in a row executors for it died before they began a call: see `backoff.py`."""
+    """How many executors in a row died before they began a call of it: see `backoff.py`."""
     next_try: int = 0
-    """Executors from this number on were forked after the last of them had died."""
+    """Executors from this number on were forked after the last of these deaths."""
     forks_from_us: int = 0
     """No executor is forked for it before this time."""
 
@@ -544,7 +544,7 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
         return self.ready[0].order if self.ready else NOTHING
 
     def spares(self, request: Request, free: Pool) -> bool:
-        """Whether others may take this: the queue waits for GPUs, and of the rest there is enough for both."""
+        """Whether others may take this: the queue waits for GPUs, and there is enough of the rest for both."""
         return (
             self.request.needs_device
             and not request.needs_device
@@ -552,14 +552,14 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
         )
 
     def may_begin(self) -> bool:
-        """Whether it has calls that may start where there is room."""
+        """Whether it has calls that may start if there is room."""
         return bool(self.ready) and (self.account is None or not self.account.is_full())
 
     def precedence(self, with_one_more: bool = True) -> tuple[int, int, float, int, int]:
         """The order of service: lower is served first.
 
         Args:
-            with_one_more: whether its account is looked at as if it had one more executor, or as it is.
+            with_one_more: whether the share of its account includes one more grant for this queue.
         """
         share = 0.0 if self.account is None else self.account.share_with(self.request if with_one_more else None)
         return (-self.depth, -self.priority, share, -self.path_us, self.ready[0].order if self.ready else 0)

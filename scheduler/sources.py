@@ -13,7 +13,7 @@ from mpi_runtime.scheduler.limits import RESERVATION_US
 from mpi_runtime.scheduler.resources import Pool, Request, fits
 
 NOTHING: Final = 1 << 62
-"""The position of a claimant that waits for nothing."""
+"""The position of a claimant that waits for nothing; a time that never comes."""
 
 
 class Claimant(Struct, eq=False, gc=False):
@@ -23,18 +23,18 @@ class Claimant(Struct, eq=False, gc=False):
     """The sources that are reserved for it."""
     priority: int = 0
     no_reservation_until_us: int = 0
-    """It had a reservation that lapsed: until this time others go first."""
+    """A reservation of it has lapsed: until this time it gets no other one."""
     patience_us: int = RESERVATION_US
-    """How long its next reservation lasts, at least."""
+    """The shortest duration of its next reservation."""
     ends_us: int = NOTHING
-    """When its next call has ended at the latest, if it starts now; NOTHING: that is not known."""
+    """The estimated end of its next call, if that starts now; NOTHING: not known."""
 
     def position(self) -> int:
         """The position of its first waiting call among all calls ever submitted; NOTHING if it does not wait."""
         raise NotImplementedError
 
     def spares(self, request: Request, free: Pool) -> bool:
-        """Whether others may take this part of its reservation, because it waits for something else."""
+        """Whether others may take this part of what is reserved for it, because it waits for something else."""
         return False
 
 
@@ -48,20 +48,20 @@ class Source(Struct, eq=False, gc=False):
     reserved_for: Claimant | None = None
     reserved_until_us: int = 0
     begins_us: int = 0
-    """While it is reserved: when the claimant can start here, as far as is known. What ends before is in no way."""
+    """While it is reserved: the estimated start of the claimant. Calls that end before do not delay it."""
 
     def is_closed(self) -> bool:
         """Whether nothing is started here for now."""
         return False
 
     def may_take(self, request: Request, claimant: Claimant | None) -> bool:
-        """Whether somebody's request can be served here now, and it is not kept for others."""
+        """Whether a request of a claimant can be served here now, in spite of reservations."""
         if self.is_closed():
             return False
         return self.is_open_to(request, claimant, self.free) and fits(request, self.free)
 
     def is_open_to(self, request: Request, claimant: Claimant | None, free: Pool) -> bool:
-        """Whether it is not kept for others, or these others are not kept waiting by it."""
+        """Whether the source is not reserved for another claimant, or serving this request does not delay that one."""
         kept_for = self.reserved_for
         return (
             kept_for is None

@@ -1,19 +1,20 @@
-"""An arena that is full: which copies leave it, in which order, and what those who wait for room are told.
+"""Spilling: what leaves an arena that is full, in which order, and what clients that wait for room are told.
 
-1. An agent whose clients wait for room says `RoomWanted`, again and again while they do. From the first time on clients
-   of that node are told that their values are there, and where only when they ask: what nobody knows can be moved.
-2. Copies of which there is another one, in another arena or on disk, are dropped. Of the others the oldest are written
-   to the scratch file of their rank first. Nobody has to agree to that: objects do not change.
-3. A copy is dropped when nobody can look at it: it is no argument of a call in the hand of an executor of the node, it
-   is not being copied, and every client that was told its place has said since that it will not use it (`Forget`,
-   `Forgotten`). A client that looks at it keeps it; one that runs user code answers later.
-4. Of the calls whose arguments are still on their way the oldest keeps those that have come. So some call always gets
-   all it needs, however many wait. What was sent ahead is taken back, and nothing is sent ahead meanwhile.
-5. Where nothing can leave, because of views or because the disk is full too, those who wait are told why, and fail.
-   They wait on while calls run that may let go of memory, but not for ever.
+1. An agent whose clients wait for room sends `RoomWanted`, and repeats it while they wait. From the first one on,
+   clients of that node are told that a value exists, but its place only when they ask. A value whose place nobody knows
+   can leave.
+2. A copy is dropped if there is another one, in another arena or on disk. If there is none, the value is first written
+   to the scratch file of its rank, the oldest value first. No client has to agree: objects do not change.
+3. A copy is dropped only if nobody can read it. It is not an argument of a call that an executor of the node has in
+   hand. It is not being copied. Every client that was told its place has promised not to use it (`Forget`,
+   `Forgotten`). A client with a view keeps the copy. A client that runs user code answers later.
+4. Of the calls that wait for arguments to arrive, the oldest keeps those that have arrived. So one call always gets all
+   its arguments, however many wait. Calls that were sent ahead are taken back, and none is sent ahead meanwhile.
+5. If nothing can leave, because of views or because the disk is full too, the waiting clients get an error that says
+   why. While calls run that may release memory, they wait first, up to ROOM_PATIENCE_US.
 
-A value on disk only is read back where it was written (`spreading.read`). The file keeps it then, so that it can be
-dropped again at no cost.
+A value that is only on disk is read back by the rank that wrote it (`spreading.read`). The file keeps the value, so
+that its copy can be dropped again without writing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from mpi_runtime.scheduler.stealing import ask_for_the_rest
 
 
 def wanted(state: State, event: RoomWanted, now: int) -> None:
-    """A rank says how much room its clients wait for."""
+    """An agent has reported how many bytes its clients wait for; 0: none wait any more."""
     node = state.ranks[event.rank].node
     room = state.spilling.rooms.setdefault(node.number, Room())
     if not event.size:
@@ -44,7 +45,7 @@ def wanted(state: State, event: RoomWanted, now: int) -> None:
     if not node.is_full:
         node.is_full = True
         for id in [id for id, fetches in state.fetching.items() if node.number in fetches]:
-            spreading.serve(state, state.objects[id])  # what waits for room takes no source from others
+            spreading.serve(state, state.objects[id])  # a receiver that waits for room uses up no source
     room.wanted[event.rank] = event.size
     room.waiting[event.rank] = event.clients
     is_coming = make_room(state, node, room)
@@ -58,7 +59,7 @@ def wanted(state: State, event: RoomWanted, now: int) -> None:
 
 
 def may_end(state: State) -> bool:
-    """Whether a call runs that neither waits for values nor for room: it may let go of some."""
+    """Whether a call runs that waits neither for values nor for room: it may release memory."""
     waiting = {
         client for room in state.spilling.rooms.values() for clients in room.waiting.values() for client in clients
     }
@@ -69,7 +70,7 @@ def may_end(state: State) -> bool:
 
 
 def make_room(state: State, node: Node, room: Room) -> bool:
-    """Steps 2 to 4. Returns whether room is being made."""
+    """Do steps 2 to 4. Returns whether something will leave the arena."""
     missing = sum(room.wanted.values()) + node.arena // ROOM_SHARE
     late, room.asked = room.asked, state.spilling.forgets
     pins = pinned(state, node)
@@ -100,7 +101,7 @@ def make_room(state: State, node: Node, room: Room) -> bool:
             for client in unasked:
                 asked.setdefault(client, []).append(found.id)
             if not unasked and min((found.told or {})[client] for client in knowing) <= late:
-                continue  # somebody does not answer: others may
+                continue  # a client does not answer: try other values
         missing -= place.size
     for client, ids in asked.items():
         ask(state, client, ids)
@@ -113,7 +114,7 @@ def make_room(state: State, node: Node, room: Room) -> bool:
 
 
 def candidates(state: State, node: Node) -> list[Object]:
-    """The values in a node's arena: first those of which there are other copies, then the others, the oldest first."""
+    """The values in a node's arena: first those with other copies, then the rest, each part from the oldest on."""
     ranks = {rank.number for rank in node.ranks}
     ids = dict.fromkeys(id for (rank, _), id in state.extents.items() if rank in ranks)
     found = [one for id in ids if (one := state.objects[id]).state == STORED and not one.is_error]
@@ -121,7 +122,7 @@ def candidates(state: State, node: Node) -> list[Object]:
 
 
 def pinned(state: State, node: Node) -> set[bytes]:
-    """Objects whose copy on the node is used, or will be, by what the scheduler knows. Only for membership."""
+    """Objects whose copy on the node is in use, or will be, as far as the scheduler knows. Only for membership."""
     executors = [executor for rank in node.ranks for executor in rank.executors.values()]
     tasks = [task for executor in executors for task in executor.in_hand.values()]
     staging = [task for task in tasks if task.state == STAGING]
@@ -143,13 +144,13 @@ def _order(task: Task) -> int:
 
 
 def who_knows(state: State, found: Object, node: Node) -> list[int]:
-    """The clients of a node that may use the place of an object there."""
+    """The clients of a node that know the place of an object in its arena."""
     clients = ((number, state.clients.get(number)) for number in found.told or ())
     return [number for number, client in clients if client is not None and client.node is node]
 
 
 def ask(state: State, client: int, ids: list[bytes]) -> None:
-    """Ask a client not to use places any more."""
+    """Ask a client to stop using the places of these objects."""
     state.spilling.forgets += 1
     for id in ids:
         told = state.objects[id].told
@@ -159,7 +160,7 @@ def ask(state: State, client: int, ids: list[bytes]) -> None:
 
 
 def forgotten(state: State, client: Client, event: Forgotten) -> None:
-    """A client will not use some places any more. Others of which it was asked in the same message it uses."""
+    """A client has answered a `Forget`: it stops using the places of `ids`, and keeps using the rest of `asked`."""
     forgets = set(event.ids)
     freed = []
     for found in [state.objects[id] for id in event.asked if id in state.objects]:
@@ -174,14 +175,14 @@ def forgotten(state: State, client: Client, event: Forgotten) -> None:
 
 
 def write(state: State, room: Room, found: Object, place: Stored) -> None:
-    """Have an object written to disk. It is held until that has ended."""
+    """Order an object to be written to disk. The object is held until the answer."""
     found.references += 1
     room.writing[found.id] = place
     state.to_rank(place.rank, Spill(found.id, place.offset, place.size))
 
 
 def spilled(state: State, event: Spilled) -> None:
-    """An object is on disk now, or could not be written."""
+    """An object was written to disk, or could not be written."""
     node = state.ranks[event.rank].node
     room = state.spilling.rooms[node.number]
     place = room.writing.pop(event.id)
@@ -196,7 +197,7 @@ def spilled(state: State, event: Spilled) -> None:
 
 
 def drop_if_full(state: State, node: Node, objects: Iterable[Object]) -> None:
-    """Drop copies on a node that nobody uses any more, if it still lacks room."""
+    """Drop the copies on a node that are no longer used, if its arena is still full."""
     if not node.is_full:
         return
     pins = pinned(state, node)
@@ -207,13 +208,13 @@ def drop_if_full(state: State, node: Node, objects: Iterable[Object]) -> None:
 
 
 def drop(state: State, found: Object, node: Node) -> None:
-    """Free the copy in a node's arena: there is another."""
+    """Free the copy in a node's arena. There is another one."""
     assert found.copies is not None
     objects.free_extent(state, found.copies.pop(node.number))
 
 
 def why_not(state: State, node: Node, room: Room) -> str:
-    """Why nothing leaves the arena of a node, in words."""
+    """Why nothing can leave the arena of a node, for an error."""
     pins = pinned(state, node)
     here = candidates(state, node)
     sizes = {found.id: (found.copies or {})[node.number].size for found in here}
@@ -230,7 +231,7 @@ def why_not(state: State, node: Node, room: Room) -> str:
 
 
 def lose_rank(state: State, number: int) -> None:
-    """A rank is gone: nobody waits there, and what it was writing is not on disk."""
+    """A rank is lost: none of its clients waits, and what it was writing is not on disk."""
     for room in state.spilling.rooms.values():
         room.wanted.pop(number, None)
         room.waiting.pop(number, None)

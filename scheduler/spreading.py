@@ -1,17 +1,16 @@
-"""Copies on their way: which rank brings a value to a node, and from where.
+"""Spreading: which rank fetches a value for a node, and from where.
 
-1. A node that wants a value gets a `Fetching`, and that a source as soon as there is one: a whole copy, or one that is
-   still arriving, from which each part can be had as soon as it is there (`Arriving`).
-2. From one place only so much of a value is on its way at the same time (`SHARED_BYTES`, or one copy). Who is beyond
-   that waits for the next source. So N nodes that want a small value get it in about log2 N rounds, each copy a source
-   for the next one. Those that want a large one stand in chains: each passes on what comes, so all have it soon after
-   the first, and nobody sends it more than once for each round.
-3. A chain has one node for each `HOP_BYTES`: each of them costs a little time, and so the last has the value at most
-   a quarter later than the first.
-4. Whose source is gone keeps what it has, and goes on from another one. Those behind it notice nothing.
-5. What nobody wants any more is stopped (`StopFetch`). Who takes parts of a copy that is given up begins anew.
+1. A node that wants a value gets a `Fetching`. It gets a source as soon as one is open: a whole copy, or a copy that is
+   still arriving, whose parts are passed on as they come (`Arriving`).
+2. A place sends at most SHARED_BYTES of a value at a time, or one copy. Further receivers wait for the next source. So
+   N nodes get a small value in about log2 N rounds, with each copy a source of the next round. For a large value they
+   form chains: each node passes on what arrives, so all have the value soon after the first one.
+3. A chain has at most one node for each HOP_BYTES of the value. Each hop costs a little time; with this bound the last
+   node has the value at most a quarter later than the first.
+4. A receiver whose source is lost keeps what it has, and continues from another source. The nodes behind it go on.
+5. A fetch that nobody needs is stopped (`StopFetch`). Receivers that took parts of its copy begin again.
 
-A receiver that waits for room takes no source from others.
+A receiver that waits for room in its arena uses up no source.
 """
 
 from __future__ import annotations
@@ -23,9 +22,10 @@ from mpi_runtime.scheduler.state import Client, Fetching, Object, State, Waiter
 
 
 def start(state: State, found: Object, number: int, waiter: Waiter | None) -> None:
-    """Have a copy brought to a node, or join one under way. The fetch holds the object.
+    """Fetch a copy for a node, or join a fetch under way. The fetch holds the object.
 
-    Without a waiter it is brought ahead of use.
+    Args:
+        waiter: who waits for the copy; None: nobody yet, it is fetched ahead of use.
     """
     fetching = state.fetching.get(found.id, {}).get(number)
     if fetching is None:
@@ -37,7 +37,7 @@ def start(state: State, found: Object, number: int, waiter: Waiter | None) -> No
 
 
 def to_all(state: State, found: Object) -> None:
-    """Have copies brought to all nodes that run calls and have room, ahead of use."""
+    """Fetch copies for all nodes that run calls and have room, ahead of use."""
     if found.copies is None or found.is_error:
         return
     for node in list(state.nodes.values()):
@@ -54,7 +54,7 @@ def add(fetching: Fetching, waiter: Waiter | None) -> None:
 
 
 def begin(state: State, found: Object, number: int) -> Fetching:
-    """A node wants a copy. The fetch holds the object."""
+    """Add a fetch for a node, without a source. The fetch holds the object."""
     size = found.places()[0].size
     fetching = Fetching(found.id, number, state.nodes[number].ranks[0].number, size)
     state.fetching.setdefault(found.id, {})[number] = fetching
@@ -63,7 +63,7 @@ def begin(state: State, found: Object, number: int) -> Fetching:
 
 
 def serve(state: State, found: Object) -> None:
-    """Give sources to those who have none."""
+    """Assign sources to the fetches of an object that have none."""
     fetches = state.fetching.get(found.id, {})
     waiting = [one for one in fetches.values() if one.source is None]
     if not waiting:
@@ -75,7 +75,7 @@ def serve(state: State, found: Object) -> None:
             continue  # it reads from disk by now
         is_tried = all(place.rank in one.tried for place in found.copies.values())
         if is_tried and not can_read(state, found):
-            one.tried.clear()  # once more: nobody else has it
+            one.tried.clear()  # try all again: there are no other copies
         usable = [
             (depth > 0, state.copying.sending.get(place.rank, 0), depth, node)
             for node, (place, depth, _) in left.items()
@@ -93,14 +93,14 @@ def serve(state: State, found: Object) -> None:
 
 
 def can_read(state: State, found: Object) -> bool:
-    """Whether a value can be read from disk: it is there, and not in the arena of that node too."""
+    """Whether a value should be read from disk: it is on disk, and that node has no copy in its arena."""
     if found.disk is None:
         return False
     return state.ranks[found.disk.rank].node.number not in (found.copies or {})
 
 
 def read(state: State, found: Object) -> None:
-    """Have a value read from disk, into the arena of that node."""
+    """Read a value from disk into the arena of the node that wrote it."""
     assert found.disk is not None
     home = state.ranks[found.disk.rank].node.number
     fetches = state.fetching[found.id]
@@ -113,7 +113,7 @@ def read(state: State, found: Object) -> None:
 
 
 def open_sources(state: State, found: Object, fetches: dict[int, Fetching]) -> dict[int, tuple[Stored, int, int]]:
-    """From which nodes a value can be had now: the place, how far from a whole copy it is, how many more it serves."""
+    """The open sources by node: the place, its hops to a whole copy, and how many more receivers it may have."""
     counts: dict[int, int] = {}
     for one in fetches.values():
         if one.source is not None and takes_source(state, one):
@@ -138,13 +138,13 @@ def open_sources(state: State, found: Object, fetches: dict[int, Fetching]) -> d
 
 
 def takes_source(state: State, fetching: Fetching) -> bool:
-    """Whether a copy counts for its source: not while it may wait for room."""
+    """Whether a fetch uses up a part of its source: not while it may wait for room."""
     node = state.nodes.get(fetching.node)
     return fetching.offset >= 0 or node is None or not node.is_full
 
 
 def depth_of(fetches: dict[int, Fetching], fetching: Fetching, depths: dict[int, int]) -> int:
-    """How many nodes away a whole copy is; `depths` has what is known of that, by node."""
+    """The number of hops to a whole copy. `depths` caches it by node."""
     chain = []
     node = fetching.node
     while node not in depths:
@@ -161,7 +161,7 @@ def depth_of(fetches: dict[int, Fetching], fetching: Fetching, depths: dict[int,
 
 
 def leads_to(fetches: dict[int, Fetching], node: int, fetching: Fetching) -> bool:
-    """Whether what comes to a node comes by way of this fetch."""
+    """Whether a node gets its copy by way of this fetch."""
     if fetching.offset < 0:
         return False
     while (one := fetches.get(node)) is not None:
@@ -172,7 +172,7 @@ def leads_to(fetches: dict[int, Fetching], node: int, fetching: Fetching) -> boo
 
 
 def assign(state: State, fetching: Fetching, place: Place, node: int) -> None:
-    """Order a copy from a place: the arena of a node, or the file of its own rank."""
+    """Order a copy from a place: the arena of a node, or the file of the fetching rank."""
     state.copying.orders += 1
     fetching.order = state.copying.orders
     if fetching.offset < 0:
@@ -186,7 +186,7 @@ def assign(state: State, fetching: Fetching, place: Place, node: int) -> None:
 
 
 def unassign(state: State, fetching: Fetching) -> None:
-    """A fetch has no source any more."""
+    """Take its source from a fetch."""
     if isinstance(fetching.source, Stored):
         state.copying.sending[fetching.source.rank] -= 1
         if not state.copying.sending[fetching.source.rank]:
@@ -195,7 +195,7 @@ def unassign(state: State, fetching: Fetching) -> None:
 
 
 def restart(state: State, fetches: dict[int, Fetching], fetching: Fetching) -> None:
-    """What a fetch has brought so far is let go of. Those that take parts of that begin anew too."""
+    """Drop what a fetch has brought so far. Fetches that took parts of it begin again too."""
     state.to_rank(fetching.rank, StopFetch(fetching.id))
     unassign(state, fetching)
     had, fetching.offset = fetching.offset, -1
@@ -204,13 +204,13 @@ def restart(state: State, fetches: dict[int, Fetching], fetching: Fetching) -> N
 
 
 def restart_behind(state: State, fetches: dict[int, Fetching], number: int) -> None:
-    """The arriving copy of a node is given up: those that take parts of it begin anew."""
+    """The arriving copy of a node is given up: fetches that took parts of it begin again."""
     for one in [one for one in fetches.values() if one.source_node == number]:
         restart(state, fetches, one)
 
 
 def remove(state: State, fetching: Fetching) -> None:
-    """A fetch has ended. Whoever says so releases the object."""
+    """Remove a fetch that has ended. The caller releases the object."""
     fetches = state.fetching[fetching.id]
     unassign(state, fetching)
     del fetches[fetching.node]
@@ -219,7 +219,7 @@ def remove(state: State, fetching: Fetching) -> None:
 
 
 def give_up(state: State, fetching: Fetching) -> None:
-    """Nobody wants a copy any more, or it cannot be had. Whoever says so releases the object, and serves the others."""
+    """Stop a fetch that nobody wants or that cannot succeed. The caller releases the object and serves the others."""
     fetches = state.fetching[fetching.id]
     if fetching.order:
         state.to_rank(fetching.rank, StopFetch(fetching.id))
@@ -229,7 +229,7 @@ def give_up(state: State, fetching: Fetching) -> None:
 
 
 def unneeded(state: State, id: bytes) -> list[Fetching]:
-    """Copies for which nobody waits, and that nobody gets by way of their nodes."""
+    """Fetches for which nobody waits, and from whose nodes nobody takes parts."""
     fetches = state.fetching.get(id, {}).values()
     idle = [one for one in fetches if not one.waiting and not one.is_ahead]
     if not idle:
@@ -252,7 +252,7 @@ def leave(state: State, found: Object, client: Client) -> int:
 
 
 def give_up_unneeded(state: State, found: Object) -> int:
-    """Stop what nobody needs, and what was only for that. Returns how many fetches hold the object no more."""
+    """Stop the fetches that nobody needs, and then those that served only these. Returns how many were stopped."""
     stopped = 0
     while some := unneeded(state, found.id):
         for one in some:

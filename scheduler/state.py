@@ -1,4 +1,4 @@
-"""All tables of the scheduler in one place, and the effects gathered so far. Only look-ups, no behaviour."""
+"""All tables of the scheduler, and the effects gathered so far. Only look-ups, no behaviour."""
 
 from __future__ import annotations
 
@@ -18,69 +18,69 @@ from mpi_runtime.scheduler.sources import NOTHING, Claimant
 from mpi_runtime.scheduler.timers import Alarms
 
 Waiter: TypeAlias = "int | tuple[Task, Executor]"
-"""A client, or a call that is to run on an executor there, that waits for a copy."""
+"""Who waits for a copy on a node: a client, or a call and its executor there."""
 
 
 class Fetching(Struct, eq=False, gc=False):
-    """A copy of an object is wanted on a node, or on its way there: see `spreading.py`. It holds the object."""
+    """A copy of an object that a node wants or is getting: see `spreading.py`. It holds the object."""
 
     id: bytes
     node: int
     rank: int
-    """Of that node: which fetches it."""
+    """The rank of that node that fetches it."""
     size: int
     source: Place | None = None
-    """From where; None: no place has anything to spare for it yet."""
+    """Where it comes from; None: no source is open yet."""
     source_node: int = -1
-    """The node of that place; -1: a file, or none. Unless it has a copy, one is on its way there."""
+    """The node of that place; -1: a file, or none. It has a copy, or one is on its way there."""
     waiting: list[Waiter] = []
     is_ahead: bool = False
-    """Somebody has asked for it ahead of use."""
+    """Whether it was asked for ahead of use."""
     offset: int = -1
-    """Where it will lie, if parts of it can be had from there already."""
+    """Its place in the arena, once parts of it can be passed on; -1: not yet."""
     order: int = 0
     """The number of the last order to that rank."""
     since: int = 0
-    """The first order of what has been brought so far."""
+    """The number of the order with which the present transfer began."""
     tried: list[int] = []
-    """Ranks from which it could not be had."""
+    """Ranks that could not send it."""
     reason: str = ""
-    """Why it could not be had from there: nobody is told before it is clear whether that rank is dead."""
+    """Why its source failed. It is acted upon when it is clear whether that rank is lost."""
 
 
 class Copying(Struct, eq=False, gc=False):
-    """What is counted of copies on their way."""
+    """Counts of copies on their way."""
 
     sending: dict[int, int] = {}
-    """How many come from each rank."""
+    """The number of copies that each rank sends."""
     orders: int = 0
-    """How many have been ordered."""
+    """The number of orders so far."""
 
 
 class Lineage(Struct, eq=False, gc=False):
-    """How values are made again that lay in an arena: see `lineage.py`."""
+    """How values of an arena are made again: see `lineage.py`."""
 
     task: Task
-    """The call that has made them. It holds its small arguments still."""
+    """The call that made them."""
     inputs: dict[bytes, Lineage]
-    """How its large arguments are made again, by their ids: these it does not hold."""
+    """The lineage of its large arguments, by their ids. It does not hold these arguments."""
     held: list[bytes]
-    """What it holds."""
+    """The objects that it holds: its small arguments."""
     size: int
-    """What it counts, in bytes."""
+    """Its size in bytes, as it is counted."""
     uses: int = 0
     """How many objects and other lineages need it."""
     is_dropped: bool = False
-    """There was too much."""
+    """Whether it was dropped because there was too much lineage."""
 
 
 class Lineages(Struct, eq=False, gc=False):
-    """All of them."""
+    """All lineages."""
 
     by_call: dict[bytes, Lineage] = {}
-    """By the ids of their calls; what was kept first comes first."""
+    """By the ids of their calls, the oldest first."""
     size: int = 0
-    """What they count together."""
+    """The sum of their sizes."""
 
 
 class Failure(Struct, eq=False, gc=False):
@@ -110,18 +110,18 @@ class Object(Struct, eq=False, gc=False):
     copies: dict[int, Stored] | None = None
     """STORED: the place in the arena of each node. The first is the primary copy."""
     disk: OnDisk | None = None
-    """STORED: the place in a file, if it was written to one. Then there may be no copy in any arena."""
+    """STORED: the place in a file, if it was written to one. Then there may be no copy in an arena."""
     told: dict[int, int] | None = None
-    """STORED: clients that know its place in the arena of their node, and in which `Forget` they were asked to forget
-    it; 0: in none. See `spilling.py`."""
+    """STORED: the clients that know its place in the arena of their node, each with the number of the `Forget` that
+    asked it to forget the place; 0: none did. See `spilling.py`."""
     is_error: bool = False
     """STORED: whether it is a pickled exception."""
     is_for_all: bool = False
-    """All nodes are to have it, ahead of use."""
+    """Whether all nodes get a copy ahead of use."""
     holds: list[bytes] | None = None
     """References inside the value."""
     subscribers: list[tuple[int, bool]] | None = None
-    """PENDING: clients to be told, and whether they want the value."""
+    """PENDING: clients to be told, each with whether it wants the value."""
     waiters: list[Task] | None = None
     """PENDING: calls that have it as an argument."""
     task: Task | None = None
@@ -145,31 +145,31 @@ class Object(Struct, eq=False, gc=False):
 
 
 class Room(Struct, eq=False, gc=False):
-    """A node whose arena has been full: see `spilling.py`."""
+    """A node whose arena was full at some time: see `spilling.py`."""
 
     wanted: dict[int, int] = {}
     """Bytes for which clients of its ranks wait, by rank."""
     writing: dict[bytes, Stored] = {}
     """Objects that are being written to disk. Each holds the object."""
     problem: str = ""
-    """Why nothing more can be written, in words."""
+    """Why nothing more can be written to disk. Empty: something can."""
     waiting: dict[int, list[int]] = {}
-    """Who waits for them."""
+    """The clients that wait, by rank."""
     asked: int = 0
-    """The number of the last `Forget` that had been sent when it was looked at last."""
+    """The number of the last `Forget` before the latest attempt to make room."""
     stuck_us: int = -1
-    """Since when nothing could be done; -1: something is."""
+    """Since when nothing can leave; -1: something can."""
 
 
 class Spilling(Struct, eq=False, gc=False):
-    """What has left arenas that are full, and is to: see `spilling.py`."""
+    """What has left full arenas, and what will: see `spilling.py`."""
 
     on_disk: dict[tuple[int, int], bytes] = {}
     """The object at (rank, offset) of the rank's file."""
     erasures: dict[int, list[int]] = {}
     """Parts of files to free, by rank."""
     rooms: dict[int, Room] = {}
-    """Nodes whose arena has been full, by number."""
+    """Nodes whose arena was full at some time, by number."""
     forgets: int = 0
     """The number of `Forget` messages so far."""
 
@@ -290,7 +290,7 @@ class State:
         """Nodes, by the lowest rank of each host."""
         self.ranks: dict[int, Rank] = {}
         self.lost: dict[int, str] = {}
-        """Ranks that are gone, and how that is known."""
+        """Ranks that are lost, with the cause in words."""
         self.executors: dict[int, Executor] = {}
         self.index = Index()
         self.device_nodes: dict[str, int] = {}
@@ -314,18 +314,18 @@ class State:
         """Extents to free, by rank."""
         self.spilling = Spilling()
         self.alarms = Alarms()
-        """Of queues with calls that wait behind busy executors or may be too late, executors, nodes, bundles, calls."""
+        """Of queues (calls wait behind busy executors, or may end too late), executors, nodes, bundles and calls."""
         self.effects = Effects()
         self.stories = Stories()
         self.next_executor = 1
         self.last_spread = -1
-        """The node that got the last spread call."""
+        """The node that got the last call with SPREAD."""
         self.fetching: dict[bytes, dict[int, Fetching]] = {}
         """Copies under way, by object and node."""
         self.copying = Copying()
         self.lineages = Lineages()
         self.history: deque[Run] = deque(maxlen=HISTORY_CALLS_MAX)
-        """Calls that have ended, the last ones."""
+        """The last attempts that have ended."""
         self.ran = 0
         """The number of attempts that have ended."""
         self.wall_us = 0
@@ -333,11 +333,11 @@ class State:
         self.end_us: int | None = None
         """The end of the job's time, by the head's clock; None: not known."""
         self.told: set[str] = set()
-        """Names of functions that were reported as late. Only for membership."""
+        """What was told once and is not repeated. Only for membership."""
         self.submitted = self.finished = self.failed = self.retried = self.restarted = 0
         self.refused = Refused()
         self.has_journal = self.recalls = self.is_ending = False
-        """Calls that end are recorded; there are some of earlier runs; actors are to save before the job ends."""
+        """Whether calls are recorded, whether earlier runs have left records, and whether the job is about to end."""
         self.totals = Totals()
         self.times_told: dict[tuple[str, str], int] = {}
         """How often frequent events have happened, by event and name."""

@@ -1,6 +1,7 @@
 """Real jobs are recorded and replayed: every decision comes out the same, to the last byte."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.events import Call
 from mpi_runtime.scheduler.rank_events import JobBegan, RankJoined
 from mpi_runtime.scheduler.recording import ClientSaid, RankSaid, Recording, replay
+from tests.e2e.test_cli_batch import run_batch
 from tests.e2e.test_examples import EXAMPLES, HANGS_S, LINES, WITHOUT_A_JOB
 from tests.helpers import run_program
 
@@ -51,6 +53,15 @@ def test_on_three_ranks(name: str, tmp_path: Path) -> None:
     joined = [event.rank for event in first if isinstance(event, RankJoined)]
     assert joined == [0, 1, 2], "in their order, whichever came first"
     assert isinstance(first[3], JobBegan)
+
+
+@pytest.mark.timeout(HANGS_S + 30)
+@pytest.mark.parametrize("name", sorted(path.name for path in (EXAMPLES / "batches").iterdir()))
+def test_every_batch(name: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(EXAMPLES / "batches" / name, tmp_path / name)
+    path = tmp_path / "job"
+    run_batch(f"{name}.toml", "--gpus", "2", cwd=folder, env={"MPI_RUNTIME_RECORD": str(path)})
+    assert re.fullmatch(r"\d+ events, \d+ decisions: identical", replayed(path))
 
 
 CRASHES = """

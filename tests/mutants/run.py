@@ -30,6 +30,8 @@ from tests.helpers import ROOT
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.mutations import Mutation, mutations
 
+Command = tuple[str, ...]
+
 FILES = (
     "scheduler/*.py",
     "gpu/ledger.py",
@@ -48,10 +50,15 @@ CPU_LIMIT_S = 240
 LIMIT_S = 2400.0
 """Time of one mutant, for those that wait for ever, in seconds."""
 PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "600")
-SIMULATIONS = tuple(("-m", "tests.simulation.run", "--first", "--seeds", SEEDS, *calm) for calm in ((), ("--calm",)))
+SIMULATION = ("-m", "tests.simulation.run", "--first", "--seeds", SEEDS)
+SIMULATIONS: tuple[Command, ...] = (SIMULATION, (*SIMULATION, "--calm"))
+WORLDS = {
+    # Modules that act in worlds of their own only: those with little memory, with a journal, or in which ranks die.
+    **dict.fromkeys(("spilling", "spreading", "copies"), ("--spills", "--losses")),
+    **dict.fromkeys(("journaling", "checkpoints"), ("--journal",)),
+    **dict.fromkeys(("losses", "lineage", "rebuilding"), ("--losses",)),
+}
 KILLED, SURVIVED, TIMED_OUT = "killed", "SURVIVED", "killed (time limit)"
-
-Command = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -112,8 +119,9 @@ def copied(to: Path) -> Path:
 def judge_all(drawn: Sequence[Mutation], trees: Sequence[Path]) -> list[Verdict]:
     """Judge each, as many at a time as there are trees. What fails without a mutant would kill all of them."""
     todo = {command for one in drawn for command in commands(trees[0], one.file)}
-    tests = sorted({test for command in todo.difference(SIMULATIONS) for test in command[len(PYTEST) :]})
-    for command in ((*PYTEST, *tests), *SIMULATIONS):
+    simulations = sorted(command for command in todo if command[: len(SIMULATION)] == SIMULATION)
+    tests = sorted({test for command in todo.difference(simulations) for test in command[len(PYTEST) :]})
+    for command in ((*PYTEST, *tests), *simulations):
         failed = run(trees[0], command, LIMIT_S)
         if failed is not None:
             sys.exit(f"fails without a mutant: {' '.join(command)}\n{failed}")
@@ -169,7 +177,8 @@ def commands(tree: Path, file: str) -> list[Command]:
     near = [package, "tests.builders"] if package == "mpi_runtime.scheduler" else [package]
     others = [test for test, text in tests.items() if test not in named + using and any(one in text for one in near)]
     before, after = ([(*PYTEST, *some) for some in parts if some] for parts in ((named, using), (others,)))
-    return [*before, *SIMULATIONS * file.startswith(SIMULATED), *after]
+    worlds = [(*SIMULATION, world) for world in WORLDS.get(stem, ())] if package == "mpi_runtime.scheduler" else []
+    return [*before, *worlds, *SIMULATIONS * file.startswith(SIMULATED), *after]
 
 
 def run(tree: Path, command: Command, limit_s: float) -> str | None:

@@ -21,7 +21,7 @@ from mpi_runtime.calls import options
 from mpi_runtime.cli import run
 from mpi_runtime.cli.main import VERBS
 from tests.helpers import ROOT
-from tests.rules.house import texts
+from tests.rules.house import PACKAGE, modules, texts
 
 GUIDES = "\n".join(path.read_text() for path in sorted((ROOT / "docs" / "guides").glob("*.md")))
 REFERENCE = {path: path.read_text() for path in sorted((ROOT / "docs" / "reference").glob("*.md"))}
@@ -202,3 +202,11 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert (ROOT / page).exists(), target
         if anchor:
             assert anchor in anchors(page), target
+
+
+def test_the_architecture_names_each_module_of_the_package_and_no_other() -> None:
+    named = set(re.findall(r"`(?:[\w/]+/)?(\w+\.py)`", PAGES[Path("ARCHITECTURE.md")]))
+    known = {one.path.name for one in modules().values()} - {"__init__.py"}
+    elsewhere = {path.name for path, _ in texts() if path.parts[0] == "tests"}
+    assert known - named == set(), "ARCHITECTURE.md tells where to look, and not of these"
+    assert named - known - elsewhere == set(), f"not in {PACKAGE}"

@@ -3,8 +3,11 @@
 import ast
 import re
 
-from tests.rules.house import python_files, texts
+from tests.helpers import ROOT
+from tests.rules.house import PACKAGE, python_files, texts
 
+PACKAGED = (PACKAGE, "scheduler", "gpu", "slurm")
+"""Where files of the package are."""
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 800
 FILE_LINES_AIM = 400
@@ -12,6 +15,8 @@ LONGER_THAN_AIM_MAX = 0.1
 """The share of files that may be longer than the aim."""
 LONGER_BY_PERMISSION: dict[str, str] = {}
 """Files that may be longer than FILE_LINES_MAX, each with its reason."""
+REASONS = "docs/decisions/0190-files-by-subject.md"
+"""Why files of the package are longer than FILE_LINES_AIM. A line of the list begins with the names of files."""
 
 # Spelt so that this file does not hold what it looks for.
 STRANGE = {
@@ -42,6 +47,17 @@ def test_files_can_be_read_in_one_sitting() -> None:
     assert len(long) <= LONGER_THAN_AIM_MAX * len(lengths), (
         f"files aim at {FILE_LINES_AIM} lines; too many are longer: {long}"
     )
+
+
+def test_each_long_file_of_the_package_has_its_reason() -> None:
+    listed = re.findall(r"^- ((?:`[\w/.]+`(?: and )?)+)\. ", (ROOT / REASONS).read_text(), re.MULTILINE)
+    reasons = {name for names in listed for name in re.findall(r"`([^`]+)`", names)}
+    long = {
+        str(name).removeprefix(f"{PACKAGE}/")
+        for name, text in python_files()
+        if name.parts[0] in PACKAGED and text.count("\n") > FILE_LINES_AIM
+    }
+    assert long <= reasons, f"divide the file, or say in {REASONS} why it is kept whole: {long - reasons}"
 
 
 def test_no_strange_words() -> None:

@@ -273,9 +273,11 @@ class Checker:
         while code.startswith(TAINT):
             code = code[len(TAINT) :]
         happened = self.world.counters
+        # A call that is cancelled with its children may hear of a child's end before its own.
+        has_met_cancelled = happened["cancels"] or self.times.any_is_over() or self._was(id, self._was_cancelled)
         reasons = {
             b"WorkerCrashedError": sum(happened[name] for name in ENDS_PROCESSES),
-            CANCELLED: name != CANCELLED and (happened["cancels"] or self.times.any_is_over()),
+            CANCELLED: name != CANCELLED and has_met_cancelled,
             b"OutOfMemoryError": happened["deaths"] + happened["calls ended for their memory"],
             b"TaskTimeoutError": self.times.any_is_over(),
             b"GpuExecutorDiedError": happened["faults of GPUs"],

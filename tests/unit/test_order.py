@@ -1,12 +1,16 @@
 """In which order calls start: gaps before reservations, longest paths, priorities, accounts; in virtual time."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from benchmarks.makespan import bound_us, first_come_us, ours_us
 from benchmarks.workloads import all_workloads
+from mpi_runtime.scheduler import backfill
 from mpi_runtime.scheduler.limits import RESERVATION_US
+from mpi_runtime.scheduler.sources import NOTHING
 from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work
 
 S = 1_000_000
@@ -65,6 +69,23 @@ def test_what_may_take_any_time_waits() -> None:
     found = gap(Work("filler", ONE, S))
     assert starts(found["large"]) == [100]
     assert starts(found["filler"]) == [110]
+
+
+@pytest.mark.parametrize(
+    ("may_take_us", "end_us"), [([5, 100], 115), ([0, 100], 110), ([-1, 100], 50), ([100, -1], 50), ([5], 50)]
+)
+def test_an_executor_ends_after_all_that_it_has_in_hand_and_any_time_if_one_call_is_unknown(
+    may_take_us: list[int], end_us: int
+) -> None:
+    tasks = {index: SimpleNamespace(function=SimpleNamespace(may_take_us=us)) for index, us in enumerate(may_take_us)}
+    assert backfill.ends_us(cast(Any, SimpleNamespace(progress_us=10, in_hand=tasks)), now=50) == end_us
+
+
+def test_the_next_call_of_a_queue_ends_after_what_it_may_take() -> None:
+    for known_us, end_us in [(0, 50), (7, 57), (-1, NOTHING)]:
+        queue = cast(Any, SimpleNamespace(timed=SimpleNamespace(may_take_us=known_us), reserved=[]))
+        backfill.look_again(cast(Any, SimpleNamespace(waiting=[queue])), 50)
+        assert queue.ends_us == end_us
 
 
 def test_a_measured_duration_counts_as_much_as_a_stated_one() -> None:

@@ -7,10 +7,10 @@ from itertools import count
 
 import pytest
 
-from mpi_runtime.scheduler.effects import Fetch, Free, StopFetch
-from mpi_runtime.scheduler.events import CancelRequested, Stored, Value, Where
+from mpi_runtime.scheduler.effects import Fetch, Free, Restore, Spill, StopFetch
+from mpi_runtime.scheduler.events import BroadcastRequested, CancelRequested, Stored, Value, Where
 from mpi_runtime.scheduler.limits import HOP_BYTES, PIPELINED_BYTES, SHARED_BYTES, UNREACHED_US
-from mpi_runtime.scheduler.rank_events import Arriving, Fetched, RankLost, RoomWanted
+from mpi_runtime.scheduler.rank_events import Arriving, Fetched, RankLost, RoomWanted, Spilled
 from mpi_runtime.scheduler.spreading import open_sources
 from tests.builders import DRIVER, Cluster
 
@@ -260,4 +260,69 @@ def test_what_arrives_is_a_source_for_large_values_only() -> None:
         cluster.rank_says(Arriving(1, id, 64, 1))  # which no rank would say
         found = cluster.state.objects[id]
         assert open_sources(cluster.state, found, cluster.state.fetching[id]) == {}
+        cluster.forget()
+
+
+def test_a_whole_copy_goes_before_one_that_arrives_even_if_its_rank_sends_something_else() -> None:
+    with cluster_of(4) as cluster:
+        id = cluster.put(size=LARGE, offset=64)
+        other = cluster.put(size=LARGE, rank=1, offset=64)
+        cluster.submit(id, where=on(1))
+        cluster.rank_says(Fetched(1, id, 128, order=1))
+        cluster.submit(id, where=on(2))
+        assert cluster.one(Fetch, to=2).rank == 0
+        cluster.rank_says(Arriving(2, id, 64, 2))
+        cluster.submit(other, where=on(3))
+        assert cluster.one(Fetch, to=3).rank == 1
+        cluster.submit(id, where=on(4))
+        assert cluster.one(Fetch, to=4) == Fetch(id, 1, 128, LARGE, 4)
+        cluster.forget()
+
+
+def test_what_was_asked_for_ahead_is_brought_also_when_a_call_that_wants_it_is_cancelled() -> None:
+    with cluster_of(2) as cluster:
+        id = cluster.put(size=LARGE, offset=64)
+        cluster.client_says(DRIVER, BroadcastRequested([id]))
+        call = cluster.submit(id, where=on(1))
+        assert [*cluster.state.fetching[id]] == [1, 2]
+        cluster.client_says(DRIVER, CancelRequested(call, False, False))
+        assert [*cluster.state.fetching[id]] == [1, 2]
+        assert not cluster.take(StopFetch, 0)
+        cluster.forget()
+
+
+def on_disk(cluster: Cluster, is_dropped: bool) -> bytes:
+    """A value of rank 1 that was written to disk; its copy in the arena was dropped, or room is not needed any more."""
+    id = cluster.put(size=LARGE, rank=1, offset=64)
+    cluster.rank_says(RoomWanted(1, LARGE, []))
+    assert cluster.one(Spill, to=1).id == id
+    if not is_dropped:
+        cluster.rank_says(RoomWanted(1, 0, []))
+    cluster.rank_says(Spilled(1, id, 0))
+    cluster.rank_says(RoomWanted(1, 0, []))
+    assert bool(cluster.state.objects[id].copies) is not is_dropped
+    cluster.forget()
+    return id
+
+
+def test_a_value_is_read_from_disk_for_who_wants_it_and_not_if_nobody_does_any_more() -> None:
+    with cluster_of(2) as cluster:
+        id = on_disk(cluster, is_dropped=True)
+        call = cluster.submit(id, where=on(2))
+        assert cluster.one(Restore, to=1) == Restore(id, 0, LARGE, 1)
+        cluster.forget()
+        cluster.client_says(DRIVER, CancelRequested(call, False, False))
+        assert cluster.one(StopFetch, to=1).id == id
+        assert cluster.state.fetching == {}
+        cluster.forget()
+
+
+def test_a_value_that_is_in_the_arena_too_is_not_read_from_disk() -> None:
+    with cluster_of(2) as cluster:
+        id = on_disk(cluster, is_dropped=False)
+        cluster.submit(id, where=on(2))
+        order = cluster.one(Fetch, to=2)
+        cluster.forget()
+        cluster.rank_says(Fetched(2, id, -1, "rank 1 cannot be reached", is_lost=True, order=order.order))
+        assert not cluster.take(Restore, 0)
         cluster.forget()
