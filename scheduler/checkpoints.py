@@ -180,16 +180,22 @@ def lives_again(actor: Actor) -> None:
         actor.creation.call.kept = (actor.saved,) if actor.saved is not None else ()
 
 
-def announce_end(state: State, now: int) -> None:
-    """Have all states saved that have changed. Calls that were not sent yet are not, or there would be no end."""
+def announce_end(state: State, now: int) -> list[Actor]:
+    """Have all states saved that have changed. Returns the actors that are asked for theirs.
+
+    Calls that were not sent yet are not, or there would be no end; the caller takes back those that were sent ahead.
+    """
     state.is_ending = True
     state.end_us = now if state.end_us is None else min(now, state.end_us)
     for queue in state.queues.values():
         if queue.timed is not None:
             mark_dirty(state, queue)  # what cannot finish by then is not started any more
+    actors = []
     for actor in state.actors.values():
         if actor.executor is not None and _may_save(actor):
             state.to_client(actor.executor.id, SaveRequested())
+            actors.append(actor)
+    return actors
 
 
 def unsaved(state: State) -> int:
