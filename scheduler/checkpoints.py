@@ -209,12 +209,14 @@ def unsaved(state: State) -> int:
 def holds_back(state: State, actor: Actor) -> bool:
     """Whether no calls are sent: before the job ends the actor is to save its state; or the journal is yet to answer.
 
-    What it is asked now it answers before the next decision. Till then no call is to overtake another.
+    What it is asked now it answers before the next decision. Till then no call is to overtake another. Of a call that
+    was cancelled since nobody hears the answer.
     """
     if not actor.key:
         return False
     asked = state.effects.journal if actor.recalls else ()
-    is_asked = any(type(effect) is Recall and effect.actor == actor.id for effect in asked)
+    ids = [effect.id for effect in asked if type(effect) is Recall and effect.actor == actor.id]
+    is_asked = any((found := state.objects.get(id)) is not None and found.task is not None for id in ids)
     return is_asked or (state.is_ending and not actor.unsaved_why)
 
 
