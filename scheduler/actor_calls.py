@@ -28,6 +28,9 @@ from mpi_runtime.scheduler.lifecycle import (
 from mpi_runtime.scheduler.limits import ACTOR_CALLS_MAX
 from mpi_runtime.scheduler.records import Actor, Executor, Function, Task
 from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler.stealing import ask_back
+
+_ENDS = "the job is about to end"
 
 
 def line_up(actor: Actor, task: Task, function: int) -> None:
@@ -233,3 +236,27 @@ def give_again(
     task.executor = None
     if wait_again(state, task) and out_of_order(actor):
         leave_queue(actor, task)  # it lines up when it has its arguments
+
+
+def take_back(state: State, actor: Actor) -> None:
+    """The actor is to begin no further call: those that were sent ahead go back into their lines."""
+    executor = actor.executor
+    if actor.state != ALIVE or executor is None:
+        return
+    for task in [task for task in executor.in_hand.values() if task.state == STAGING]:
+        executor.drop(task.id)
+        give_again(state, actor, task, _ENDS)
+    ask_back(state, executor, len(executor.in_hand))
+
+
+def taken_back(state: State, executor: Executor, ids: list[bytes]) -> None:
+    """An actor has not begun these calls, and will not."""
+    executor.asked_back = False
+    actor = executor.actor
+    assert actor is not None
+    for task in [task for id in ids if (task := executor.drop(id)) is not None]:
+        if task.is_cancelled:
+            endings.cancelled(state, task)
+            task.executor = None
+        else:
+            give_again(state, actor, task, _ENDS)

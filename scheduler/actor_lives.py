@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from mpi_runtime.scheduler import actor_names, backoff, checkpoints, deadline, endings, notes, objects
 from mpi_runtime.scheduler.actor_calls import fail_call, fail_pending, give_again, line_up, out_of_order
+from mpi_runtime.scheduler.dependencies import not_sent
 from mpi_runtime.scheduler.effects import CRASH, RESTARTED, StopExecutor
 from mpi_runtime.scheduler.events import ACTOR, Value
 from mpi_runtime.scheduler.lifecycle import (
@@ -28,7 +29,6 @@ from mpi_runtime.scheduler.lifecycle import (
     REBUILD,
     RESTART,
     RESTARTING,
-    STAGING,
     STOP,
     TAKE_BACK,
     WAITING,
@@ -192,7 +192,8 @@ def executor_died(
 ) -> None:
     """Handle the death of the process of an actor, with its calls in hand."""
     creation = actor.creation
-    sent = [task.id for task in in_hand if task.state != STAGING]
+    unsent = not_sent(state, executor, in_hand)
+    sent = [task.id for task in in_hand if task.id not in unsent]
     started = set(sent[: sent.index(event.running) + 1]) if event.running in sent else set()
     if event.is_unwatched:
         started.update(sent)

@@ -74,7 +74,7 @@ def unblocked(state: State, executor: Executor, now: int) -> None:
 def taken_back(state: State, event: TakenBack, now: int) -> None:
     """Handle stolen calls. If one of them seemed to block, a thread of an earlier call did."""
     executor = state.executors.get(event.executor)
-    if executor is None or not executor.blocked or executor.actor is not None:
+    if executor is None or not executor.blocked:
         return
     running = executor.running()
     if running is not None and running.id in event.ids:

@@ -180,16 +180,22 @@ def lives_again(actor: Actor) -> None:
         actor.creation.call.kept = (actor.saved,) if actor.saved is not None else ()
 
 
-def announce_end(state: State, now: int) -> None:
-    """The job ends: have all changed states saved. Unsent calls stay unsent, or there would be no end."""
+def announce_end(state: State, now: int) -> list[Actor]:
+    """Have all states saved that have changed. Returns the actors that are asked for theirs.
+
+    Calls that were not sent yet are not, or there would be no end; the caller takes back those that were sent ahead.
+    """
     state.is_ending = True
     state.end_us = now if state.end_us is None else min(now, state.end_us)
     for queue in state.queues.values():
         if queue.timed is not None:
             mark_dirty(state, queue)  # what cannot finish by then is not started any more
+    actors = []
     for actor in state.actors.values():
         if actor.executor is not None and _may_save(actor):
             state.to_client(actor.executor.id, SaveRequested())
+            actors.append(actor)
+    return actors
 
 
 def unsaved(state: State) -> int:
@@ -203,12 +209,14 @@ def unsaved(state: State) -> int:
 def holds_back(state: State, actor: Actor) -> bool:
     """Whether no calls are sent to an actor: it saves its state before the job ends, or the journal has yet to answer.
 
-    The journal answers before the next decision. Until then no call may overtake another.
+    What it is asked now it answers before the next decision. Till then no call is to overtake another. Of a call that
+    was cancelled since nobody hears the answer.
     """
     if not actor.key:
         return False
     asked = state.effects.journal if actor.recalls else ()
-    is_asked = any(type(effect) is Recall and effect.actor == actor.id for effect in asked)
+    ids = [effect.id for effect in asked if type(effect) is Recall and effect.actor == actor.id]
+    is_asked = any((found := state.objects.get(id)) is not None and found.task is not None for id in ids)
     return is_asked or (state.is_ending and not actor.unsaved_why)
 
 

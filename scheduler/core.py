@@ -219,8 +219,12 @@ class Scheduler:
         if isinstance(event, RankJoined):
             join(state, event)
         elif isinstance(event, TakenBack):
-            blocked_executors.taken_back(state, event, now)
-            dispatch.taken_back(state, event, now)
+            executor = state.executors.get(event.executor)
+            if executor is not None and executor.actor is not None:
+                actor_calls.taken_back(state, executor, event.ids)
+            else:
+                blocked_executors.taken_back(state, event, now)
+                dispatch.taken_back(state, event, now)
         elif isinstance(event, ExecutorDied):
             deaths.executor_died(state, event, now)
         elif isinstance(event, ExecutorStarted):
@@ -426,7 +430,8 @@ class Scheduler:
         checkpoints.lost(self.state, client.executor, event)
 
     def _end_announced(self, client: Client, event: EndAnnounced, now: int) -> None:
-        checkpoints.announce_end(self.state, now)
+        for actor in checkpoints.announce_end(self.state, now):
+            actor_calls.take_back(self.state, actor)
 
     def _faulted(self, client: Client, event: Faulted, now: int) -> None:
         assert client.executor is not None

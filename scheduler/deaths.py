@@ -35,8 +35,9 @@ from mpi_runtime.scheduler import (
     refusals,
     tasks,
 )
+from mpi_runtime.scheduler.dependencies import not_sent
 from mpi_runtime.scheduler.effects import CRASH, Free
-from mpi_runtime.scheduler.lifecycle import BLOCKED, LEAVE, LOSE, STAGING, STOPPING, advance, so_far
+from mpi_runtime.scheduler.lifecycle import BLOCKED, LEAVE, LOSE, STOPPING, advance, so_far
 from mpi_runtime.scheduler.queues import clear, mark_dirty
 from mpi_runtime.scheduler.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records import Bundle, Executor, Queue, Task
@@ -100,10 +101,11 @@ def redo(
     state: State, executor: Executor, in_hand: list[Task], event: ExecutorDied, now: int, spares_retry: bool = False
 ) -> None:
     """Steps 2 and 3. `spares_retry`: the call that it ran is not to blame."""
-    sent = [task for task in in_hand if task.state != STAGING]
+    unsent = not_sent(state, executor, in_hand)
+    sent = [task for task in in_hand if task.id not in unsent]
     has_run = [index for index, task in enumerate(sent) if task.id == event.running or task.state == BLOCKED]
     started = len(sent) if event.is_unwatched else 1 + max(has_run, default=-1)
-    unstarted = sent[started:] + [task for task in in_hand if task.state == STAGING]
+    unstarted = sent[started:] + [task for task in in_hand if task.id in unsent]
     cause = f"{executor} {event.cause}"
     give_elsewhere(state, unstarted, cause)
     for task in sent[:started]:

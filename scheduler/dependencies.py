@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mpi_runtime.scheduler import journaling, objects, spreading
-from mpi_runtime.scheduler.lifecycle import RUNTIME_ERROR, SEND, STAGE, UNSEALED, WAIT_AGAIN, advance
+from mpi_runtime.scheduler.events import Call
+from mpi_runtime.scheduler.lifecycle import RUNTIME_ERROR, SEND, STAGE, STAGING, UNSEALED, WAIT_AGAIN, advance
 from mpi_runtime.scheduler.records import Executor, Task
 from mpi_runtime.scheduler.state import State
 
@@ -107,3 +108,12 @@ def send_call(state: State, executor: Executor, task: Task) -> None:
         executor.known.add(call.spec)
         messages.append(task.function.spec)
     messages.append(call)
+
+
+def not_sent(state: State, executor: Executor, in_hand: list[Task]) -> set[bytes]:
+    """Those of its calls that an executor cannot have begun: they wait for copies, or go out with this very decision.
+
+    Only for membership.
+    """
+    leaving = {one.id for one in state.effects.clients.get(executor.id, ()) if type(one) is Call}
+    return {task.id for task in in_hand if task.state == STAGING or task.id in leaving}

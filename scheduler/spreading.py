@@ -70,6 +70,7 @@ def serve(state: State, found: Object) -> None:
         return
     assert found.copies is not None
     left = open_sources(state, found, fetches)
+    goes_on = False
     for one in waiting:
         if one.source is not None:
             continue  # it reads from disk by now
@@ -85,11 +86,14 @@ def serve(state: State, found: Object) -> None:
             node = min(usable)[-1]
             place, depth, free = left[node]
             assign(state, one, place, node)
+            goes_on = goes_on or one.offset >= 0
             left[node] = place, depth, free - takes_source(state, one)
             if not left[node][-1]:
                 del left[node]
         elif is_tried and can_read(state, found):
             read(state, found)
+    if goes_on:
+        serve(state, found)  # what it has of the value already is a source too, now that the rest comes
 
 
 def can_read(state: State, found: Object) -> bool:

@@ -57,6 +57,14 @@ ROWS = {
         "the next run takes finished calls from the journal, and actors begin with the last state that they saved; "
         "`mpi-runtime run --restarts` starts it by itself",
     ),
+    "time": (
+        "the time of a Slurm job, with `init(journal=DIR, requeue=True)`",
+        "before that actors save their states; the job is queued again, and goes on from its journal",
+    ),
+    "disk": (
+        "room on the disk of the journal",
+        "the job goes on without it, and a line says so; with `init(journal_required=True)` it ends with an error",
+    ),
 }
 """By name: what dies, and what happens."""
 

@@ -420,6 +420,7 @@ def is_head(pid):
 """
 
 
+@pytest.mark.dies("disk")
 def test_a_full_disk_ends_the_journal_and_not_the_job(tmp_path: Path) -> None:
     stdout, _, done = run(IS_HEAD + FULL, tmp_path)
     assert done.returncode == 0, done.output()
@@ -429,6 +430,7 @@ def test_a_full_disk_ends_the_journal_and_not_the_job(tmp_path: Path) -> None:
     assert 1 <= len(records(tmp_path / "journal")) <= 3
 
 
+@pytest.mark.dies("disk")
 def test_a_full_disk_ends_the_job_if_the_journal_is_required(tmp_path: Path) -> None:
     source = (IS_HEAD + FULL).replace("\nprint([ray", "\nprint([ray")
     start = START.replace("journal_sync_s=0", "journal_required=True")

@@ -116,6 +116,7 @@ class Agent:
 
     def __init__(self, world: World, head: Head, rank: int, host: int, agents: dict[int, Agent]) -> None:
         self.world = world
+        self.head = head
         self.rank = rank
         self.host = host
         self.agents = agents

@@ -41,6 +41,7 @@ from mpi_runtime.transport.tokens import Tokens, claim
 from tests.simulation import oracle
 from tests.simulation.journals import SAVING, UNREADABLE, Had
 from tests.simulation.processes import CANCELLED, TAINT, Content, Process
+from tests.simulation.require import require
 from tests.simulation.scope import CallInterruptedError, Pause, Program, Scope, TaintedError
 from tests.simulation.steps import ACTOR, TASK, Await, Job, Signal, Yield
 from tests.simulation.world import Line, World
@@ -147,6 +148,8 @@ class Executor(Process):
         """Calls whose ends are in the draft."""
         self.memory = Stores(self)
         self.draft = Draft(Memory(self.memory, self.memory))
+        self.is_held = False
+        """The end of the job was announced to it."""
         self.had: list[bytes] | None = None
         """Of an actor whose state is saved: the calls that it has had."""
         self._to_agent = Line(world, world.options.socket_us, lambda message: agent.hear(self.number, message))
@@ -161,12 +164,9 @@ class Executor(Process):
             self.feed.exiting = True
         else:
             self.hear(codec.to_client.decode(frame))  # type: ignore[arg-type]
+            self.is_held = self.is_held or self.feed.saving
         if self.started:
             self._go_on()
-        if self.feed.saving and self.alive and not self.feed.calls:
-            self.feed.saving = False
-            self.world.counters["states asked for"] += 1
-            self._save_later()
 
     def start(self) -> None:
         """The process is up. Calls may have been cancelled before."""
@@ -207,6 +207,7 @@ class Executor(Process):
                 self._advance(running)
         while self.alive and not self.is_dying and (self.lanes or not self.running):
             if not self.feed.calls:
+                self._look_at_state()
                 self.flush()
                 if self.feed.exiting:
                     exit_us = self.world.between(self.world.options.exit_us)
@@ -218,6 +219,7 @@ class Executor(Process):
                 self._send(claimed)
                 continue
             call, entries = claimed
+            self._check_hold(self.feed.specs[call.spec])
             if self.lanes:
                 self.waiting.append((call, entries))
                 self._fill_lanes()
@@ -389,6 +391,20 @@ class Executor(Process):
             state = msgspec.msgpack.encode(Had(self.had, sorted(self.signals)))
             name = digest(msgspec.msgpack.encode((state, self.number, self.world.now)), 16)
             self.outgoing.post(Saved(name, Kept(state)))
+
+    def _look_at_state(self) -> None:
+        """Save the state, if that was asked for."""
+        if self.feed.saving:
+            self.feed.saving = False
+            self.world.counters["states asked for"] += 1
+            self._save()
+
+    def _check_hold(self, spec: Spec) -> None:
+        """Before the end of the job an actor that saves its state begins no more calls: others would be lost."""
+        if self.is_held and spec.kind == METHOD:
+            executor = self.agent.head.scheduler.state.executors.get(self.number)
+            actor = executor.actor if executor is not None else None
+            require(actor is None or actor.unsaved_why, f"executor {self.number} begins calls though the job ends")
 
     def _save_later(self) -> None:
         if self.alive:

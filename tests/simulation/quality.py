@@ -67,6 +67,8 @@ class Worker:
     is_made: bool = False
     """Of an actor: it holds no more than it is to keep."""
     is_blocked: bool = False
+    went_on: bool = False
+    """Its call had waited for objects: meanwhile others of its account may have been hired."""
     is_ending: bool = False
     idle_since_us: int = 0
 
@@ -151,6 +153,7 @@ class Quality:
         elif isinstance(event, Done | Returned):
             if worker is not None:
                 self._gone(worker, [event.id])
+                worker.went_on = False
             if isinstance(event, Returned) and event.raised:
                 self._raised(event)
             else:
@@ -162,6 +165,7 @@ class Quality:
             self._stored(event.id, event.value.stored)
         elif isinstance(event, Blocked | Unblocked) and worker is not None:
             worker.is_blocked = isinstance(event, Blocked)
+            worker.went_on = not worker.is_blocked
 
     def rank_said(self, rank: int, message: object) -> None:
         """A rank said this."""
@@ -342,15 +346,17 @@ class Quality:
         """A call starts: no more of its account run than may."""
         function = worker.holds()
         if function is not None and function.account and worker.given:
-            running = self._running_of(function.account)
+            running, went_on = self._running_of(function.account)
             self.world.counters["calls of accounts"] += 1
             full = function.account_limit
-            require(not full or running <= full, f"{running} calls of {function.account} run, and {full} may")
+            require(not full or running - went_on <= full, f"{running} calls of {function.account} run, and {full} may")
             self.world.counters["full accounts"] += running == full
 
-    def _running_of(self, account: str) -> int:
+    def _running_of(self, account: str) -> tuple[int, int]:
+        """How many calls of an account run, and how many of these have gone on after they had waited for objects."""
         held = [(worker, worker.holds()) for worker in self.workers.values() if worker.given and not worker.is_blocked]
-        return sum(function is not None and function.account == account for _, function in held)
+        own = [worker for worker, function in held if function is not None and function.account == account]
+        return len(own), sum(worker.went_on for worker in own)
 
     def _look_at_fork(self, worker: Worker, idle: Sequence[Worker]) -> None:
         """An executor is started: hardly ever while another one idles with all that it has."""
@@ -498,7 +504,7 @@ class Quality:
         """Whether a call could start there now."""
         if function.gpu or function.gpu_memory or function.node not in ("", self.checker.places.node_ids[host]):
             return False
-        if function.account_limit and self._running_of(function.account) >= function.account_limit:
+        if function.account_limit and self._running_of(function.account)[0] >= function.account_limit:
             return False
         labels = self.checker.hosts[host].labels
         return room.fits(function) and function.zone in ("", labels.get("zone"))

@@ -26,7 +26,7 @@ from mpi_runtime.scheduler.sources import Source
 from mpi_runtime.scheduler.state import Client, Fetching, Object, State
 from tests.simulation import planted, planted_clients, planted_copies, planted_custody, planted_losses, planted_spills
 from tests.simulation.options import losing_options, random_options, spilling_options
-from tests.simulation.run import FailedError, simulate
+from tests.simulation.run import FailedError, simulate, simulate_again
 
 SEEDS = 1000
 
@@ -228,4 +228,15 @@ def test_a_planted_bug_is_found(bug: Callable[[pytest.MonkeyPatch], None], monke
             simulate(replace(options(seed), check_inside=False))
 
     with pytest.raises(FailedError, match=r"repeat with: python -m tests.simulation.run --seed \d+"):
+        look()
+
+
+def test_an_actor_that_goes_on_before_the_end_of_the_job_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actor_calls, "take_back", lambda state, actor: None)
+
+    def look() -> None:
+        for seed in range(0, SEEDS, 3):  # those in which the end is announced
+            simulate_again(seed)
+
+    with pytest.raises(FailedError, match="begins calls though the job ends"):
         look()

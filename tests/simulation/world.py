@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from mpi_runtime.scheduler import deadline, invariants
+from mpi_runtime.scheduler import checkpoints, deadline, invariants
 from mpi_runtime.scheduler.actor_calls import is_timed
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.effects import (
@@ -323,7 +323,8 @@ class Head:
                 held_back(queue.timed.spec.name, len(queue.ready))
                 mark_dirty(state, queue)
         for actor in state.actors.values():
-            for calls in actor.callers.values() if actor.state == ALIVE else ():
+            is_looked_at = actor.state == ALIVE and not checkpoints.holds_back(state, actor)
+            for calls in actor.callers.values() if is_looked_at else ():
                 function = calls[0].function
                 if calls[0].state == READY and is_timed(actor, function) and deadline.why_not(state, function, now):
                     held_back(function.spec.name, len(calls))

@@ -4,9 +4,18 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime.scheduler import invariants
+from mpi_runtime.scheduler import checkpoints, invariants
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.effects import Ready, ReadyStored, Recall, Record
+from mpi_runtime.scheduler.effects import (
+    Checkpoint,
+    Ready,
+    ReadyFailed,
+    ReadyStored,
+    Recall,
+    Record,
+    SaveRequested,
+    TakeBack,
+)
 from mpi_runtime.scheduler.events import (
     ACTOR,
     METHOD,
@@ -14,17 +23,20 @@ from mpi_runtime.scheduler.events import (
     Call,
     CancelRequested,
     Done,
+    EndAnnounced,
     JournalFailed,
     Kept,
     Put,
     Query,
     Released,
     Returned,
+    Saved,
     Spec,
     Stored,
     Value,
 )
-from mpi_runtime.scheduler.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankJoined, Recalled
+from mpi_runtime.scheduler.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankJoined, Recalled, TakenBack
+from mpi_runtime.scheduler.state import Effects
 from mpi_runtime.transport import codec
 
 DRIVER = 0
@@ -85,6 +97,15 @@ class Job:
 
     def started(self) -> None:
         self.tell_rank(ExecutorStarted(1, 4001))
+
+    def announce(self) -> Effects:
+        """The job is about to end; what is asked for."""
+        self.scheduler.handle(DRIVER, [EndAnnounced()], self.now)
+        return self.scheduler.decide(self.now)
+
+    def unsaved(self) -> int:
+        """How many actors are yet to save their states."""
+        return checkpoints.unsaved(self.scheduler.state)
 
 
 def test_a_small_value_ends_the_call_at_once() -> None:
@@ -262,3 +283,44 @@ def test_an_executor_says_that_a_value_could_not_be_written() -> None:
     job.started()
     job.tell(1, JournalFailed("full"))
     assert job.journal[-1] == JournalFailed("full")
+
+
+def test_before_the_end_of_the_job_an_actor_gives_back_what_it_has_not_begun_and_saves() -> None:
+    job = Job(recalls=False)
+    job.tell(DRIVER, Spec(6, ACTOR, "Model", b"code", 10_000, code=CODE), Spec(7, METHOD, "Model.m", b"", code=CODE))
+    model = id_of(20)
+    job.tell(DRIVER, Call(model, 6, b"p", digest=ARGS))
+    job.started()
+    job.tell(1, Done(model, b"", 500))
+    for number in (21, 22, 23):
+        job.tell(DRIVER, Call(id_of(number), 7, b"p", actor=model, digest=ARGS))
+    assert [call.id for call in job.calls] == [model, id_of(21), id_of(22), id_of(23)]
+    effects = job.announce()
+    assert effects.clients[1] == [SaveRequested()]
+    assert effects.ranks[0] == [TakeBack(1, 3)]
+    job.tell_rank(TakenBack(1, [id_of(22), id_of(23)]))
+    assert len(job.calls) == 4, "and is sent nothing more"
+    assert job.unsaved() == 1
+    job.tell(1, Done(id_of(21), b"", 500), Saved(b"s" * 16, Kept(b"state")))
+    assert job.unsaved() == 0
+    [saved] = [one for one in job.journal if isinstance(one, Checkpoint)]
+    assert (saved.calls, saved.state) == (1, Kept(b"state"))
+    job.tell(DRIVER, CancelRequested(id_of(22), force=False, recursive=True))
+    assert [one.code for one in job.to_driver if isinstance(one, ReadyFailed)] == ["TaskCancelledError"]
+    assert len(job.calls) == 4
+
+
+def test_a_call_that_was_cancelled_while_it_is_taken_back_ends() -> None:
+    job = Job(recalls=False)
+    job.tell(DRIVER, Spec(6, ACTOR, "Model", b"code", 10_000, code=CODE), Spec(7, METHOD, "Model.m", b"", code=CODE))
+    job.tell(DRIVER, Call(id_of(20), 6, b"p", digest=ARGS))
+    job.started()
+    job.tell(1, Done(id_of(20), b"", 500))
+    for number in (21, 22):
+        job.tell(DRIVER, Call(id_of(number), 7, b"p", actor=id_of(20), digest=ARGS))
+    job.announce()
+    job.tell(DRIVER, CancelRequested(id_of(22), force=False, recursive=True))
+    job.tell_rank(TakenBack(1, [id_of(22)]))
+    assert [(one.id, one.code) for one in job.to_driver if isinstance(one, ReadyFailed)] == [
+        (id_of(22), "TaskCancelledError")
+    ]

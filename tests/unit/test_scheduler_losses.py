@@ -70,6 +70,20 @@ def test_a_call_that_may_run_once_is_not_run_again() -> None:
         assert cluster.is_clean()
 
 
+def test_a_call_that_was_not_sent_yet_has_not_run() -> None:
+    """Its argument has come in the same moment in which its rank is found to be gone."""
+    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+        value = cluster.put(size=LARGE, rank=0)
+        id = cluster.submit(value, where=Where(node=f"{1:032x}", soft=True))
+        order = cluster.one(Fetch, to=1)
+        cluster.rank_says(Fetched(1, value, 64, order=order.order), RankLost(1, "was killed"))
+        again = cluster.one(Fetch, to=2)
+        cluster.rank_says(Fetched(2, value, 64, order=again.order))
+        cluster.done(cluster.placed(id), id)
+        assert cluster.state.retried == 0
+        cluster.forget()
+
+
 def test_what_the_dead_have_said_comes_too_late() -> None:
     with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
         id = cluster.submit(max_retries=1)

@@ -192,6 +192,22 @@ def test_a_rank_in_the_middle_of_a_chain_is_lost() -> None:
         cluster.forget()
 
 
+def test_what_one_has_of_a_value_is_a_source_again_as_soon_as_the_rest_comes() -> None:
+    with cluster_of(4) as cluster:
+        id = chain(cluster)
+        cluster.rank_says(Fetched(3, id, -1, "rank 2 was lost", is_lost=True, order=2))  # and the other one is busy
+        cluster.submit(id, where=on(4))
+        assert cluster.one(Fetch, to=4).rank == 2
+        cluster.forget()
+        cluster.rank_says(RankLost(2, "was killed"))
+        third, fourth = cluster.one(Fetch, to=3), cluster.one(Fetch, to=4)
+        assert (third.rank, fourth.rank) == (1, 3)
+        cluster.rank_says(Fetched(3, id, 192, order=third.order))
+        cluster.rank_says(Fetched(4, id, 256, order=fourth.order))
+        assert cluster.state.fetching == {}
+        cluster.forget()
+
+
 def test_where_no_copy_is_left_all_of_a_chain_are_stopped_and_the_value_is_made_again() -> None:
     with cluster_of(3) as cluster:
         id = chain(cluster)

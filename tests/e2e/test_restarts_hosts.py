@@ -1,0 +1,140 @@
+"""`run --journal --restarts` on two hosts: whatever is killed or cut off, the answer is that of an undisturbed run."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import Completed, Program, mpi_python, run_program, start_command, wait_until
+from tests.hosts.lab import Lab
+
+pytestmark = [pytest.mark.mpi, pytest.mark.hosts, pytest.mark.timeout(240)]
+STEPS, STRUCK = 12, 5
+WIDTH = 4
+
+APP = f"""
+import os, sys, time
+import mpi_runtime as ray
+
+marks = sys.argv[1]
+ray.init(num_cpus=2, heartbeat_timeout_s=3, journal_sync_s=0)
+
+def note(text):
+    with open(os.path.join(marks, "ran"), "a") as file:
+        file.write(text + "\\n")
+
+@ray.remote(num_cpus=0.5, scheduling_strategy="SPREAD")
+def multiply(x, y):
+    time.sleep(0.05)
+    note(f"multiply {{x}} {{y}}")
+    return x * y % 1_000_003
+
+@ray.remote(checkpoint_calls=1, num_cpus=0.5)
+class Account:
+    def __init__(self):
+        self.sums = [7]
+    def add(self, values):
+        note(f"add {{len(self.sums)}}")
+        self.sums.append((3 * self.sums[-1] + sum(values)) % 1_000_003)
+        return self.sums[-1]
+    def all(self):
+        return self.sums
+    def save_state(self):
+        return self.sums
+    def load_state(self, sums):
+        self.sums = sums
+
+account, value = Account.remote(), 7
+for step in range({STEPS}):
+    values = ray.get([multiply.remote(value + place, step + 2) for place in range({WIDTH})])
+    value = ray.get(account.add.remote(values))
+    if step == {STRUCK}:
+        open(os.path.join(marks, f"driver{{os.getpid()}}"), "w").close()
+        print("half", flush=True)
+        if len([name for name in os.listdir(marks) if name.startswith("driver")]) == 1:
+            ray.get([multiply.remote(value, 1000 + place) for place in range(40)])
+            time.sleep(60)
+print("answer", value, ray.get(account.all.remote()), flush=True)
+"""
+
+
+def started(lab: Lab, folder: Path, mpi: str) -> Program:
+    """The program on both hosts, to be started again if it does not come to its end."""
+    folder.mkdir()
+    folder.chmod(0o755)
+    (folder / "app.py").write_text(APP)
+    (folder / "place").mkdir()
+    ssh = str(lab.place / "ssh")
+    env: dict[str, str | None] = {
+        "PRTE_MCA_rmaps_default_mapping_policy": None,
+        "TMPDIR": None,
+        "PRTE_MCA_plm_ssh_agent" if mpi == "openmpi" else "HYDRA_LAUNCHER_EXEC": ssh,
+    }
+    words = ["run", "-n", "4", "--mpi", mpi, "--hosts", "host1:2,host2:2", "--journal", f"{folder}/journal"]
+    command = [*lab.enter("host1"), str(mpi_python(mpi)), "-m", "mpi_runtime", *words, "--restarts", "3"]
+    return start_command([*command, f"{folder}/app.py", str(folder)], env=env, cwd=folder, place=folder / "place")
+
+
+def victim(program: Program, what: str, folder: Path) -> int:
+    """The process that is to be killed."""
+    if what == "driver":
+        [mark] = folder.glob("driver*")
+        return int(mark.name.removeprefix("driver"))
+    for pid in program.processes():
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+            if what == "head" and name == "mpi-rt-head":
+                return pid
+            if what == "launcher" and Path(os.fsdecode(words[0])).name in ("mpiexec", "mpirun", "prterun"):
+                return pid
+    raise AssertionError(f"there is no {what} in {program.processes()}")
+
+
+def undisturbed(folder: Path) -> str:
+    """The answer of one run in one process tree, without a journal; it is not to wait for a strike."""
+    folder.mkdir()
+    (folder / "driver0").touch()
+    return run_program(APP, str(folder)).expect(0).stdout.splitlines()[-1]
+
+
+def check(done: Completed, folder: Path, tmp_path: Path) -> None:
+    """The answer is right, and what the journal had was not made again."""
+    assert done.returncode == 0, done.output()
+    assert done.stdout.splitlines()[-1] == undisturbed(tmp_path / "undisturbed")
+    assert "restart 1 of 3" in done.stderr
+    ran = Counter((folder / "ran").read_text().splitlines())
+    again = [name for name, times in ran.items() if times > 1 and name.startswith("multiply") and " 10" not in name]
+    assert not again, "calls that had finished, and whose results the program had, were made again"
+    assert ran["add 1"] == 1
+
+
+@pytest.mark.dies("journal")
+@pytest.mark.parametrize("what", ["head", "launcher", "driver"])
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_a_process_of_the_job_is_killed(mpi: str, what: str, two_hosts: Lab, tmp_path: Path) -> None:
+    folder = two_hosts.place / f"{mpi}-{what}"
+    with started(two_hosts, folder, mpi) as program:
+        program.wait_for_line("half", timeout=60)
+        os.kill(victim(program, what, folder), signal.SIGKILL)
+        done = program.finish(timeout=120)
+    check(done, folder, tmp_path)
+
+
+@pytest.mark.dies("journal")
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_a_host_is_cut_off(mpi: str, two_hosts: Lab, tmp_path: Path) -> None:
+    """The next start does without it."""
+    folder = two_hosts.place / f"{mpi}-host"
+    with started(two_hosts, folder, mpi) as program:
+        program.wait_for_line("half", timeout=60)
+        with two_hosts.cut("host2"):
+            wait_until(lambda: "answer" in program.stdout, 120, "the answer of those that are left")
+        done = program.finish(timeout=60)
+    check(done, folder, tmp_path)
+    assert "restart 1 of 3 on host1:2" in done.stderr
