@@ -8,7 +8,6 @@ import pytest
 from mpi_runtime.batch.past import read_history
 from mpi_runtime.whatif.batches import Batch
 from mpi_runtime.whatif.virtual_cluster import Shape
-
 from tests import helpers
 
 pytestmark = pytest.mark.timeout(120)
