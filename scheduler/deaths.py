@@ -86,7 +86,7 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     for id in executor.kept:
         objects.release(state, id)
     for id in client.held:
-        objects.release(state, id)
+        objects.let_go(state, client, id)
         actor_lives.orphaned(state, id)
     orphans.abandon(state, orphaned, now)
     forget(state, executor)

@@ -296,7 +296,16 @@ def on_released(state: State, client: Client, ids: list[bytes]) -> None:
         ):
             del objects[id]  # the frequent case, without the loop of release()
         else:
+            let_go(state, client, id)
+
+
+def let_go(state: State, client: Client, id: bytes) -> None:
+    """A process has no reference to an object any more, and waits for no copy of it."""
+    if id in state.fetching:
+        found = state.objects[id]
+        for _ in range(spreading.leave(state, found, client)):
             release(state, id)
+    release(state, id)
 
 
 def on_held(state: State, client: Client, ids: list[bytes]) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from mpi_runtime.scheduler.effects import Fetch, Restore, StopFetch
 from mpi_runtime.scheduler.events import OnDisk, Place, Stored
 from mpi_runtime.scheduler.limits import HOP_BYTES, PIPELINED_BYTES, SHARED_BYTES
-from mpi_runtime.scheduler.state import Fetching, Object, State, Waiter
+from mpi_runtime.scheduler.state import Client, Fetching, Object, State, Waiter
 
 
 def start(state: State, found: Object, number: int, waiter: Waiter | None) -> None:
@@ -237,6 +237,18 @@ def unneeded(state: State, id: bytes) -> list[Fetching]:
     passing = {one.source_node for one in fetches}  # only for membership
     is_awaited = any(one.source is None for one in fetches)
     return [one for one in idle if one.node not in passing and not (is_awaited and isinstance(one.source, OnDisk))]
+
+
+def leave(state: State, found: Object, client: Client) -> int:
+    """A process lets go of a value: it waits for no copy. Returns how many fetches hold the object no more."""
+    fetches = state.fetching[found.id]
+    mine = fetches.get(client.node.number)
+    if mine is not None:
+        mine.waiting = [one for one in mine.waiting if one != client.id]
+    if found.references == len(fetches) + 1:  # nobody else wants it anywhere
+        for one in fetches.values():
+            one.is_ahead = False
+    return give_up_unneeded(state, found)
 
 
 def give_up_unneeded(state: State, found: Object) -> int:

@@ -81,3 +81,35 @@ def test_one_value_to_many_hosts(mpi: str, hosts: Lab) -> None:
         most = [float(line) for line in program.finish(timeout=200).expect().stdout.split()]
     assert len(most) == 2
     assert all(0.9 < one < 1.6 for one in most), most  # one source for all would have sent it three times
+
+
+OVER_2_GIB = """
+import numpy as np
+import mpi_runtime as ray
+
+SIZE = (2 << 30) + (150 << 20) + 12_345
+STEP = 1_000_003  # of the places that are written: all others are zero, and cost no memory
+ray.init(num_cpus=1, object_store_memory=SIZE + (200 << 20))
+
+@ray.remote(resources={"node:host1": 0.001})
+def make():
+    array = np.zeros(SIZE, np.uint8)
+    array[::STEP] = np.arange(len(array[::STEP])) % 251 + 1
+    return array
+
+@ray.remote(resources={"node:host2": 0.001})
+def check(array):
+    assert array.shape == (SIZE,)
+    expected = np.arange(len(array[::STEP])) % 251 + 1
+    assert np.array_equal(array[::STEP], expected)
+    return int(np.count_nonzero(array)) - len(expected)
+
+print(ray.get(check.remote(make.remote())))
+"""
+
+
+@pytest.mark.slow
+def test_a_value_of_more_than_2_gib(hosts: Lab) -> None:
+    """No count of bytes on the way is one of 32 bits."""
+    with hosts.mpirun(OVER_2_GIB, ranks={"host1": 1, "host2": 1}) as program:
+        assert program.finish(timeout=220).expect().stdout == "0\n"

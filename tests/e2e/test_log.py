@@ -279,8 +279,10 @@ def test_errors_that_nobody_reads_are_told(ranks: int | None) -> None:
 def test_a_forked_child_does_not_keep_the_job_from_ending() -> None:
     """It has the socket on which lines come, too."""
     source = f"""{BEGIN}
+import warnings
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 ray.init(num_cpus=1)
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks beside threads
 if not os.fork():
     time.sleep(1)
     os._exit(0)

@@ -1,7 +1,9 @@
 """Objects: who is told, who keeps them, where their bytes lie."""
 
-from mpi_runtime.scheduler.effects import Fetch, Free, Ready, ReadyElsewhere, ReadyFailed, ReadyStored
-from mpi_runtime.scheduler.events import Stored, Value, Where
+import pytest
+
+from mpi_runtime.scheduler.effects import Fetch, Free, Ready, ReadyElsewhere, ReadyFailed, ReadyStored, StopFetch
+from mpi_runtime.scheduler.events import BroadcastRequested, Stored, Value, Where
 from mpi_runtime.scheduler.lifecycle import INLINE, REBUILDING
 from mpi_runtime.scheduler.limits import PUSH_BYTES_MAX, UNREACHED_US
 from mpi_runtime.scheduler.rank_events import Fetched
@@ -113,19 +115,51 @@ def test_a_copy_is_fetched_once_for_all_who_want_it() -> None:
 
 
 def test_a_fetch_keeps_what_it_fetches() -> None:
+    with Cluster().head().node(cpus=2) as cluster:
+        id = cluster.put(size=LARGE, rank=0)
+        waiting = cluster.submit(id)
+        cluster.one(Fetch)
+        cluster.released(id)
+        cluster.rank_says(Fetched(1, id, 64))
+        cluster.done(cluster.placed(waiting), waiting)
+        assert [effect.offsets for effect in cluster.take(Free, 2)] == [[0], [64]]
+        assert not cluster.state.objects.keys() & {id}
+        cluster.forget()
+
+
+@pytest.mark.parametrize("how", ["lets go", "dies"])
+def test_what_only_a_process_wanted_that_wants_it_no_more_is_not_brought(how: str) -> None:
     with Cluster().head().node() as cluster:
         executor = cluster.placed(cluster.submit())
         id = cluster.put(size=LARGE, rank=0)
         cluster.held(executor, id)
         cluster.subscribed(executor, id)
         cluster.one(Fetch)
-        cluster.released(id, client=executor)
+        if how == "dies":
+            cluster.died(executor)
+        else:
+            cluster.released(id, client=executor)
+        assert StopFetch(id) in [effect for _, _, effect in cluster.recorded]
+        assert cluster.state.fetching == {}
+        cluster.forget()
+        cluster.rank_says(Fetched(1, id, 64, order=1))  # it had come before it was stopped
+        assert cluster.one(Free).offsets == [64]
         cluster.released(id)
-        cluster.nothing()
-        cluster.rank_says(Fetched(1, id, 64))
-        cluster.told(id, to=executor)  # it has let go meanwhile, and ignores this
-        assert [effect.offsets for effect in cluster.take(Free, 2)] == [[0], [64]]
-        assert not cluster.state.objects.keys() & {id}
+        assert id not in cluster.state.objects
+        cluster.forget()
+
+
+def test_what_is_brought_ahead_of_use_is_stopped_when_nobody_can_use_it_any_more() -> None:
+    with Cluster().head().node().node() as cluster:
+        id = cluster.put(size=LARGE, rank=0)
+        cluster.client_says(DRIVER, BroadcastRequested([id]))
+        assert len(cluster.state.fetching[id]) == 2
+        cluster.forget()
+        cluster.released(id)
+        assert {to for _, to, effect in cluster.recorded if isinstance(effect, StopFetch)} == {1, 2}
+        assert id not in cluster.state.objects
+        assert cluster.state.fetching == {}
+        cluster.forget()
 
 
 def test_a_copy_that_cannot_be_had_fails_those_who_want_it() -> None:
