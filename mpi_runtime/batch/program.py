@@ -103,7 +103,7 @@ def run_program(
 def _spawn(text: str, env: Mapping[str, str], cwd: str, streams: tuple[int, int, int]) -> int:
     """Start the shell of a command in a session of its own; its process id.
 
-    By posix_spawn: `subprocess` takes more of this process's time for the same. It is left for what posix_spawn cannot do.
+    By posix_spawn: `subprocess` takes more time for the same, and is left for what posix_spawn cannot do.
     """
     words = ["/bin/sh", "-c", text]
     if cwd or min(streams) < 3:

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import errno
 import os
 import shlex
 import socket
@@ -105,17 +106,15 @@ def _ask(pid: int) -> dict[str, Any] | None:
 
 
 def _connect(connection: socket.socket, address: str) -> None:
-    """Connect within a time; with many visitors in line one is told to come again."""
+    """Connect within a time; with many visitors in line one is told to come again (EAGAIN)."""
     connection.settimeout(LIMIT_S)
     end_s = time.monotonic() + LIMIT_S
-    while True:
-        try:
-            connection.connect(address)
-            return
-        except BlockingIOError:
-            if time.monotonic() > end_s:
-                raise TimeoutError from None
-            time.sleep(0.05)
+    while (problem := connection.connect_ex(address)) == errno.EAGAIN:
+        if time.monotonic() > end_s:
+            raise TimeoutError
+        time.sleep(0.05)
+    if problem:
+        raise OSError(problem, os.strerror(problem))
 
 
 def _command_of(pid: int) -> str:
