@@ -11,10 +11,12 @@ for it, to keep the order.
 **Waiting.** MPI cannot be waited for together with sockets, only polled. Within a host, `doorbell.py` makes a sleep
 of any length possible. A probe may look first and only then fetch what has come (Open MPI's does), so "nothing there"
 is believed only when said twice in a row. Messages from another host come unannounced, so a rank that has peers
-there, or whose sends MPI has not finished (it moves them only when called), sleeps in pauses: a tenth of the time it
-has been idle, from 50 µs to 1 ms; after a second of idleness a thousandth of it, to 10 ms, because every pause that
-ends takes time from user code, and a rank is idle for as long as its executors compute. It spins only while a
-transfer flows, or, where cores abound, while the last traffic is fresh.
+there, or to which a large frame or bulk data are on their way, sleeps in pauses: a tenth of the time it has been idle,
+from 50 µs to 1 ms; after a second of idleness a thousandth of it, to 10 ms, because every pause that ends takes time
+from user code, and a rank is idle for as long as its executors compute. Sends that MPI has not finished are looked at
+every millisecond: Open MPI 5 calls a frame of more than 256 bytes finished only when its receiver has taken it, and who
+waits for the rest of a large frame rings. A rank spins only while a transfer flows, or, where cores abound, while the
+last traffic is fresh. It never yields its core inside MPI: see `open_mpi.py`.
 
 **Ranks that die.** With ULFM (`mpirun --with-ft ulfm`) MPI says so wherever it is asked for anything: once for each
 failure to who looks for messages from anybody, and each time to who sends to the dead or waits for them. All that have
@@ -50,6 +52,7 @@ from typing import TYPE_CHECKING, Any
 from mpi_runtime.transport.base import Buffer, HeadLostError, Transfer, TransportError
 from mpi_runtime.transport.bulk import Bulk
 from mpi_runtime.transport.doorbell import NAME_BYTES, Doorbell
+from mpi_runtime.transport.open_mpi import set_yields
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -214,6 +217,7 @@ class MpiTransport:
             self._meet()
             crowded = 2 * self.hosts.count(self.hosts[self.rank]) > len(os.sched_getaffinity(0))
             self._spin_s = spin_s if spin_s is not None else 0.0 if crowded else SPIN_S
+            self._yielded = self._finalise and set_yields(False)  # the user's own MPI is left as it is
         except self.mpi_error as error:
             raise self._why_not_met(error) from error
 
@@ -405,18 +409,21 @@ class MpiTransport:
         if idle_s < self._spin_s or (self.transfers_active and time.monotonic() - self.flowed_at < FLOW_S):
             return 0.0
         if self._bell is not None:
-            # Who has not taken a frame may need waking once more: its MPI may have to answer before the frame moves.
-            for rank in self._sending:
+            # MPI may need both ends awake before a large frame moves.
+            for rank in (*self._sending, *self._arriving):
                 self._bell.ring(rank)
             self._bell.sleep()
-        if self._has_remote_peers or self.busy:
-            return max(self._pause_s_min, min(self._pause_s_max, idle_s / 10), min(LONG_PAUSE_S_MAX, idle_s / 1000))
+        long_s = min(LONG_PAUSE_S_MAX, idle_s / 1000)
+        if self._has_remote_peers or self._arriving or self.transfers_active:
+            return max(self._pause_s_min, min(self._pause_s_max, idle_s / 10), long_s)
         try:
             if self._comm.Iprobe(self._any, 0) or self._comm.Iprobe(self._any, 0):
                 return 0.0
         except self.mpi_error as error:
             self._survive(error, "receive")
             return 0.0
+        if self._sending:  # who takes a frame rings if it needs us, see above
+            return max(self._pause_s_max, long_s)
         return None if self._bell is None else max(BACKSTOP_S, min(self._backstop_s_max, idle_s / 10))
 
     def wake(self, rung: bool = False) -> None:
@@ -452,6 +459,8 @@ class MpiTransport:
             if self.lost:
                 return
             if self._finalise:
+                if self._yielded:
+                    set_yields(True)  # Finalize waits for other ranks
                 self._mpi.Finalize()
             else:
                 self._comm.Free()

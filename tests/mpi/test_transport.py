@@ -237,3 +237,53 @@ except TransportError as error:
 transport.close(clean=True)
 """
     assert "use bulk transfers" in run_program(program, mpi="openmpi").expect(0).stdout
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_open_mpi_does_not_yield_between_start_and_end(mpi: str) -> None:
+    # Whatever it was told: ours never wait inside MPI.
+    program = """
+import os
+os.environ["OMPI_MCA_mpi_yield_when_idle"] = "1"
+from mpi_runtime.transport import mpi, open_mpi
+transport = mpi.MpiTransport()
+os.write(1, f"yields: {open_mpi.set_yields(False)}\\n".encode())
+told = []
+mpi.set_yields = lambda yields: told.append((yields, open_mpi.set_yields(yields)))
+transport.close(clean=True)
+os.write(1, f"end: {told}\\n".encode())
+"""
+    completed = run_program(program, ranks=2, mpi=mpi).expect(0)
+    assert completed.stdout.count("yields: False") == 2
+    assert completed.stdout.count("end: [(True, False)]" if mpi == "openmpi" else "end: []") == 2
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+@pytest.mark.parametrize("frame_bytes", [300, 3_000, 300_000])
+def test_a_sender_sleeps_until_its_frame_is_taken(mpi: str, frame_bytes: int) -> None:
+    # Open MPI calls a send finished only when its receiver has looked. The sender must not poll for that.
+    program = f"""
+import time
+from mpi_runtime.transport.mpi import MpiTransport
+from tests.mpi.contract import Loop
+transport = MpiTransport()
+loop = Loop(transport)
+loop.meet(1)
+if transport.rank == 0:
+    loop.send(2, 1, bytes({frame_bytes}))
+    pauses = transport.prepare_sleep(0.0)
+    transport.wake()
+    print("pause:", pauses, flush=True)
+else:
+    time.sleep(0.5)
+    ((_, frame),) = loop.expect(2, 1)
+    print("taken:", len(frame), flush=True)
+loop.meet(3)
+transport.close(clean=True)
+"""
+    completed = run_program(program, ranks=2, mpi=mpi).expect(0)
+    assert f"taken: {frame_bytes}" in completed.stdout
+    pause = completed.stdout.partition("pause: ")[2].split()[0]
+    assert float(pause) == 0 or float(pause) >= 1e-3, completed.stdout
