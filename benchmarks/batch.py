@@ -6,12 +6,15 @@
 Each line is one program. "start" is the time until the first command has begun, the rest is counted from there.
 `posix_spawn` is as many processes as there are processors, each of which starts /bin/sh and waits for it, again and
 again, with the output in a file: what cannot be beaten with a shell for each command. GNU parallel is left out if it
-is not installed. CPU is that of everything, the commands too; on a busy machine it tells more than the time.
+is not installed. HyperQueue is measured if an interpreter is named that has its package (`--hyperqueue PYTHON`), with a
+server and a worker in one process, by a shell for each command as all others. CPU is that of everything, the commands
+too; on a busy machine it tells more than the time.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import multiprocessing
 import os
 import resource
@@ -21,7 +24,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+from mpi_runtime.batch.model import Command
+from mpi_runtime.batch.past import FOLDER, Memory, Planned
+from mpi_runtime.batch.results import CommandResult
 
 
 def spawn(numbers: range, folder: str) -> None:
@@ -68,6 +76,27 @@ def with_batch(count: int, processors: int) -> None:
     subprocess.run(words, check=True, env=env, stderr=subprocess.DEVNULL)
 
 
+HYPERQUEUE = """
+import os, sys
+from hyperqueue import Job, LocalCluster
+from hyperqueue.cluster import WorkerConfig
+
+with LocalCluster(worker_config=WorkerConfig(cores=int(sys.argv[2]))) as cluster:
+    job = Job()
+    for number in range(int(sys.argv[1])):
+        text = "true" if number else "touch " + os.path.abspath("first")
+        job.program(["/bin/sh", "-c", text], stdout=os.path.abspath(f"{number}.out"), stderr=None)
+    client = cluster.client()
+    client.wait_for_jobs([client.submit(job)])
+"""
+
+
+def with_hyperqueue(python: str, count: int, processors: int) -> None:
+    """Without a journal, with a file of output for each."""
+    words = [python, "-c", HYPERQUEUE, str(count), str(processors)]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 WAYS: dict[str, Callable[[int, int], None]] = {
     "posix_spawn": with_posix_spawn,
     "xargs -P": with_xargs,
@@ -80,9 +109,16 @@ def main() -> None:
     """Measure what the command line says."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.batch")
     parser.add_argument("--commands", type=int, default=5_000)
-    count = parser.parse_args().commands
+    parser.add_argument("--hyperqueue", metavar="PYTHON", help="an interpreter that has the package hyperqueue")
+    options = parser.parse_args()
+    count = options.commands
+    spent_us, size = journal_us(20_000)
+    print(f"{'the journal':20} {spent_us:.0f} us of CPU and {size} bytes for each command")
     processors = len(os.sched_getaffinity(0))
-    for name, run in WAYS.items():
+    ways = dict(WAYS)
+    if options.hyperqueue:
+        ways["HyperQueue"] = partial(with_hyperqueue, os.path.abspath(options.hyperqueue))
+    for name, run in ways.items():
         if name == "GNU parallel" and shutil.which("parallel") is None:
             print(f"{name:20} is not installed")
             continue
@@ -97,6 +133,32 @@ def main() -> None:
         print(
             f"{name:20} start {first_s - begin_s:6.2f} s, {rate:8.0f} commands/s, {1e3 * used_s / count:6.2f} ms of CPU"
         )
+
+
+def journal_us(count: int) -> tuple[float, int]:
+    """What the record of a batch costs for each command, in microseconds of CPU, and its bytes.
+
+    One write for each command that ends, as where commands are long: the dearest case.
+    """
+    with tempfile.TemporaryDirectory() as folder, contextlib.closing(Memory(folder)) as memory:
+        commands = [Command(text="python train.py --seed {i}", name=f"train.{one}") for one in range(count)]
+        memory.plan([Planned("train", tuple(commands), True)])
+        memory.turn()
+        before, size = cpu_s(), _size(folder)
+        for command_of in commands:
+            key, _ = memory.key_of(command_of)
+            memory.began(command_of)
+            result = CommandResult(
+                name=command_of.name, command="python train.py --seed 1", exit_code=0, is_success=True, start=1e9,
+                end=1e9 + 1, host="node1", cpu_time=1.0, peak_memory=1 << 20, stdout=f"{folder}/{command_of.name}.out",
+            )  # fmt: skip
+            memory.ended(command_of, key, result)
+            memory.turn()
+        return 1e6 * (cpu_s() - before) / count, (_size(folder) - size) // count
+
+
+def _size(folder: str) -> int:
+    return sum(path.stat().st_size for path in Path(folder, FOLDER).iterdir())
 
 
 def cpu_s() -> float:

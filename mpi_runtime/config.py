@@ -84,6 +84,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The most bytes of memory that the executors of one rank have for themselves, together: a limit of the job's own
     if no other limit is set. None: no such limit."""
 
+    report: str = ""
+    """A file for a page about the job, which is written when it ends: what ran where and when, failures, a table of all
+    calls. Empty: none."""
     journal: str = ""
     """A directory that all hosts share, in which finished calls are recorded: the next run of the program takes them
     from there. Default: the variable `MPI_RUNTIME_JOURNAL`; empty: none."""
@@ -144,6 +147,10 @@ def from_init(**arguments: Any) -> Config:
         given["journal"] = os.fspath(given["journal"])
     if isinstance(given["journal"], str) and given["journal"]:
         given["journal"] = os.path.abspath(given["journal"])
+    if isinstance(given.get("report"), os.PathLike):
+        given["report"] = os.fspath(given["report"])
+    if isinstance(given.get("report"), str):
+        given["report"] = _place_of_report(given["report"])
     config = Config(**given)
     labels(config, env)  # what is wrong with them is best said here
     folder = os.path.dirname(record_file(env)) or "."
@@ -155,6 +162,20 @@ def from_init(**arguments: Any) -> Config:
     if env.get(FIND_GPUS, "auto") not in _WAYS_TO_FIND:
         raise ValueError(f"the variable {FIND_GPUS} is {env[FIND_GPUS]!r}; it may be {', '.join(_WAYS_TO_FIND)}")
     return config
+
+
+def _place_of_report(path: str) -> str:
+    """The full path of a file, which may be made there.
+
+    Raises:
+        ValueError: it may not.
+    """
+    path = os.path.abspath(path) if path else ""
+    if path and os.path.isdir(path):
+        raise ValueError(f"report={path!r} is a directory; name a file in it, such as report='job.html'")
+    if path and not os.access(os.path.dirname(path), os.W_OK):
+        raise ValueError(f"report={path!r}: its directory is not there, or cannot be written; make it first")
+    return path
 
 
 def labels(config: Config, env: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -237,6 +258,8 @@ def _check(config: Config) -> None:
         raise TypeError(f"object_spilling_directory must be a path, not {config.object_spilling_directory!r}")
     if not isinstance(config.namespace, str):
         raise TypeError(f"namespace must be a string, not {config.namespace!r}")
+    if not isinstance(config.report, str):
+        raise TypeError(f"report must be the path of a file, not {config.report!r}")
     if not isinstance(config.journal, str):
         raise TypeError(f"journal must be the path of a directory, not {config.journal!r}")
     check_amount("journal_sync_s", config.journal_sync_s)

@@ -26,7 +26,7 @@ NAME = "mpi_runtime"
 INFO, WARNING, ERROR, CRITICAL = 20, 30, 40, 50
 """Levels as in `logging`."""
 START, UNUSED, TOTALS, WAITING, END = "start", "unused", "totals", "waiting", "end"
-JOURNAL = "journal"
+JOURNAL, REPORT = "journal", "report"
 """What a line is about, besides what the scheduler has to tell (`scheduler/notes.py`)."""
 TEXT_CHARACTERS_MAX = 10_000
 """A line has to fit a datagram."""

@@ -90,6 +90,8 @@ class Session:
 
     def end(self) -> None:
         """End the job."""
+        if self.config.report:
+            self._write_report()
         self.head.expected_to_end = True
         with contextlib.suppress(HeadDiedError, OSError):
             self.client.outbox.send_last(Shutdown())
@@ -100,6 +102,16 @@ class Session:
         os.close(self._arena)
         if not self.head.is_reusable:
             self.head.end()
+
+    def _write_report(self) -> None:
+        from mpi_runtime import job_report  # not at the top: most jobs need none of it
+
+        try:
+            query = self.client.questions.query
+            job_report.write(self.config.report, query("report"), query("nodes"))
+        except (HeadDiedError, OSError) as error:
+            text = f"the report {self.config.report} could not be written: {error}"
+            log.say(log.line(log.WARNING, log.REPORT, text), self.config.quiet)
 
     def _listen_no_more(self) -> None:
         if self.listener is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,6 +21,7 @@ from mpi_runtime.scheduler import (
     deaths,
     dispatch,
     explain,
+    glance,
     groups,
     health,
     items,
@@ -348,6 +349,10 @@ class Scheduler:
     def name_of(self, spec: int) -> str:
         """Return the name of the function with this spec."""
         return self.state.functions[spec].spec.name
+
+    def glance(self, now: int) -> dict[str, Any]:
+        """Return how the job is, for people: see `glance.py`."""
+        return glance.glance(self.state, now)
 
     def has_free_cpu(self, rank: int) -> bool:
         """Whether a processor of the rank's node is free: no call uses it, or none ever will."""

@@ -195,7 +195,8 @@ def start_executor(state: State, node: Node, key: Key, imports: list[str]) -> Ex
     ranks = gpu_pool.ranks_for(node, key.devices)
     near = gpu_pool.nearest(node, key.devices)
     rank = min(ranks, key=lambda rank: (-near.get(rank.number, 0), len(rank.executors), rank.number))
-    executor = Executor(state.next_executor, rank, key, node, Process(state.next_executor, rank.number, node))
+    process = Process(state.next_executor, rank.number, node, devices=key.devices)
+    executor = Executor(state.next_executor, rank, key, node, process)
     state.next_executor += 1
     rank.executors[executor.id] = executor
     state.executors[executor.id] = executor

@@ -35,6 +35,8 @@ def answer(state: State, query: Query, now: int) -> Answer:
     value: Any
     if query.what == "explain":
         value = explain(state, query.id, now)
+    elif query.what == "running":
+        value = listing.running(state, now)
     else:
         value = function(state, query.id) if function else {"error": f"unknown query {query.what!r}"}
     return Answer(query.request, msgspec.msgpack.encode(value))
@@ -295,5 +297,6 @@ QUERIES: dict[str, Callable[[State, bytes], Any]] = {
     "objects": listing.objects,
     "workers": listing.workers,
     "history": history.history,
+    "report": history.report,
     "store": store_summary.store,
 }

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mpi_runtime.scheduler.limits import UNIT
 from mpi_runtime.scheduler.listing import KINDS
 from mpi_runtime.scheduler.records import Executor, Node, Task
 from mpi_runtime.scheduler.state import Run, State
@@ -78,3 +79,13 @@ def _entry(run: Run, head: Node | None) -> tuple[Any, ...]:
         (run.submitted_us, start_us, run.duration_us),
         OUTCOMES[run.outcome],
     )
+
+
+def report(state: State, _: bytes) -> dict[str, Any]:
+    """What has run, with all that a page about the job shows: see `history`."""
+    found = history(state, b"")
+    asked = [(run.function.request, run.process.devices) for run in state.history]
+    found["asked"] = [(request.cpu / UNIT, request.gpu / UNIT, list(devices)) for request, devices in asked]
+    found["counts"] = {"ended": state.finished, "failed": state.failed, "retried": state.retried}
+    found["actors"], found["restarted"] = state.totals.actors, state.restarted
+    return found

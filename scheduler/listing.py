@@ -19,6 +19,8 @@ from mpi_runtime.scheduler.state import State
 K = TypeVar("K")
 T = TypeVar("T")
 KINDS = {TASK: "NORMAL_TASK", ACTOR: "ACTOR_CREATION_TASK", METHOD: "ACTOR_TASK"}
+RUNNING_MAX = 1000
+"""Of how many running calls is said where they run."""
 WAITS = {
     WAITING: "PENDING_ARGS_AVAIL", READY: "PENDING_NODE_ASSIGNMENT", LOST: "PENDING_NODE_ASSIGNMENT",
     STAGING: "PENDING_ARGS_FETCH",
@@ -147,3 +149,18 @@ def _worker(executor: Executor) -> dict[str, Any]:
         "gpu_ids": list(executor.key.devices),
         "assigned_resources": _held(executor.grant) if executor.grant is not None else {},
     }
+
+
+def busy_executors(state: State) -> list[Executor]:
+    """The executors that run a call, or are about to."""
+    return [executor for executor in state.executors.values() if executor.running() is not None]
+
+
+def running(state: State, now: int) -> list[tuple[bytes, str, int]]:
+    """Which calls run where: id, host, and microseconds since the process was last heard of; the newest of them."""
+    found = []
+    for executor in sorted(busy_executors(state), key=lambda one: (-one.progress_us, one.id))[:RUNNING_MAX]:
+        task = executor.running()
+        assert task is not None
+        found.append((task.id, executor.rank.node.hostname, now - executor.progress_us))
+    return found

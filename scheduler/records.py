@@ -35,6 +35,8 @@ class Process(Struct, eq=False, gc=False):
     actor: bytes = b""
     name: str = ""
     """For an actor: its title or its class."""
+    devices: tuple[int, ...] = ()
+    """Its GPUs."""
 
 
 class Watch(Struct, eq=False, gc=False):

@@ -26,12 +26,15 @@ from mpi_runtime.batch.past import Capacity, Memory, Planned
 from mpi_runtime.batch.paths import Paths
 from mpi_runtime.batch.results import CommandResult
 from mpi_runtime.batch.selection import Selection
+from mpi_runtime.client import current
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.errors import TaskCancelledError
 
 PROGRESS_S = 10.0
 TURN_S = 0.5
 """How often the journal is looked after while nothing happens."""
+LOOK_S = 2.0
+"""How often the scheduler is asked where commands run, so that `status` can tell."""
 FAILURES_SHOWN = 10
 TIME_IS_OVER = 75
 """The exit code of a batch of which something is left when the job's time ends: EX_TEMPFAIL."""
@@ -90,7 +93,10 @@ class BatchRun:
         self._events: queue.SimpleQueue[tuple[str, Any, Any]] = queue.SimpleQueue()
         self._running: dict[str, tuple[ObjectRef[CommandResult], bytes]] = {}
         """What runs or is about to, with its key."""
+        self._names: dict[bytes, str] = {}
+        """Of these, by the ids of their calls."""
         self._begin_s = self._said_s = time.monotonic()
+        self._looked_s = self._begin_s - LOOK_S + TURN_S
         self._cpu_time = 0.0
         self._stream: _Stream | None = None
         self._paths = Paths()
@@ -122,6 +128,7 @@ class BatchRun:
             self._say(f"{self.done_before} commands were done by earlier runs; --fresh forgets these")
         with self._ctrl_c_heard():
             while not self._is_over():
+                self._look()
                 self._turn()
                 self._handle_events()
                 self._submit_ready()
@@ -187,6 +194,7 @@ class BatchRun:
         self._memory.began(command)
         ref = submit(command, self._directory, False, path_us=self._paths.path_us(command.name))
         self._running[command.name] = ref, key
+        self._names[ref.binary()] = command.name
         ref.future().add_done_callback(partial(self._heard, command.name))
 
     def _heard(self, name: str, future: Any) -> None:
@@ -204,6 +212,15 @@ class BatchRun:
         elif time.monotonic() - self._said_s >= PROGRESS_S:
             self._said_s = time.monotonic()
             self._say(self._progress())
+
+    def _look(self) -> None:
+        """Have the journal say where commands run: when they are handed over nobody knows."""
+        if time.monotonic() - self._looked_s < LOOK_S or not self._running:
+            return
+        self._looked_s = time.monotonic()
+        for id, host, for_us in current.client().questions.query("running"):
+            if id in self._names:
+                self._memory.placed(self._names[id], host, time.time() - for_us / 1e6)
 
     def _shown(self) -> list[str]:
         now = time.time()
@@ -233,7 +250,8 @@ class BatchRun:
                 self._add([group])
 
     def _end(self, name: str, future: Any) -> None:
-        _, key = self._running.pop(name)
+        ref, key = self._running.pop(name)
+        del self._names[ref.binary()]
         error = future.exception()
         if isinstance(error, TaskCancelledError):
             self._memory.history.began.pop(name, None)

@@ -20,7 +20,8 @@ class Overview(msgspec.Struct, kw_only=True):
     done: int
     failed: list[Ended]
     running: list[Began]
-    """Started and not ended, the oldest first. Some of them may wait for room."""
+    """Handed to the scheduler and not ended: first those that were seen to run, which have a host, the oldest first.
+    Others may wait for room."""
     waiting: int
     """Neither started nor ended. What is skipped counts here too."""
     begin_s: float
@@ -46,6 +47,7 @@ def overview(history: History, now: float, is_running: bool) -> Overview:
     known = set(names)
     ends = [ended for name, ended in history.ends.items() if name in known]
     began = [one for name, one in history.began.items() if name in known]
+    began.sort(key=lambda one: (not one.host, one.time_s))
     failed = [ended for ended in ends if not ended.result.is_success and ended.result.name not in history.began]
     done = sum(ended.result.is_success and ended.result.name not in history.began for ended in ends)
     run = history.runs[-1] if history.runs else None
@@ -86,7 +88,11 @@ def in_lines(name: str, found: Overview, job: str, now: float) -> list[str]:
     """
     begin = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.begin_s))
     lines = [f"{name}: {f'run by {job} since {begin}' if job else f'not running; last started {begin}'}"]
-    words = ((len(found.failed), "failed"), (len(found.running), "running"), (found.waiting, "waiting"))
+    seen = sum(bool(began.host) for began in found.running)
+    words = (
+        (len(found.failed), "failed"), (seen, "running"), (len(found.running) - seen, "running or ready"),
+        (found.waiting, "waiting"),
+    )  # fmt: skip
     parts = [f"{found.done} of {found.total} done", *(f"{count} {word}" for count, word in words if count)]
     lines.append(", ".join(parts))
     used = f"CPUs used: {found.cpu_use:.0%}" + (f", GPUs used: {found.gpu_use:.0%}" if found.gpu_use else "")
@@ -94,12 +100,12 @@ def in_lines(name: str, found: Overview, job: str, now: float) -> list[str]:
         used += f"; at this pace it ends in {duration(found.left_s)}"
     lines.append(used)
     lines += [
-        f"  runs    {began.name} for {duration(now - began.time_s)}{began.host and f' on {began.host}'}"
-        for began in found.running[:RUNNING_SHOWN]
+        f"  runs    {began.name} for {duration(now - began.time_s)} on {began.host}"
+        for began in found.running[: min(seen, RUNNING_SHOWN)]
     ]
     lines += [f"  failed  {ended.result.name}: {ended.result.ending()}" for ended in found.failed[-FAILURES_SHOWN:]]
-    hidden = len(found.running[RUNNING_SHOWN:]), len(found.failed[:-FAILURES_SHOWN])
-    lines += [f"  and {hidden[0]} more run"] if hidden[0] else []
+    hidden = seen - RUNNING_SHOWN, len(found.failed[:-FAILURES_SHOWN])
+    lines += [f"  and {hidden[0]} more run"] if hidden[0] > 0 else []
     return [*lines, *([f"  and {hidden[1]} more have failed"] if hidden[1] else [])]
 
 

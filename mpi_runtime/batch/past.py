@@ -54,7 +54,7 @@ class Began(msgspec.Struct, frozen=True):
     time_s: float
     """Since 1970."""
     host: str = ""
-    """Where it is to run, if that was decided."""
+    """Where it runs; empty: it was not seen to run yet."""
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -261,10 +261,19 @@ class Memory:
         known = [self.keys.get(member, (b"", 0)) for member in members]
         self.keys[name] = digest(b"".join(key for key, _ in known), _ID_BYTES), max((n for _, n in known), default=0)
 
-    def began(self, command: Command, host: str = "") -> None:
+    def began(self, command: Command) -> None:
         """A command is handed to the scheduler."""
-        began = self.history.began[command.name] = Began(command.name, time.time(), host)
-        self._add(BEGAN, b"began" + command.name.encode(), b"", 0, began)
+        self._began(Began(command.name, time.time()))
+
+    def placed(self, name: str, host: str, time_s: float) -> None:
+        """A command that was handed over runs there, since then; noted the first time."""
+        known = self.history.began.get(name)
+        if known is not None and known.host != host:
+            self._began(Began(name, time_s, host))
+
+    def _began(self, began: Began) -> None:
+        self.history.began[began.name] = began
+        self._add(BEGAN, b"began" + began.name.encode(), b"", 0, began)
 
     def ended(self, command: Command, key: bytes, result: CommandResult, packed: tuple[int, int] | None = None) -> None:
         """A command has ended; `packed` is where its output is in the archive."""

@@ -99,6 +99,9 @@ def run_batch(options: argparse.Namespace) -> int:
                 _watch_time(run, groups)
                 try:
                     code = run.run(groups, sys.stdin if is_stream else None, defaults)
+                except KeyboardInterrupt:
+                    say("interrupted again: what runs is killed; the same line goes on later")
+                    return 130
                 except OSError as error:
                     raise LaunchError(
                         f"the journal or the outputs in {directory} cannot be written: {error.strerror or error}. What "

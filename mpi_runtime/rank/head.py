@@ -17,6 +17,7 @@ A job ends in steps:
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 
@@ -32,6 +33,7 @@ from mpi_runtime.rank.poller import Poller
 from mpi_runtime.rank.printer import Printer
 from mpi_runtime.rank.recorder import new_recorder
 from mpi_runtime.rank.unused import unused
+from mpi_runtime.rank.window import Window
 from mpi_runtime.rank.worker import shorter
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.effects import (
@@ -133,6 +135,7 @@ class Head:
         self._host: Host
         self._launcher = ""
         self._journal: JournalKeeper | None = None
+        self._window: Window | None = None
         self._config: configuration.Config
         self._job: Job
 
@@ -214,6 +217,8 @@ class Head:
             text = unused(self._launcher, self._transport.size, self._joined.values(), states_cpus, looked_for_gpus)
             if text:
                 self._say(log.WARNING, log.UNUSED, text)
+            driver = os.getpid() if self._is_thread else os.getppid()
+            self._window = Window(self._poller, driver, lambda: self._scheduler.glance(now_us()))
             send_welcome(self._driver, Welcome("", self._host.regions, self._transport.size), self._host.arena)
 
     def _on_driver(self) -> None:
@@ -384,6 +389,8 @@ class Head:
     def end(self) -> None:
         """End the job: steps 2 and 3."""
         self._poller.remove(self._driver)
+        if self._window is not None:
+            self._window.close()
         for rank in range(1, self._transport.size):
             self._transport.send(rank, codec.encode([EndJob()]))
         self._agent.stop()

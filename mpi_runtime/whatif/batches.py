@@ -49,19 +49,19 @@ class Batch:
         for planned in history.plan.values():
             after = planned.commands[0].after if planned.commands else ()
             self.groups.append(Group(planned.name, planned.commands, after, _NOWHERE, _NOWHERE, planned.is_array))
-        self.paths = Paths()
-        self.paths.add(self.groups)
+        paths = Paths()
+        paths.add(self.groups)
         good = {name: ended.result for name, ended in history.ends.items() if ended.result.is_success}
         measured = {name: result.end - result.start for name, result in good.items()}
         for name, seconds in measured.items():
-            self.paths.measured(name, seconds)
+            paths.measured(name, seconds)
         mean_s = sum(measured.values()) / len(measured) if measured else 0.0
         self.durations: dict[str, float] = {}
         """Of each command, in seconds."""
         self.guessed = 0
         """Commands that have not run to a good end."""
         for group in self.groups:
-            known_s = self.paths.duration_s(group.name)
+            known_s = paths.duration_s(group.name)
             for command in group.commands:
                 self.guessed += command.name not in measured
                 self.durations[command.name] = measured.get(command.name, mean_s if known_s is None else known_s)
@@ -73,21 +73,24 @@ class Batch:
 
     def on(self, nodes: int, shape: Shape) -> Prospect:
         """What it would take on so many nodes of a shape."""
-        graph = Graph()
+        graph, paths = Graph(), Paths()  # how long commands take, the batch learns as they end: it cannot know before
         graph.add(self.groups)
+        paths.add(self.groups)
         commands: dict[Work, list[str]] = {}
 
         def submit() -> None:
             works = []
             for command in graph.take_ready():
-                work = self._work(command)
+                work = self._work(command, paths.path_us(command.name))
                 if _fits(work.shape, shape):
                     commands.setdefault(work, []).append(command.name)
                     works.append(work)
             cluster.submit(works)
 
         def ended(ran: Ran) -> None:
-            graph.end(commands[ran.work].pop(0), True)
+            name = commands[ran.work].pop(0)
+            paths.measured(name, self.durations[name])
+            graph.end(name, True)
             submit()
 
         cluster = VirtualCluster([shape] * nodes, ended)
@@ -107,7 +110,7 @@ class Batch:
             never,
         )
 
-    def _work(self, command: Command) -> Work:
+    def _work(self, command: Command, path_us: int) -> Work:
         limit_s = command.time_limit or 0.0
         return Work(
             command.name.rpartition(".")[0] or command.name,
@@ -115,7 +118,7 @@ class Batch:
             max(1, round(self.durations[command.name] * 1e6)),
             round(limit_s * 1e6),
             command.priority,
-            self.paths.path_us(command.name),
+            path_us,
             (command.group, command.group_weight, command.group_limit),
         )
 

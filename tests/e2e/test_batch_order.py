@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from mpi_runtime.batch.past import read_history
+from mpi_runtime.whatif.batches import Batch
+from mpi_runtime.whatif.virtual_cluster import Shape
 from tests import helpers
 
 pytestmark = pytest.mark.timeout(120)
@@ -43,8 +46,8 @@ priority = 1
 """
 
 
-def run(place: Path, *words: str) -> helpers.Completed:
-    program = helpers.start_command([sys.executable, "-m", "mpi_runtime", *words], cwd=place)
+def run(place: Path, *words: str, **variables: str) -> helpers.Completed:
+    program = helpers.start_command([sys.executable, "-m", "mpi_runtime", *words], cwd=place, env=variables)
     with program:
         return program.finish()
 
@@ -77,3 +80,30 @@ def test_a_group_has_a_name_like_others(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_said_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
     assert said in run(tmp_path, "whatif", *words).expect(2).stderr
+
+
+def test_whatif_tells_how_long_a_real_run_took(tmp_path: Path) -> None:
+    """Commands that sleep, and depend on each other. Starting them takes real time and no virtual time."""
+    text = """
+        [[task]]
+        name = "begin"
+        command = "sleep 0.5"
+        [[task]]
+        name = "map"
+        command = "sleep {t}"
+        product = { t = [0.4, 0.6, 0.8, 1.0, 1.2, 0.3] }
+        after = ["begin"]
+        [[task]]
+        name = "both"
+        command = "sleep 0.5"
+        num_cpus = 2
+        after = ["map"]
+    """
+    (tmp_path / "jobs.toml").write_text(text)
+    run(tmp_path, "batch", "jobs.toml", MPI_RUNTIME_NUM_CPUS="2").expect(0)
+    history = read_history(str(tmp_path / "batch-jobs"))
+    results = [ended.result for ended in history.all_ends]
+    real_s = max(one.end for one in results) - min(one.start for one in results)
+    said_s = Batch(history).on(1, Shape(2)).seconds
+    assert said_s > 3.1
+    assert 0.9 * said_s <= real_s <= 1.1 * said_s + 2, "a busy machine takes longer between commands"

@@ -34,10 +34,11 @@ def test_status_and_logs_while_it_runs_and_after(tmp_path: Path) -> None:
     file = written(tmp_path / "jobs.txt", text)
     with helpers.start_command([sys.executable, "-m", "mpi_runtime", "batch", file], cwd=tmp_path) as program:
         helpers.wait_until((tmp_path / "begun").exists, 60)
+        helpers.wait_until(lambda: " running, 1 waiting" in view(tmp_path, "status", "jobs"), 60, "where it runs")
         seen = view(tmp_path, "status", "jobs").splitlines()
         assert re.fullmatch(rf"jobs: run by .* \(pid {program.pid}\) since \d{{4}}-.*", seen[0])
         assert seen[1] == "0 of 2 done, 1 running, 1 waiting"
-        assert re.fullmatch(r"  runs    line-1 for \d+ s( on .*)?", seen[3])
+        assert re.fullmatch(rf"  runs    line-1 for \d+ s on {os.uname().nodename}", seen[3])
         assert view(tmp_path, "log", "jobs", "line-1") == "first words\n"
         (tmp_path / "go").touch()
         program.finish().expect(1)

@@ -182,3 +182,16 @@ def test_the_sweep_of_the_examples(tmp_path: Path) -> None:
         program.finish().expect(0)
     assert (tmp_path / "batch-sweep" / "collect.out").read_text().strip() == "8"
     assert len((tmp_path / "sweep.txt").read_text().splitlines()) == 8
+
+
+def test_a_second_interrupt_does_not_wait_for_the_grace(tmp_path: Path) -> None:
+    text = "trap '' TERM; touch begun; while :; do sleep 0.1; done #batch grace=100\n"
+    words = [sys.executable, "-m", "mpi_runtime", "batch", written(tmp_path / "jobs.txt", text)]
+    with helpers.start_command(words, cwd=tmp_path) as program:
+        helpers.wait_until((tmp_path / "begun").exists, 60)
+        program.signal(signal.SIGINT)
+        helpers.wait_until(lambda: "Ctrl-C once more ends at once" in program.stderr, 30)
+        program.signal(signal.SIGINT)
+        done = program.finish(30).expect(130)
+    assert "interrupted again: what runs is killed" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -27,7 +27,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("transport",),
     ("journal",),
     ("host",),
-    ("config", "log", "cloudpickle"),
+    ("config", "log", "cloudpickle", "job_report", "report_page"),
     ("exceptions",),
     ("ray_errors",),
     ("errors", "remote_errors", "exception_copies", "tracebacks", "tables"),

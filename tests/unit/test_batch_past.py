@@ -104,7 +104,10 @@ def test_a_run_is_read_while_it_writes_and_after_it_was_torn(tmp_path: Path) -> 
     with memory(tmp_path) as made:
         made.plan([Planned("a", (command("a"),)), Planned("b", (command("b"),))])
         made.began(command("a"))
-        made.began(command("b"), "node7")
+        made.began(command("b"))
+        made.placed("b", "node7", 1234.0)
+        made.placed("b", "node7", 1235.0)
+        made.placed("unknown", "node7", 1235.0)
         assert not read_history(str(tmp_path)).plan, "nothing is written before the turn"
         made.turn()
         made.ended(command("a"), b"k" * 16, result("a", 3))

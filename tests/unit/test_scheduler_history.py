@@ -45,6 +45,19 @@ def test_a_call_with_its_times() -> None:
         cluster.released(first, second)
 
 
+def test_a_report_says_what_each_call_had() -> None:
+    with Cluster().node(gpus=2) as cluster:
+        id = cluster.submit(cpu=0.5, gpu=1)
+        executor = cluster.placed(id)
+        cluster.started(executor)
+        cluster.client_says(executor, Done(id, b"", 500, start_us=1))
+        cluster.forget()
+        found = cluster.ask("report")
+        assert found["asked"] == [[0.5, 1.0, [0]]]
+        assert len(found["runs"]) == found["counts"]["ended"] == 1
+        cluster.released(id)
+
+
 def test_each_attempt_and_how_it_ended() -> None:
     with Cluster().node(cpus=1) as cluster:
         id = cluster.submit(max_retries=1, retry_exceptions=True)

@@ -99,3 +99,22 @@ def test_the_process_of_an_actor() -> None:
         cluster.forget()
         (entry,) = cluster.ask("actors")
         assert entry["pid"] == 4000 + executor
+
+
+def test_a_job_at_a_glance() -> None:
+    with Cluster().node(cpus=2).node(cpus=2) as cluster:
+        ids = cluster.submit_many(6, name="work", cpu=1)
+        places = [cluster.placed(id) for id in ids[:4]]
+        for place in places:
+            cluster.started(place)
+        cluster.later(3_000_000)
+        seen = cluster.scheduler.glance(cluster.now)
+        assert (seen["counts"]["running"], seen["counts"]["waiting"]) == (4, 2)
+        assert seen["functions"] == [("work", 4)]
+        assert sorted(one[3] for one in seen["running"]) == ["host0", "host0", "host1", "host1"]
+        assert {one[6] for one in seen["running"]} == {3_000_000}
+        assert [node[:3] for node in seen["nodes"]] == [("host0", 2.0, 2.0), ("host1", 2.0, 2.0)]
+        assert (seen["total"]["CPU"], seen["free"].get("CPU", 0)) == (4, 0)
+        running = cluster.ask("running")
+        assert sorted(id for id, _, _ in running) == sorted(ids[:4])
+        assert {for_us for _, _, for_us in running} == {3_000_000}

@@ -61,6 +61,13 @@ def test_what_has_not_run_takes_its_limit_or_the_mean() -> None:
     assert batch.guessed == 2
 
 
+def test_it_knows_no_more_than_the_batch_would() -> None:
+    """Of a first run nobody knows how long each line takes, so the long one that stands last starts last."""
+    lengths = [1.0, 1.0, 1.0, 1.0, 5.0]
+    batch = Batch(history(*((command(f"line-{number}"), seconds) for number, seconds in enumerate(lengths))))
+    assert batch.on(1, Shape(2)).seconds == 7
+
+
 def test_gpus_bound_it() -> None:
     batch = Batch(history(*((command(f"train{number}", num_gpus=1.0), 60.0) for number in range(8))))
     prospects = [batch.on(1, Shape(16, gpus)) for gpus in (1, 4)]

@@ -1,4 +1,145 @@
-"""The page of the report, with places for what it shows; it loads nothing."""
+"""The page of a report, of a batch or of a job: charts, failures, and a table; one file that loads nothing."""
+
+from __future__ import annotations
+
+import heapq
+import html
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+STEPS = 400
+"""Into how many parts the time is divided for the lines of utilisation."""
+NAME, ENDING, START, TOOK, HOST, TEXT = range(6)
+"""What stands where in the first columns of each row; further ones follow."""
+DONE = "done"
+"""What `ENDING` says of a success."""
+
+
+class Ran(msgspec.Struct, frozen=True):
+    """One thing that has run, with what the charts show of it."""
+
+    host: str
+    start: float
+    """In seconds since 1970."""
+    end: float
+    cpus: float = 0.0
+    gpus: float = 0.0
+    gpu_ids: Sequence[int] = ()
+
+
+class Column(msgspec.Struct, frozen=True, array_like=True):
+    """One column of the table."""
+
+    title: str
+    index: int
+    """Where it stands in a row."""
+    form: str = ""
+    """How it is shown: as a "time" in seconds, a "size" in bytes, a "count", or as it is."""
+
+
+def page(
+    name: str,
+    summary: str,
+    facts: Sequence[tuple[str, str]],
+    failures: str,
+    noun: str,
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Any]],
+    ran: Sequence[Ran],
+    capacity: tuple[float, float],
+) -> str:
+    """Make the page.
+
+    Args:
+        name: its title.
+        summary: one line on top.
+        facts: lines below that, each with what it is about.
+        failures: HTML.
+        noun: what the rows are, in the plural.
+        columns: of the table.
+        rows: of the table: see `NAME` and its neighbours; `START` counts from the first start.
+        ran: what the rows say for the charts, in the same order.
+        capacity: how many CPUs and GPUs there are.
+    """
+    begin_s = min((one.start for one in ran), default=0.0)
+    end_s = max((one.end for one in ran), default=begin_s)
+    cpus, gpus = ([(one, one.cpus) for one in ran], [(one, one.gpus) for one in ran])
+    use = [
+        {"name": "CPUs", "most": capacity[0], "steps": _use(cpus, begin_s, end_s)},
+        {"name": "GPUs", "most": capacity[1], "steps": _use(gpus, begin_s, end_s)},
+    ]
+    content = {
+        "name": name,
+        "noun": noun,
+        "begin": begin_s,
+        "end": end_s,
+        "lanes": _lanes(ran),
+        "columns": msgspec.to_builtins(columns),
+        "rows": rows,
+        "use": [one for one in use if any(one["steps"])],  # type: ignore[arg-type]
+    }
+    data = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "\\u2028")
+    return (
+        PAGE.replace("@NAME@", html.escape(name))
+        .replace("@NOUN@", html.escape(noun))
+        .replace("@TITLE@", html.escape(noun.capitalize()))
+        .replace("@SUMMARY@", html.escape(summary))
+        .replace("@FACTS@", "".join(f"<dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd>" for k, v in facts))
+        .replace("@FAILURES@", failures or "<p>none</p>")
+        .replace("@DATA@", data)
+    )
+
+
+def _lanes(ran: Iterable[Ran]) -> list[dict[str, Any]]:
+    """The rows of the Gantt chart: as many for each host as there ran at a time, and one for each GPU."""
+    lanes: dict[tuple[str, str, int], list[int]] = {}
+    free: dict[str, list[int]] = {}
+    busy: dict[str, list[tuple[float, int]]] = {}
+    for number, one in sorted(enumerate(ran), key=lambda one: one[1].start):
+        host = one.host or "lost"
+        mine, others = free.setdefault(host, []), busy.setdefault(host, [])
+        while others and others[0][0] <= one.start:
+            heapq.heappush(mine, heapq.heappop(others)[1])
+        lane = heapq.heappop(mine) if mine else len(others)
+        heapq.heappush(others, (one.end, lane))
+        lanes.setdefault((host, "", lane), []).append(number)
+        for gpu in one.gpu_ids:
+            lanes.setdefault((host, "GPU", gpu), []).append(number)
+    return [
+        {"name": f"{host} GPU {lane}" if kind else host, "isFirst": lane == 0 or bool(kind), "rows": numbers}
+        for (host, kind, lane), numbers in sorted(lanes.items())
+    ]
+
+
+def _use(amounts: Iterable[tuple[Ran, float]], begin_s: float, end_s: float) -> list[float]:
+    """How much was in use on the average, in each of STEPS parts of the time."""
+    step_s = (end_s - begin_s) / STEPS
+    if step_s <= 0:
+        return []
+    # Of each only its first and last part are looked at; what lies between is a sum over changes.
+    changes = [0.0] * (STEPS + 1)
+    parts = [0.0] * (STEPS + 1)
+    for one, amount in amounts:
+        if not amount:
+            continue
+        first, last = (one.start - begin_s) / step_s, (one.end - begin_s) / step_s
+        here, there = min(int(first), STEPS - 1), min(int(last), STEPS - 1)
+        if here == there:
+            parts[here] += amount * (last - first)
+            continue
+        parts[here] += amount * (here + 1 - first)
+        parts[there] += amount * (last - there)
+        changes[here + 1] += amount
+        changes[there] -= amount
+    level = 0.0
+    for step in range(STEPS):
+        level += changes[step]
+        parts[step] = round(parts[step] + level, 3)
+    return parts[:STEPS]
+
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -39,9 +180,9 @@ code { overflow-wrap: anywhere } pre { margin: .4rem 0 0; overflow: auto; max-he
 <h2>Use over time</h2><div id="use"></div>
 <h2>What ran where</h2><div class="scroll"><canvas id="gantt"></canvas></div>
 <h2>Failures</h2><div id="failures">@FAILURES@</div>
-<h2>Commands</h2>
-<input id="search" type="search" placeholder="search: a part of a name, a host, a command or an ending"
-  aria-label="search commands">
+<h2>@TITLE@</h2>
+<input id="search" type="search" placeholder="search: parts of names, hosts, commands or endings"
+  aria-label="search @NOUN@">
 <p id="count"></p>
 <div class="scroll"><table><thead><tr id="head"></tr></thead><tbody id="body"></tbody></table></div>
 <div id="tip"></div>
@@ -51,7 +192,7 @@ code { overflow-wrap: anywhere } pre { margin: .4rem 0 0; overflow: auto; max-he
 const data = JSON.parse(document.getElementById("data").textContent);
 const span = Math.max(data.end - data.begin, 1e-3), rows = data.rows;
 const by = id => document.getElementById(id), style = name => getComputedStyle(document.body).getPropertyValue(name);
-const NAME = 0, ENDING = 1, HOST = 2, GPUS = 3, START = 4, TOOK = 5, CPU = 6, MEMORY = 7, TRIES = 8, TEXT = 9;
+const NAME = 0, ENDING = 1, START = 2, TOOK = 3, HOST = 4, TEXT = 5;
 const LABEL = 170, LANE = 12, SHOWN = 1000;
 function time(s) {
   if (s < 1) return Math.round(s * 1000) + " ms";
@@ -123,9 +264,8 @@ function use() {
     axis(pen, width, 78);
   }
 }
-const columns = [["name", NAME], ["ending", ENDING], ["host", HOST], ["GPUs", GPUS], ["start", START, time],
-  ["took", TOOK, time], ["CPU time", CPU, time], ["memory", MEMORY, size], ["tries", TRIES, String],
-  ["command", TEXT]];
+const forms = { time, size, count: String };
+const columns = data.columns.map(([name, index, form]) => [name, index, forms[form]]);
 let sorted = START, isDown = false;
 function table() {
   const words = by("search").value.toLowerCase().split(/\\s+/).filter(word => word);
@@ -146,7 +286,7 @@ function table() {
     }
   }
   by("body").replaceChildren(body);
-  by("count").textContent = found.length + " of " + rows.length + " ends of commands"
+  by("count").textContent = found.length + " of " + rows.length + " ends of " + data.noun
     + (found.length > SHOWN ? "; the first " + SHOWN + " are shown" : "");
   for (const head of by("head").children) {
     const mine = Number(head.dataset.index) === sorted;
