@@ -177,7 +177,7 @@ class Pull(Struct, array_like=True, tag=95, gc=False):
 
 
 class Unpull(Struct, array_like=True, tag=96, gc=False):
-    """A rank wants no more of what it has asked for: send an empty message, and more until there were so many in all."""
+    """A rank wants no more of what it has asked for: send an empty message, and more until they were so many."""
 
     tag: Annotated[int, Meta(ge=0, lt=BULK_TAGS)]
     messages: Annotated[int, Meta(ge=0, lt=1 << 32)]
