@@ -502,6 +502,8 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
     """The placement group of its calls, or empty."""
     near: int
     """The node that has most of their large arguments; -1: none."""
+    near_from_us: int = -1
+    """Since when calls wait for room there, while there is room elsewhere; -1: they do not."""
     ready: deque[Task]
     """In order. The first is ready; of the others some may have ended."""
     withdrawn: int = 0
