@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mpi_runtime.scheduler import core, dispatch, gpu_pool, locality, queues, reservations
+from mpi_runtime.scheduler import core, dispatch, gpu_pool, queues, reservations
 from mpi_runtime.scheduler.records import Executor, Node, Queue, Task
 from mpi_runtime.scheduler.state import State
 from tests.simulation import quality
@@ -109,11 +109,6 @@ def room_is_not_looked_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(dispatch, "acquire", planted)
 
 
-def calls_wait_too_long_for_the_node_with_their_arguments(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(locality, "MOVED_BYTES_PER_US", 10)
-    patch.setattr(locality, "any_ends_by", lambda node, time_us: True)
-
-
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     what_lies_on_host_0_is_near_to_nobody,
     calls_run_far_from_their_arguments,
@@ -124,7 +119,6 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     who_idles_with_a_gpu_is_ended_though_others_are_free,
     calls_wait_for_busy_executors,
     room_is_not_looked_for,
-    calls_wait_too_long_for_the_node_with_their_arguments,
 ]
 
 
