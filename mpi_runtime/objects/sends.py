@@ -14,7 +14,7 @@ from mpi_runtime.transport.base import Transfer, Transport, TransportError
 from mpi_runtime.transport.messages import Pull, Unpull
 
 WINDOW = 2
-"""Chunks for one receiver that are asked of MPI at the same time."""
+"""Chunks of one transfer that are asked of MPI at the same time, by its sender and by its receiver."""
 CHUNKS = 16
 """Chunks for all receivers."""
 SMALL = 1 << 20
@@ -29,19 +29,12 @@ class Outgoing:
         self.pull = pull
         self.at = pull.start
         """Where the next chunk starts."""
-        self.messages = 0
-        """How many were sent."""
-        self.ready = -1
-        """How many the receiver is ready for, if it has given up."""
-        self.has_ended = False
-        """It was sent an empty message: no more of the object will come."""
+        self.is_wanted = True
         self.requests: deque[Transfer] = deque()
 
     def is_over(self) -> bool:
         """Whether nothing is left to be sent."""
-        if self.at == self.pull.size:
-            return True
-        return self.has_ended and self.messages >= self.ready >= 0
+        return self.at == self.pull.size
 
 
 class Sends:
@@ -68,10 +61,10 @@ class Sends:
         self._drive(outgoing)
 
     def end(self, rank: int, unpull: Unpull) -> None:
-        """A rank wants no more of it. If all of it was sent there is nothing to do: the rank will take that."""
+        """A rank wants no more of it. If all of it was sent there is nothing to do."""
         for outgoing in self._outgoing:
             if outgoing.rank == rank and outgoing.pull.tag == unpull.tag and not outgoing.is_over():
-                outgoing.ready = unpull.messages
+                outgoing.is_wanted = False
                 self._drive(outgoing)
                 return
 
@@ -83,9 +76,7 @@ class Sends:
             self._drive(outgoing)
 
     def complete(self) -> None:
-        """Wait for MPI to have sent what it was given. All receivers have it, and none wants any more."""
-        for outgoing in self._outgoing:
-            outgoing.ready, outgoing.has_ended = outgoing.messages, True
+        """Wait until MPI says that all has been sent. All receivers have it."""
         while self._outgoing:
             self.poll()
 
@@ -96,11 +87,7 @@ class Sends:
             while outgoing.requests and outgoing.requests[0].done():
                 outgoing.requests.popleft()
                 self._in_flight -= is_large
-            if outgoing.ready < 0:
-                self._send_chunks(outgoing, is_large)
-            else:
-                while not outgoing.is_over():
-                    self._send_end(outgoing, is_large)
+            self._send_chunks(outgoing, is_large)
             is_gone = outgoing.rank in self._transport.lost
         except TransportError:
             is_gone = True  # those who wait for frames from it will notice
@@ -113,20 +100,23 @@ class Sends:
         while outgoing.at < pull.size and len(outgoing.requests) < WINDOW:
             if is_large and self._in_flight >= CHUNKS:
                 return
-            available = self._available(pull.offset, pull.size)
+            available = self._available(pull.offset, pull.size) if outgoing.is_wanted else -1
+            if available < 0:
+                self._cut(outgoing, is_large)
+                return
             end = min(outgoing.at + pull.chunk, pull.size)
-            if available < 0 and not outgoing.has_ended:
-                self._send_end(outgoing, is_large)
-            if outgoing.has_ended or available < end:
+            if available < end:
                 return
             self._send(outgoing, self._arena.view(pull.offset, pull.size)[outgoing.at : end], is_large)
             outgoing.at = end
 
-    def _send_end(self, outgoing: Outgoing, is_large: bool) -> None:
-        outgoing.has_ended = True
-        self._send(outgoing, memoryview(b""), is_large)
+    def _cut(self, outgoing: Outgoing, is_large: bool) -> None:
+        """Send empty chunks for those that the receiver may be ready for, and nothing after them."""
+        pull = outgoing.pull
+        for _ in range(min(WINDOW, -(-(pull.size - outgoing.at) // pull.chunk))):
+            self._send(outgoing, memoryview(b""), is_large)
+        outgoing.at = pull.size
 
     def _send(self, outgoing: Outgoing, chunk: memoryview, is_large: bool) -> None:
         outgoing.requests.append(self._transport.send_bulk(outgoing.rank, outgoing.pull.tag, chunk))
-        outgoing.messages += 1
         self._in_flight += is_large

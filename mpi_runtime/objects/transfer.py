@@ -3,10 +3,9 @@
 1. The scheduler orders a copy (`fetch`). When there is an extent for it, a `Pull` asks the source for its bytes. They
    come in chunks under a tag that only this transfer has, and in order. So `arrived` says what is there, and others may
    have it from here already (`Arriving`).
-2. A source that gives up sends an empty chunk. A receiver that gives up says how many messages it is ready for
-   (`Unpull`), and the source fills them up with empty ones, and sends at least one. The receiver takes all that comes
-   before that one: a source may be ahead of it. So nothing is left that could be written into memory later, nor be
-   taken for a part of the next object.
+2. A source that gives up sends `WINDOW` empty chunks in place of the next ones, or as many as are still to come. A
+   receiver that gives up says so (`Unpull`), and its source does the same. The receiver takes chunks until an empty one
+   has come, or all have. So no message is left, which a later transfer could take for its own.
 3. What cannot be had is told (`Fetched` with `is_lost`). What has arrived is kept: the scheduler names another source,
    and the transfer goes on from there, or it says `StopFetch`.
 4. For each source only a part of the transfers is under way at a time; the others wait in order. Requests to one rank
@@ -21,7 +20,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from mpi_runtime.objects.arena import AgentArena
-from mpi_runtime.objects.sends import Sends
+from mpi_runtime.objects.sends import WINDOW, Sends
 from mpi_runtime.scheduler.effects import Fetch
 from mpi_runtime.scheduler.limits import PIPELINED_BYTES
 from mpi_runtime.scheduler.rank_events import Arriving, Fetched
@@ -32,13 +31,11 @@ from mpi_runtime.transport.messages import BULK_TAGS, Pull, Unpull
 CHUNK_BYTES, CHUNK_BYTES_MIN = 4 << 20, 256 << 10
 CHUNK_S = 0.005
 """So long a chunk takes, within these bounds: messages to that host wait behind the chunks that are on their way."""
-WINDOW = 2
-"""Chunks of one transfer that are asked of MPI at the same time."""
 AT_ONCE = 64
 """Transfers from one source that are under way at the same time."""
 
 QUEUED, RUNNING, DRAINING, STALLED = range(4)
-"""States of a transfer: it waits for its turn; chunks come; the last ones come; its source has failed."""
+"""States of a transfer: it waits for its turn; chunks come; it or its source has given up; it waits for a source."""
 
 
 class Incoming:
@@ -53,8 +50,8 @@ class Incoming:
         """Bytes that are there, from the start."""
         self.posted = 0
         """Where the next chunk goes."""
-        self.messages = 0
-        """How many it is ready for, of this source."""
+        self.is_cut = False
+        """An empty chunk has come: no more follow than those that are waited for."""
         self.chunk = CHUNK_BYTES
         self.began_s = 0.0
         self.began_at = 0
@@ -65,8 +62,6 @@ class Incoming:
         self.next: Fetch | None = None
         """The order to follow when the last chunks of this source have come."""
         self.is_wanted = True
-        self.has_ended = False
-        """An empty message has come from this source: it sends no more of it."""
 
 
 class Transfers:
@@ -206,8 +201,7 @@ class Transfers:
         self._tags.add(tag)
         self._active.append(incoming)
         self._counts[order.rank] = self._counts.get(order.rank, 0) + 1
-        incoming.state, incoming.posted, incoming.messages = RUNNING, incoming.arrived, 0
-        incoming.has_ended = False
+        incoming.state, incoming.posted, incoming.is_cut = RUNNING, incoming.arrived, False
         incoming.chunk = self._chunks.get(order.rank, CHUNK_BYTES)
         incoming.began_s, incoming.began_at = time.monotonic(), incoming.arrived
         pull = Pull(tag, order.offset, order.size, incoming.arrived, incoming.chunk)
@@ -215,30 +209,31 @@ class Transfers:
         self._receive(incoming)
 
     def _receive(self, incoming: Incoming) -> None:
-        """Take the chunks that have come, and be ready for the next."""
+        """Take the chunks that have come. Be ready for `WINDOW` before each: so many a source that gives up sends."""
         requests, size = incoming.requests, incoming.order.size
         try:
             while True:
-                while requests and requests[0][0].done():
-                    transfer, length = requests.popleft()
-                    incoming.has_ended = incoming.has_ended or transfer.received < length
-                    if not incoming.has_ended:
-                        incoming.arrived += length
-                    elif incoming.state == RUNNING:
-                        self._drain(incoming, f"rank {incoming.order.rank} has it no more")
-                is_enough = len(requests) == WINDOW if incoming.state == RUNNING else requests or incoming.has_ended
-                if is_enough or incoming.posted == size:
+                while not incoming.is_cut and incoming.posted < size and len(requests) < WINDOW:
+                    self._post(incoming)
+                if not requests or not requests[0][0].done():
                     break
-                self._post(incoming)
+                transfer, length = requests.popleft()
+                if transfer.received == length:
+                    incoming.arrived += length
+                    continue
+                incoming.is_cut = True
+                if incoming.state == RUNNING:
+                    incoming.problem = f"rank {incoming.order.rank} has it no more"
+                    incoming.state = DRAINING
         except TransportError as error:
             for transfer, _ in requests:  # complete them, so that none writes into the extent later
                 with suppress(TransportError):
                     transfer.done()
             requests.clear()
-            incoming.has_ended = True
+            incoming.is_cut = True
             incoming.problem = f"rank {incoming.order.rank} was lost while it sent the object: {error}"
             incoming.state = DRAINING
-        if not requests and (incoming.has_ended or incoming.posted == size):
+        if not requests and (incoming.is_cut or incoming.arrived == size):
             self._drained(incoming)
 
     def _post(self, incoming: Incoming) -> None:
@@ -246,19 +241,12 @@ class Transfers:
         part = incoming.view[incoming.posted : incoming.posted + length]
         incoming.requests.append((self._transport.receive_bulk(incoming.order.rank, incoming.tag, part), length))
         incoming.posted += length
-        incoming.messages += 1
-
-    def _drain(self, incoming: Incoming, problem: str) -> None:
-        """Take the last chunks of a source, and ask for no more."""
-        incoming.state, incoming.problem = DRAINING, problem
-        unpull = Unpull(incoming.tag, incoming.messages)
-        self._frames.setdefault(incoming.order.rank, []).append(unpull)
 
     def _turn_to_next(self, incoming: Incoming) -> None:
         """There is another order, or none: leave the source."""
         if incoming.state == RUNNING:
-            self._drain(incoming, "")
-            self._receive(incoming)
+            incoming.state = DRAINING
+            self._frames.setdefault(incoming.order.rank, []).append(Unpull(incoming.tag))
         elif incoming.state == QUEUED:
             self._queues[incoming.order.rank].remove(incoming)
             if not self._queues[incoming.order.rank]:

@@ -177,10 +177,9 @@ class Pull(Struct, array_like=True, tag=95, gc=False):
 
 
 class Unpull(Struct, array_like=True, tag=96, gc=False):
-    """A rank wants no more of what it has asked for: send an empty message, and more until they were so many."""
+    """A rank wants no more of what it has asked for: send empty messages in place of the next ones."""
 
     tag: Annotated[int, Meta(ge=0, lt=BULK_TAGS)]
-    messages: Annotated[int, Meta(ge=0, lt=1 << 32)]
 
 
 ToAgent = Allocate | Drained | Shutdown | Abandon

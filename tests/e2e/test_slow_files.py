@@ -19,8 +19,8 @@ MOST = {
 }
 """What a process may ask for, with Python 3.11 and Open MPI. `import msgspec` alone makes 382 of it. Where it is passed
 ask whether what is new is needed before the first task."""
-OLD_PYTHON = 1.1 if sys.version_info < (3, 11) else 1.0
-"""Python 3.10 asks for more: fewer of its own modules are frozen."""
+OTHER_PYTHON = 1.0 if (3, 11) <= sys.version_info < (3, 13) else 1.1
+"""Others ask for more: of Python 3.10 fewer modules are frozen, and with 3.13 `import msgspec` loads 20 more."""
 
 pytestmark = [
     pytest.mark.mpi,
@@ -35,7 +35,7 @@ def test_what_each_process_asks_for_is_bounded(way: str, tmp_path: Path) -> None
     assert {one.role for one in found} >= MOST[way].keys(), "all are counted"
     for one in found:
         if one.role in MOST[way]:
-            assert 20 < one.operations <= MOST[way][one.role] * OLD_PYTHON, one
+            assert 20 < one.operations <= MOST[way][one.role] * OTHER_PYTHON, one
     assert "executor" not in {one.role for one in found}, "it has all in memory"
 
 

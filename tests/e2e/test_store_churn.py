@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,10 @@ STEPS = 3000
 
 def occupied() -> int:
     """The memory that the arena takes of the machine."""
-    for entry in Path("/proc/self/fd").iterdir():
-        try:
-            if os.readlink(entry).startswith("/memfd:mpi_runtime"):
-                return os.stat(entry).st_blocks * 512
-        except OSError:  # it was the one that lists the directory
-            continue
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the one that lists the directory is closed
+            if os.readlink(f"/proc/self/fd/{number}").startswith("/memfd:mpi_runtime"):
+                return os.stat(f"/proc/self/fd/{number}").st_blocks * 512
     raise AssertionError("this process has no arena")
 
 
