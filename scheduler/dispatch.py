@@ -28,6 +28,7 @@ from mpi_runtime.scheduler.limits import (
     UNIT,
     VICTIMS_MAX,
 )
+from mpi_runtime.scheduler.locality import waits_for_near
 from mpi_runtime.scheduler.queues import mark_dirty
 from mpi_runtime.scheduler.rank_events import TakenBack
 from mpi_runtime.scheduler.records import Executor, Function, Key, Node, Process, Queue, node_of
@@ -64,8 +65,10 @@ def serve(state: State, queue: Queue, now: int) -> bool:
     if queue.ready:
         state.waiting[queue] = None
         reserve(state, queue, now)
-    elif queue.reserved:
-        end_reservation(state, queue)
+    else:
+        queue.near_from_us = -1
+        if queue.reserved:
+            end_reservation(state, queue)
     if queue.loaded:
         state.alarms.set(queue, now + STUCK_US)
     return has_grown
@@ -104,6 +107,8 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
     """
     is_spread = queue.where is not None and queue.where.spread  # then it is always worth it
     while queue.may_begin() and (source := find_source(state, queue)) is not None:
+        if queue.near >= 0 and waits_for_near(state, queue, source, now):
+            return None
         work_us = backlog_us(queue)
         can_wait = queue.executors and now < queue.progress_us + STUCK_US and not is_spread
         if can_wait and work_us < STEAL_WORTH_US // 2 and any_is_free_soon(queue):

@@ -312,7 +312,8 @@ def check_queue(state: State, queue: Queue) -> None:
     if queue.ready and not queue.is_late and state.stories.now < queue.forks_from_us:
         holds(queue in state.alarms or not has_any_room(state, queue), "nobody will fork for a queue that waits for it")
     elif queue.ready and not queue.is_late and not queue.executors and not gpu_pool.still_awaited(state, queue):
-        waits = has_any_room(state, queue)
+        is_patient = queue.near_from_us >= 0 and queue in state.alarms  # for the node with its arguments
+        waits = not is_patient and has_any_room(state, queue)
         holds(not waits, f"{len(queue.ready)} call(s) wait for {queue.request} although a node or bundle has room")
 
 

@@ -122,3 +122,9 @@ PIPELINED_BYTES = 16 << 20
 """Of values of this size and above parts are passed on while others arrive."""
 HOP_BYTES = 8 << 20
 """The longest chain has one node for each of them: see `spreading.py`."""
+
+NEAR_WORTH_BYTES = 1 << 20
+"""Arguments of this size take about a millisecond on a fast network: calls go to the node that has them."""
+MOVED_BYTES_PER_US = 1000
+"""How fast values are thought to move between nodes: 1 GB/s, as over Ethernet of 10 Gbit/s. A call waits for the node
+with its arguments as long as that takes."""

@@ -14,6 +14,7 @@ from mpi_runtime.scheduler.dependencies import wait_again
 from mpi_runtime.scheduler.events import ACTOR
 from mpi_runtime.scheduler.lifecycle import READY
 from mpi_runtime.scheduler.limits import DEPTH_MAX, UNIT
+from mpi_runtime.scheduler.locality import nearest
 from mpi_runtime.scheduler.records import Function, Queue, Task
 from mpi_runtime.scheduler.state import State
 
@@ -60,24 +61,6 @@ def find_queue(state: State, function: Function, depth: int, near: int) -> Queue
             timed=function if function.is_timed else None,
         )
     return queue
-
-
-def nearest(state: State, task: Task) -> int:
-    """The node with most bytes of the call's stored arguments, if that is worth a preference; else -1."""
-    bytes_on: dict[int, int] = {}
-    for id in task.call.arguments:
-        copies = state.objects[id].copies
-        if copies is not None:
-            for number, place in copies.items():
-                if not state.nodes[number].hosts_executors:
-                    continue
-                bytes_on[number] = bytes_on.get(number, 0) + place.size
-    best = max(bytes_on, key=lambda number: (bytes_on[number], -number), default=-1)
-    return best if best >= 0 and bytes_on[best] >= NEAR_WORTH_BYTES else -1
-
-
-NEAR_WORTH_BYTES = 1 << 20
-"""Arguments of this size take about a millisecond on a fast network."""
 
 
 def enqueue(state: State, task: Task) -> None:

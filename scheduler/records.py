@@ -504,6 +504,8 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
     """The placement group of its calls; empty: none."""
     near: int
     """The node that has most bytes of their large arguments; -1: none."""
+    near_from_us: int = -1
+    """Since when calls wait for room there, while there is room elsewhere; -1: they do not."""
     ready: deque[Task]
     """Its calls, in order. The first is ready; some of the others may have ended."""
     withdrawn: int = 0

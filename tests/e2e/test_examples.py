@@ -54,6 +54,11 @@ LINES = {
         r"put once, reference passed ten times: +8 MB serialised",
         r"the tasks worked on views of shared memory",
     ],
+    "external_sort": [
+        r"0\.19 GB sorted with 0\.\d\d GB of shared memory; 0\.\d\d GB of the result on disk",
+        r"took [\d.]+ s, [\d.]+ GB/s",
+        r"in order, and none is missing",
+    ],
     "resources": [
         r"the job has CPU 4, GPU 4, camera 2",
         r"6 photographs on 2 cameras: at most [12] at once, 6 taken",

@@ -24,7 +24,7 @@ from mpi_runtime.scheduler.events import (
     Unblocked,
     Yielded,
 )
-from mpi_runtime.scheduler.limits import FORK_WORTH_US, UNREACHED_US
+from mpi_runtime.scheduler.limits import FORK_WORTH_US, MOVED_BYTES_PER_US, UNREACHED_US
 from mpi_runtime.scheduler.rank_events import ExecutorDied, Fetched, RankJoined, Spilled, TakenBack
 from tests.simulation.options import MIB, UNIT
 from tests.simulation.require import require
@@ -487,7 +487,12 @@ class Quality:
         for id, hosts in fitting.items():
             waited_us = self.world.now - self.idle_since_us.setdefault(id, self.world.now)
             most_us = WAIT_US if self._idles_for(ready[id], hosts) else FORK_WAIT_US
+            most_us += self._size_of_arguments(id) // MOVED_BYTES_PER_US  # where they are there may be room soon
             require(waited_us <= most_us, f"call {id.hex()} waits for {waited_us} us, and there is room")
+
+    def _size_of_arguments(self, id: bytes) -> int:
+        arguments = dict.fromkeys(self.calls[id][0].arguments)
+        return sum(max(self.copies[one].values(), default=0) for one in arguments if one in self.copies)
 
     def _idles_for(self, function: Function, hosts: Collection[int]) -> bool:
         """Whether on each of these hosts an executor idles that could run a call without GPUs."""

@@ -1,0 +1,123 @@
+"""Calls go where their arguments are; where there is no room they wait as long as moving these would take."""
+
+from __future__ import annotations
+
+from mpi_runtime.scheduler.effects import Fetch
+from mpi_runtime.scheduler.events import Call, Stored, Value
+from mpi_runtime.scheduler.limits import MOVED_BYTES_PER_US, NEAR_WORTH_BYTES
+from mpi_runtime.scheduler.rank_events import Fetched
+from tests.builders import Cluster
+
+GB = 1_000_000_000
+MOVE_US = GB // MOVED_BYTES_PER_US
+"""How long a value of 1 GB is thought to take."""
+
+
+def busy(nodes: int = 2, us: int = -1) -> tuple[Cluster, bytes, int]:
+    """Nodes with a processor each. Node 1 has a value of 1 GB and runs a call; `us`: how long the last took."""
+    cluster = Cluster().head()
+    for _ in range(nodes):
+        cluster.node(cpus=1)
+    data = cluster.put(size=GB, rank=1, offset=64)
+    if us >= 0:
+        known = cluster.submit(data, name="busy")
+        cluster.done(cluster.placed(known), known, us=us)
+        cluster.told(known)
+    executor = cluster.placed(cluster.submit(data, name="busy"))
+    assert node_of(cluster, executor) == 1
+    return cluster, data, executor
+
+
+def node_of(cluster: Cluster, executor: int) -> int:
+    return cluster.state.executors[executor].rank.number
+
+
+def test_a_call_waits_for_the_node_that_has_its_arguments_and_runs_there() -> None:
+    cluster, data, executor = busy()
+    with cluster:
+        id = cluster.submit(data, name="waits")
+        cluster.nothing()
+        cluster.later(MOVE_US // 2)
+        cluster.nothing()
+        (first,) = cluster.state.executors[executor].in_hand
+        cluster.done(executor, first)
+        assert node_of(cluster, cluster.placed(id)) == 1
+        cluster.forget()
+
+
+def test_it_waits_no_longer_than_moving_them_takes() -> None:
+    cluster, data, _ = busy()
+    with cluster:
+        id = cluster.submit(data, name="waits")
+        cluster.later(MOVE_US - 1000)
+        cluster.nothing()
+        cluster.later(1000)
+        assert cluster.one(Fetch, to=2).id == data
+        cluster.rank_says(Fetched(2, data, 64, order=1))
+        assert node_of(cluster, cluster.placed(id)) == 2
+        cluster.forget()
+
+
+def test_those_behind_it_do_not_wait_once_more() -> None:
+    cluster, data, _ = busy(nodes=4)
+    with cluster:
+        for _ in range(3):
+            cluster.submit(data, name="waits")
+        cluster.nothing()
+        cluster.later(MOVE_US)
+        at_work = {executor.rank.number for executor in cluster.state.executors.values() if executor.in_hand}
+        assert at_work == {1, 2, 3, 4}
+        cluster.forget()
+
+
+def test_it_does_not_wait_where_calls_are_known_to_take_longer() -> None:
+    cluster, data, _ = busy(us=10 * MOVE_US)
+    with cluster:
+        cluster.submit(data, name="waits")
+        assert cluster.one(Fetch, to=2).id == data
+        cluster.forget()
+
+
+def test_it_waits_where_calls_are_known_to_end_soon() -> None:
+    cluster, data, _ = busy(us=MOVE_US // 2)
+    with cluster:
+        cluster.submit(data, name="waits")
+        cluster.nothing()
+        cluster.later(MOVE_US)
+        cluster.forget()
+
+
+def test_it_does_not_wait_for_what_actors_keep() -> None:
+    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+        data = cluster.put(size=GB, rank=1, offset=64)
+        actor = cluster.actor(data, held_cpu=10_000)
+        cluster.done(cluster.placed(actor), actor)
+        cluster.submit(data)
+        assert cluster.one(Fetch, to=2).id == data
+        cluster.forget()
+
+
+def test_what_is_little_moves_at_once() -> None:
+    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+        data = cluster.put(size=NEAR_WORTH_BYTES - 1, rank=1, offset=64)
+        for _ in range(2):
+            cluster.submit(data)
+        assert cluster.one(Fetch, to=2).id == data
+        cluster.forget()
+
+
+def test_what_is_there_too_does_not_count() -> None:
+    """Of two arguments one is on both nodes: only the other one would be moved."""
+    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+        made = cluster.submit(name="make")
+        executor = cluster.placed(made)
+        here = node_of(cluster, executor)
+        cluster.returned(executor, made, Value(b"", Stored(here, 64, 4 * NEAR_WORTH_BYTES)))
+        cluster.take(Call, 0)
+        cluster.forget()
+        cluster.state.objects[made].copies[3 - here] = Stored(3 - here, 64, 4 * NEAR_WORTH_BYTES)  # type: ignore[index]
+        cluster.state.extents[3 - here, 64] = made
+        for _ in range(2):
+            cluster.submit(made)
+        assert len([one for _, _, one in cluster.recorded if isinstance(one, Call)]) == 2
+        cluster.forget()
