@@ -23,8 +23,8 @@ from mpi_runtime.scheduler.effects import JOURNAL, Checkpoint, Discard, Recall, 
 from mpi_runtime.scheduler.events import Done, Kept, Returned, Saved, StateLost, Value
 from mpi_runtime.scheduler.ids import digest
 from mpi_runtime.scheduler.lifecycle import ALIVE, CREATING, READY
-from mpi_runtime.scheduler.rank_events import Recalled
 from mpi_runtime.scheduler.queues import mark_dirty
+from mpi_runtime.scheduler.rank_events import Recalled
 from mpi_runtime.scheduler.records import Actor, Executor, Task
 from mpi_runtime.scheduler.state import State
 
