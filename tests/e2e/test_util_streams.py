@@ -127,9 +127,14 @@ def test_waiting_for_an_answer_keeps_the_cpu(tmp_path: Path) -> None:
 
 def test_what_is_said_together_is_sent_in_few_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     outbox = client_or_none().outbox  # type: ignore[union-attr]
-    frames = []
+    frames: list[int] = []
     send = outbox._send
-    monkeypatch.setattr(outbox, "_send", lambda frame, count: (frames.append(count), send(frame, count)))
+
+    def counted(frame: Any, count: int) -> None:
+        frames.append(count)
+        send(frame, count)
+
+    monkeypatch.setattr(outbox, "_send", counted)
     monkeypatch.setattr(outbox, "tick", lambda: None)  # else a thread might send meanwhile
     function = mpi_runtime.remote(three).options(**STREAM)
     warm = function.remote()
