@@ -84,12 +84,16 @@ class ObjectRefGenerator(Generic[T_co]):
             raise StopAsyncIteration
         return ref
 
-    def next_ready(self) -> bool:
-        """Whether `next` would return an item, or the call's error, without waiting. False at the end."""
+    def next_ready(self, look: bool = True) -> bool:
+        """Whether `next` would return an item, or the call's error, without waiting. False at the end.
+
+        Args:
+            look: whether to look for messages that have come since the last wait. That sends what was to be sent.
+        """
         if self._ended:
             return False
         id = self._ref.binary()
-        is_ready = self._client.waiting.wait([], 1, 0, [id])[0]
+        is_ready = self._client.waiting.wait([], 1, 0, [id])[0] if look else self._client.items.is_ready(id)
         return is_ready and (not self._client.items.is_drained(id) or self._client.waiting.may_be_error(id))
 
     def completed(self) -> ObjectRef[Any]:

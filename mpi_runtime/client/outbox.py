@@ -8,10 +8,11 @@ would wait for as long as the program computes.
 from __future__ import annotations
 
 import _thread
+import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from mpi_runtime.client.interrupts import Interrupts
@@ -50,6 +51,8 @@ class Outbox(Outgoing):
         self.interrupts: AbstractContextManager[None] = Interrupts()
         """A context in which no signal interrupts the main thread."""
         self._last_s = 0.0
+        self._gathers = 0
+        """In how many blocks messages wait for others, however quiet the connection is."""
         self.ticking = False
         """Whether there is a thread that sends messages soon."""
         self.why_lost: Callable[[], str] = lambda: LOST
@@ -59,10 +62,20 @@ class Outbox(Outgoing):
         """Post a message, to be sent soon."""
         messages = self.messages
         messages.append(message)
-        if len(messages) >= FRAME_MESSAGES or time.monotonic() - self._last_s > QUIET_S:
+        if len(messages) >= FRAME_MESSAGES or (not self._gathers and time.monotonic() - self._last_s > QUIET_S):
             self.flush()
         elif not self.ticking:
             self.tick()
+
+    @contextlib.contextmanager
+    def gathering(self) -> Iterator[None]:
+        """Treat the connection as busy within this block, and send what is left at its end."""
+        self._gathers += 1
+        try:
+            yield
+        finally:
+            self._gathers -= 1
+            self.flush_or(lambda: None)  # the next read will notice it
 
     def drop(self, id: bytes, urgent: bool = False) -> None:
         """Note that a reference or a view is gone. Runs in `__del__`: takes no lock, raises nothing."""

@@ -12,7 +12,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -44,6 +44,7 @@ from mpi_runtime.tune.study_events import (
 from mpi_runtime.tune.trainable import PlacementGroupFactory, Prepared
 from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED, Trial
 from mpi_runtime.tune.trial_runner import RunSettings, runner_of
+from mpi_runtime.util.streams import together
 
 TURN_S = 0.5
 """How often the driver looks at the clock while nothing happens."""
@@ -100,6 +101,8 @@ class Driver:
         self._count = 0
         self._is_leaving = False
         self._function = mpi_runtime.remote(runner_of(plan.prepared, plan.settings))
+        self._functions: dict[Any, Any] = {}
+        """It with options, by what is reserved."""
         self.where: dict[str, tuple[str, int]] = {}
         """The host and process of trials."""
 
@@ -138,15 +141,16 @@ class Driver:
             more = mpi_runtime.wait(waited, num_returns=len(waited), timeout=0)[0] if ready else []
         else:
             more = []
-        for one in more:
-            if one in self._ending:
-                self._ended(self._ending.pop(one))
-            else:
-                run = streams[one]
-                while self._runs.get(run.trial_id) is run and not run.asks and one.next_ready():
-                    self._hear(run)
-                if self._runs.get(run.trial_id) is run and not run.asks and one.is_finished():
-                    self._hear(run)
+        with together():  # or each message wakes another process, which costs more than the decision
+            for one in more:
+                if one in self._ending:
+                    self._ended(self._ending.pop(one))
+                else:
+                    run = streams[one]
+                    while self._runs.get(run.trial_id) is run and not run.asks and one.next_ready(look=False):
+                        self._hear(run)
+                    if self._runs.get(run.trial_id) is run and not run.asks and one.is_finished():
+                        self._hear(run)
         if left <= 0:
             self._happened(Woken())
         self._log.turn()
@@ -235,21 +239,11 @@ class Driver:
             return
         plan, trial = self._plan, self.study.trials[order.trial_id]
         request = plan.prepared.request(order.config)
-        options: dict[str, Any] = {
-            "num_returns": "streaming",
-            "max_retries": 0,
-            "_generator_backpressure_num_objects": 1 if plan.always_asks else AHEAD,
-            **amounts(request.bundles[0]),
-        }
-        if not plan.reuse_processes:
-            options["max_calls"] = 1
         group = None
         if len(request.bundles) > 1:
             from mpi_runtime.util import placement_group
-            from mpi_runtime.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
             group = placement_group([dict(bundle) for bundle in request.bundles], request.strategy)
-            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, 0, True)
         start = TrialStart(
             trial.trial_id,
             trial.index,
@@ -263,8 +257,31 @@ class Driver:
             plan.prepared.parameters,
         )
         plan.kept.uses(trial.trial_id, order.checkpoint)
-        stream = self._function.options(**options).remote(start)
+        stream = self._function_for(request.bundles[0], group).remote(start)
         self._runs[trial.trial_id] = Run(trial.trial_id, stream, group)
+
+    def _function_for(self, bundle: Mapping[str, float], group: Any) -> Any:
+        """The function with what a trial reserves. Trials that reserve the same share one: a new one has to be told."""
+        asked = None if group is not None else tuple(sorted(bundle.items()))
+        if asked in self._functions:
+            return self._functions[asked]
+        plan = self._plan
+        options: dict[str, Any] = {
+            "num_returns": "streaming",
+            "max_retries": 0,
+            "_generator_backpressure_num_objects": 1 if plan.always_asks else AHEAD,
+            **amounts(bundle),
+        }
+        if not plan.reuse_processes:
+            options["max_calls"] = 1
+        if group is not None:
+            from mpi_runtime.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, 0, True)
+        made = self._function.options(**options)
+        if asked is not None:
+            self._functions[asked] = made
+        return made
 
     def _halt(self, order: Halt) -> None:
         run = self._runs.pop(order.trial_id)

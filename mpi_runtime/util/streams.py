@@ -18,13 +18,14 @@ function go on: `stream.next_ref(None, resume=False)`, then `stream.resume()`, o
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec
 
 from mpi_runtime.client import current
 
-__all__ = ["emit", "emits"]
+__all__ = ["emit", "emits", "together"]
 
 P = ParamSpec("P")
 
@@ -63,3 +64,18 @@ def emit(item: Any) -> bool:
         raise RuntimeError("emit() sends items of a task, and this is none: call it in a remote function")
     is_wanted: bool = executor.emit(item)
     return is_wanted
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """Send what is said within this block in few messages, at its end or when it waits, instead of each at once.
+
+    For loops that submit calls, resume and drop many streams. What it holds back is sent after about a millisecond even
+    if the block goes on. Without a job nothing is held back.
+    """
+    client = current.client_or_none()
+    if client is None:
+        yield
+        return
+    with client.outbox.gathering():
+        yield

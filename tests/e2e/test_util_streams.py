@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 import mpi_runtime
+from mpi_runtime.client.current import client_or_none
 from mpi_runtime.errors import GetTimeoutError, TaskError
-from mpi_runtime.util.streams import emit, emits
+from mpi_runtime.util.streams import emit, emits, together
 from tests.e2e.shared import is_open
-from tests.helpers import wait_until
+from tests.helpers import run_program, wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
 STREAM: dict[str, Any] = {"num_returns": "streaming", "max_retries": 0}
@@ -122,3 +123,35 @@ def test_waiting_for_an_answer_keeps_the_cpu(tmp_path: Path) -> None:
     assert mpi_runtime.wait([other], timeout=0.3)[0] == []
     stream.resume()
     assert mpi_runtime.get(other, timeout=10)
+
+
+def test_what_is_said_together_is_sent_in_few_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    outbox = client_or_none().outbox  # type: ignore[union-attr]
+    frames: list[int] = []
+    send = outbox._send
+
+    def counted(frame: Any, count: int) -> None:
+        frames.append(count)
+        send(frame, count)
+
+    monkeypatch.setattr(outbox, "_send", counted)
+    monkeypatch.setattr(outbox, "tick", lambda: None)  # else a thread might send meanwhile
+    function = mpi_runtime.remote(three).options(**STREAM)
+    warm = function.remote()
+    assert [mpi_runtime.get(ref) for ref in warm] == [0, 1, 2]
+    with together():
+        first = function.remote()
+        time.sleep(0.01)  # the connection is quiet: each call would be sent at once
+        frames.clear()
+        second = function.remote()
+        assert not frames
+        assert not second.next_ready(look=False)
+        assert not frames, "it looked for messages, and so it sent"
+    assert len(frames) == 1
+    for stream in (first, second):
+        assert [mpi_runtime.get(ref) for ref in stream] == [0, 1, 2]
+
+
+def test_together_needs_no_job() -> None:
+    code = "from mpi_runtime.util.streams import together\nwith together():\n    print('in')"
+    assert run_program(code).expect(0).stdout == "in\n"
