@@ -14,14 +14,14 @@ from mpi_runtime.scheduler.sources import NOTHING, Source
 from mpi_runtime.scheduler.state import State
 
 
-def note_end(queue: Queue, now: int) -> None:
-    """Estimate when the next call of a queue would end, if it started now."""
+def note_length(queue: Queue) -> None:
+    """Estimate how long the next call of a queue takes."""
     known_us = queue.timed.may_take_us if queue.timed is not None else -1
-    queue.ends_us = now + known_us if known_us >= 0 else NOTHING
+    queue.takes_us = known_us if known_us >= 0 else NOTHING
 
 
-def begins_us(source: Source, request: Request, now: int) -> int:
-    """When a source can serve a request, estimated from the calls that run there; NOTHING: never."""
+def begins_in_us(source: Source, request: Request, now: int) -> int:
+    """In what time a source can serve a request, estimated from the calls that run there; NOTHING: never."""
     if not fits(request, reachable(source)):
         return NOTHING
     begin_us, free = now, copy_of(source.free)
@@ -31,7 +31,7 @@ def begins_us(source: Source, request: Request, now: int) -> int:
         assert executor.grant is not None
         give_back(executor.grant, free)
         begin_us = ends_us(executor, now)
-    return begin_us
+    return begin_us - now
 
 
 def holders(source: Source) -> list[Executor]:
@@ -57,8 +57,18 @@ def ends_us(executor: Executor, now: int) -> int:
 
 
 def look_again(state: State, now: int) -> None:
-    """Estimate again for all waiting queues: time has passed, and calls may have ended early."""
+    """Estimate again for all waiting queues: time has passed, calls may have ended early, others have been sent.
+
+    Where that leaves more room before a claimant, all that waits is served again.
+    """
+    has_more = is_shorter = is_kept = False
     for queue in state.waiting:
-        note_end(queue, now)
+        before_us = queue.takes_us
+        note_length(queue)
+        is_shorter = is_shorter or queue.takes_us < before_us
         for source in queue.reserved:
-            source.begins_us = begins_us(source, queue.request, now)
+            before_us = source.begins_in_us
+            source.begins_in_us = begins_in_us(source, queue.request, now)
+            is_kept, has_more = True, has_more or source.begins_in_us > before_us
+    if has_more or (is_shorter and is_kept):
+        state.freed = True

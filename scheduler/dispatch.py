@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import islice
 
 from mpi_runtime.scheduler import backoff, gpu_pool
-from mpi_runtime.scheduler.backfill import note_end
+from mpi_runtime.scheduler.backfill import note_length
 from mpi_runtime.scheduler.constraints import allows, find_source
 from mpi_runtime.scheduler.dependencies import stage
 from mpi_runtime.scheduler.effects import StartExecutor
@@ -47,7 +47,7 @@ def serve(state: State, queue: Queue, now: int) -> bool:
     """
     queue.dirty = False
     state.waiting.pop(queue, None)
-    note_end(queue, now)
+    note_length(queue)
     may_grow = reuse(state, queue, now)
     has_grown = False
     while may_grow and queue.ready and not (has_grown and state.accounts):

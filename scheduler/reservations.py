@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from mpi_runtime.scheduler import gpu_pool
-from mpi_runtime.scheduler.backfill import begins_us
+from mpi_runtime.scheduler.backfill import begins_in_us
 from mpi_runtime.scheduler.constraints import allows, reachable, sources
 from mpi_runtime.scheduler.effects import StopExecutor
 from mpi_runtime.scheduler.lifecycle import STOP, advance
@@ -42,14 +42,14 @@ def reserve(state: State, queue: Queue, now: int) -> None:
     first = list(islice(possible, RESERVABLE_MAX))
     if not first:
         return
-    source = min(first, key=lambda source: (begins_us(source, request, now), source.reserved_for is not None))
+    source = min(first, key=lambda source: (begins_in_us(source, request, now), source.reserved_for is not None))
     if source.reserved_for is not None:
         lapse(state, source.reserved_for, now)
     if not small or whole:
         claim(state, queue, [source], now)
-        source.begins_us = begins_us(source, request, now)
-        if source.begins_us > source.reserved_until_us:
-            source.reserved_until_us = source.begins_us + queue.patience_us
+        source.begins_in_us = begins_in_us(source, request, now)
+        if now + source.begins_in_us > source.reserved_until_us:
+            source.reserved_until_us = now + source.begins_in_us + queue.patience_us
             state.alarms.set(source, source.reserved_until_us)
 
 
@@ -83,7 +83,7 @@ def claim(state: State, claimant: Claimant, chosen: Sequence[Source], now: int) 
     for source in chosen:
         source.reserved_for = claimant
         source.reserved_until_us = now + claimant.patience_us
-        source.begins_us = now
+        source.begins_in_us = 0
         state.alarms.set(source, source.reserved_until_us)
 
 

@@ -26,8 +26,8 @@ class Claimant(Struct, eq=False, gc=False):
     """A reservation of it has lapsed: until this time it gets no other one."""
     patience_us: int = RESERVATION_US
     """The shortest duration of its next reservation."""
-    ends_us: int = NOTHING
-    """The estimated end of its next call, if that starts now; NOTHING: not known."""
+    takes_us: int = NOTHING
+    """How long its next call takes, estimated; NOTHING: not known."""
 
     def position(self) -> int:
         """The position of its first waiting call among all calls ever submitted; NOTHING if it does not wait."""
@@ -47,8 +47,8 @@ class Source(Struct, eq=False, gc=False):
     """CPU units held by actors: they do not become free by waiting."""
     reserved_for: Claimant | None = None
     reserved_until_us: int = 0
-    begins_us: int = 0
-    """While it is reserved: the estimated start of the claimant. Calls that end before do not delay it."""
+    begins_in_us: int = 0
+    """While it is reserved: in what time the claimant can start, estimated. Calls that are shorter do not delay it."""
 
     def is_closed(self) -> bool:
         """Whether nothing is started here for now."""
@@ -66,6 +66,6 @@ class Source(Struct, eq=False, gc=False):
         return (
             kept_for is None
             or kept_for is claimant
-            or (claimant is not None and claimant.ends_us <= self.begins_us)
+            or (claimant is not None and claimant.takes_us <= self.begins_in_us)
             or kept_for.spares(request, free)
         )

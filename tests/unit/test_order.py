@@ -81,11 +81,28 @@ def test_an_executor_ends_after_all_that_it_has_in_hand_and_any_time_if_one_call
     assert backfill.ends_us(cast(Any, SimpleNamespace(progress_us=10, in_hand=tasks)), now=50) == end_us
 
 
-def test_the_next_call_of_a_queue_ends_after_what_it_may_take() -> None:
-    for known_us, end_us in [(0, 50), (7, 57), (-1, NOTHING)]:
-        queue = cast(Any, SimpleNamespace(timed=SimpleNamespace(may_take_us=known_us), reserved=[]))
-        backfill.look_again(cast(Any, SimpleNamespace(waiting=[queue])), 50)
-        assert queue.ends_us == end_us
+def test_the_next_call_of_a_queue_takes_as_long_as_its_function_may() -> None:
+    for known_us, takes_us in [(0, 0), (7, 7), (-1, NOTHING)]:
+        timed = SimpleNamespace(may_take_us=known_us)
+        queue = cast(Any, SimpleNamespace(timed=timed, reserved=[], takes_us=NOTHING))
+        backfill.look_again(cast(Any, SimpleNamespace(waiting=[queue], freed=False)), 50)
+        assert queue.takes_us == takes_us
+
+
+@pytest.mark.parametrize(
+    ("known_us", "begins_in_us", "is_served"), [(7, 0, True), (9, 10, False), (9, 0, True), (10, 10, False)]
+)
+def test_what_waits_is_served_again_where_there_is_more_room_before_a_claimant(
+    known_us: int, begins_in_us: int, is_served: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backfill, "begins_in_us", lambda source, request, now: 10)
+    source = SimpleNamespace(begins_in_us=begins_in_us)
+    large = SimpleNamespace(timed=None, takes_us=NOTHING, reserved=[source], request=None)
+    small = SimpleNamespace(timed=SimpleNamespace(may_take_us=known_us), takes_us=9, reserved=[])
+    state = cast(Any, SimpleNamespace(waiting=[small, large], freed=False))
+    backfill.look_again(state, 50)
+    assert state.freed == is_served
+    assert source.begins_in_us == 10
 
 
 def test_a_measured_duration_counts_as_much_as_a_stated_one() -> None:
