@@ -72,7 +72,9 @@ class Copies:
                     self.orders[effect.id, rank] = Order(effect)
                     new.append((rank, effect))
         for rank, effect in new:
-            self._look_at_source(rank, effect)
+            order = self.orders.get((effect.id, rank))
+            if order is not None and order.effect is effect:  # else the same decision stops it again
+                self._look_at_source(rank, effect)
 
     def _look_at_source(self, rank: int, effect: Fetch) -> None:
         """It is where the object is or arrives, and serves no more than it may."""
