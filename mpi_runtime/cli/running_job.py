@@ -52,7 +52,7 @@ def top(words: Sequence[str]) -> int:
 
 def jobs() -> list[int]:
     """The process ids of the programs of this user on this host that have a job."""
-    found = []
+    found: list[int] = []
     for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
         name = line.split(maxsplit=7)[7:]
         if name and name[0].startswith("@" + prefix()):

@@ -290,7 +290,7 @@ class Checker:
         }
         journal = self.world.journal
         is_recorded = journal is not None and any(
-            name in value.data for record in journal.earlier if isinstance(record, Record) for value in record.values
+            code in value.data for record in journal.earlier if isinstance(record, Record) for value in record.values
         )  # a call that the state of an actor has had raises what it raised then
         explained = reasons.get(code) or is_recorded
         require(explained, f"object {id.hex()} failed with {name!r} and nothing has happened that explains it")

@@ -184,6 +184,8 @@ class Losses:
             return True
         if 0 <= function.max_retries < checker.runs[call] or checker.cancels.is_to_end(call):
             return True
+        if checker.times.is_over(call):
+            return True  # when it was run again, it may have taken too long
         if checker.has_no_place(call):
             return True
         return any(self.explain(one) for one in checker.calls[call].arguments)
