@@ -7,7 +7,8 @@
    launcher waits for ever. So each rank watches that process, ends with it, and ends the launcher.
 3. A killed rank ends the job, unless MPI survives it. Launchers report this more or less well (that of MPICH names
    another process), and some do not end the job. So the lowest rank of a host watches the others, reports which has
-   died, and ends.
+   died, and ends. If the lowest has died itself, the launcher ends the others. MPICH's was seen not to, when the head
+   was killed: so they end the launcher after a while.
 """
 
 from __future__ import annotations
@@ -20,13 +21,22 @@ import time
 from collections.abc import Collection
 from functools import partial
 
-from mpi_runtime.host.process_tree import adopt_orphans, children, is_group, kill_group, launchers_above
+from mpi_runtime.host.process_tree import (
+    adopt_orphans,
+    children,
+    end_launcher,
+    is_group,
+    kill_group,
+    launchers_above,
+)
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.transport.base import Transport, TransportError
 
 KILL_LIMIT_S = 5.0
 """How long to wait for the end of killed processes, in seconds. One that hangs in a device driver may never end."""
 PAUSE_S = 0.01
+LAUNCHER_LIMIT_S = 5.0
+"""How long a launcher may take to end the ranks of a host whose lowest rank has died, in seconds."""
 
 
 def adopt() -> None:
@@ -70,13 +80,17 @@ def watch_launcher(poller: Poller, rank_pid: int) -> None:
 
 
 def watch_ranks(poller: Poller, transport: Transport, library: str) -> None:
-    """Raise `TransportError` from the poller when another rank of this host has died.
+    """Raise `TransportError` from the poller when another rank of this host has died; see 3. above for the lowest.
 
     `library`: name and version of the MPI library.
     """
     for rank, pid in transport.neighbours.items():
         with contextlib.suppress(OSError):  # it is just ending, which MPI notices too
-            poller.add(process := os.pidfd_open(pid), partial(_on_rank_gone, poller, transport, library, rank, process))
+            process = os.pidfd_open(pid)
+            if rank < transport.rank:
+                poller.add(process, partial(_on_lowest_gone, poller, transport, rank, process))
+            else:
+                poller.add(process, partial(_on_rank_gone, poller, transport, library, rank, process))
 
 
 def _on_rank_gone(poller: Poller, transport: Transport, library: str, rank: int, process: int) -> None:
@@ -92,6 +106,20 @@ def _on_rank_gone(poller: Poller, transport: Transport, library: str, rank: int,
         f"rank {rank} on {transport.hostnames[rank]} (pid {transport.neighbours[rank]}) has died, and the job ends: it "
         f"was killed, or it crashed. `dmesg` tells whether the kernel killed it for memory. {cure}"
     )
+
+
+def _on_lowest_gone(poller: Poller, transport: Transport, rank: int, process: int) -> None:
+    poller.remove(process)
+    os.close(process)
+    if not transport.has_left(rank):
+        signal.signal(signal.SIGALRM, _end_all)
+        signal.setitimer(signal.ITIMER_REAL, LAUNCHER_LIMIT_S)
+
+
+def _end_all(number: int, frame: object) -> None:
+    """Do what the launcher has not done."""
+    end_launcher(os.getpid(), wait=False)
+    os._exit(1)
 
 
 def _is_own_process() -> bool:

@@ -36,7 +36,7 @@ class Transport(Protocol):
 
     @property
     def neighbours(self) -> Mapping[int, int]:
-        """The processes of the other ranks of this host, by rank; only the lowest rank of a host knows them."""
+        """The processes of the other ranks of this host, by rank: the lowest knows all, others the lowest."""
 
     def leave(self) -> None:
         """Say to the ranks of this host that this one ends by itself, before it does so without `close`."""

@@ -80,7 +80,7 @@ class Doorbell:
         self._bells: dict[int, int] = {}
         self._flags: mmap.mmap | None = None
         self.pids: dict[int, int] = {}
-        """The processes of the other ranks of this host, as the kernel says; known to the lowest of them alone."""
+        """Processes of other ranks of this host, by the kernel: the lowest knows all, each other one the lowest."""
         self._sender_pid = 0
         self._asleep = False
         self._silent_wakes = 0
@@ -111,6 +111,7 @@ class Doorbell:
         else:
             self._send_descriptors(lowest, [self._bell, self._own.fileno()], self._socket, names[lowest])
             _, (flags, *copies) = self._receive_descriptors(self._inbox, 1 + 2 * len(names))
+            self.pids[lowest] = self._sender_pid
             found = dict(zip(members, zip(copies[::2], copies[1::2], strict=True), strict=True))
         self._socket.close()
         self._bells = {member: bell for member, (bell, _) in found.items()}

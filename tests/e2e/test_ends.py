@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mpi_runtime.host.process_tree import LAUNCHERS
 from tests.helpers import Completed, Program, describe, run_program, start_program, wait_until
 
 WAYS = ["plain", "openmpi", "mpich"]
@@ -156,6 +157,20 @@ def test_the_head_is_killed(way: str, waiting: str) -> None:
         if way == "plain":
             assert "Traceback" in done.stderr
             assert "HeadDiedError: The head process, which has the scheduler, was killed by signal 9" in done.stderr
+
+
+@pytest.mark.parametrize("way", ["openmpi", "mpich"])
+@pytest.mark.dies("head")
+def test_the_head_is_killed_and_the_launcher_does_nothing_about_it(way: str) -> None:
+    """As MPICH's was seen not to, once."""
+    with start(way, "time.sleep(1000)") as program:
+        cast = Cast(program)
+        since = time.monotonic()
+        for pid in program.processes():
+            if name(pid) in LAUNCHERS:
+                os.kill(pid, signal.SIGSTOP)
+        os.kill(cast.heads[0], signal.SIGKILL)
+        expect_gone(program, since, f"{way}, head killed and launcher stopped", {-signal.SIGKILL})
 
 
 HANDLED = """

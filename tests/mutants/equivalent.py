@@ -30,7 +30,7 @@ ONE_MORE = "a limit of policy, in microseconds: nobody can tell one more or less
 
 EQUIVALENT = [
     Equivalent(
-        "scheduler/queues.py",
+        "scheduler/locality.py",
         "nearest",
         "best = max(bytes_on, key=lambda number: (bytes_on[number], -number), default=-1)",
         "best = max(bytes_on, key=lambda number: (bytes_on[number], -number), default=-2)",

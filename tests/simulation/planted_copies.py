@@ -23,10 +23,6 @@ def all_copies_come_from_the_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(spreading, "open_sources", planted)
 
 
-def chains_have_no_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(spreading, "depth_of", lambda fetches, fetching, depths: 1)
-
-
 def who_waits_for_a_source_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     arrived = copies.arrived
 
@@ -90,7 +86,6 @@ def what_arrives_may_be_had_from_anywhere(patch: pytest.MonkeyPatch) -> None:
 
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     all_copies_come_from_the_first,
-    chains_have_no_end,
     who_waits_for_a_source_is_forgotten,
     what_begins_to_arrive_is_there_for_good,
     nothing_is_stopped,
