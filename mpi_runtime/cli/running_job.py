@@ -55,8 +55,9 @@ def jobs() -> list[int]:
     found: list[int] = []
     for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
         name = line.split(maxsplit=7)[7:]
-        if name and name[0].startswith("@" + prefix()):
-            found.append(int(name[0][len(prefix()) + 1 :]))
+        pid = name[0].removeprefix("@" + prefix()) if name else ""
+        if pid.isdecimal():  # any program may have an address of any name
+            found.append(int(pid))
     return sorted(set(found))
 
 
