@@ -261,7 +261,7 @@ def work():
         time.sleep(1000)
     return "again"
 
-print("ended:", ray.get(work.remote()), flush=True)
+print(f"ended: {ray.get(work.remote())}", flush=True)  # in one piece, also where Python does not buffer
 input()
 """
 
