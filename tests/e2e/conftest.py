@@ -94,7 +94,18 @@ def gate(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def two_hosts() -> Iterator[Lab]:
     """Two hosts, for all tests of a module."""
+    yield from hosts(2)
+
+
+@pytest.fixture(scope="module")
+def four_hosts() -> Iterator[Lab]:
+    """Four hosts, for all tests of a module."""
+    yield from hosts(4)
+
+
+def hosts(count: int) -> Iterator[Lab]:
+    """So many hosts; the test is skipped where there can be none."""
     if reason := missing():
         pytest.skip(reason)
-    with lab(2) as found:
+    with lab(count) as found:
         yield found

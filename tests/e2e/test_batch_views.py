@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,9 +16,8 @@ from mpi_runtime.batch.past import Began, Capacity, Ended, History, Planned, Run
 from mpi_runtime.batch.report import report
 from mpi_runtime.batch.results import CommandResult
 from tests import helpers
+from tests.browser import needs_browser, shown
 from tests.e2e.test_cli_batch import run_batch, written
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 def view(folder: Path, *words: str, code: int = 0) -> str:
@@ -143,7 +140,7 @@ def test_the_report_has_everything_in_it_and_loads_nothing() -> None:
     assert sum(gpus["steps"]) * 20 / 400 == pytest.approx(40, abs=0.5)
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
+@needs_browser
 def test_the_report_in_a_browser(tmp_path: Path) -> None:
     """What a person would see: charts with bars in them, a table that is sorted and searched."""
     page = report("sweep", "/nowhere", some_history(), 120.0, True)
@@ -167,15 +164,9 @@ def test_the_report_in_a_browser(tmp_path: Path) -> None:
     </script>"""
     path = tmp_path / "page.html"
     path.write_text(page.replace("</html>", script + "</html>"), encoding="utf-8")
-    words = [
-        CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-breakpad",
-        f"--user-data-dir={tmp_path}/profile", "--window-size=1200,1400", "--virtual-time-budget=2000",
-    ]  # fmt: skip
-    seen = subprocess.run(
-        [*filter(None, words), "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=100, check=True
-    )
-    assert 'data-ready="yes"' in seen.stdout
-    said = json.loads(re.search(r'data-said="([^"]*)"', seen.stdout)[1].replace("&quot;", '"'))  # type: ignore[index]
+    seen = shown(path)
+    assert 'data-ready="yes"' in seen
+    said = json.loads(re.search(r'data-said="([^"]*)"', seen)[1].replace("&quot;", '"'))  # type: ignore[index]
     assert {*said[0].split()} == {"c.0", "c.1", "c.2", "c.3", "c.4"}
     assert said[0].endswith("c.2 c.4"), "in the order of their starts"
     assert said[1] == "c.4 c.3 c.2 c.1 c.0"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.hosts.lab import Lab, lab, missing
+from tests.hosts.lab import Lab
 
 pytestmark = [pytest.mark.mpi, pytest.mark.hosts, pytest.mark.timeout(240)]
 
@@ -67,17 +65,9 @@ print(round(most_after(ahead), 2), flush=True)
 """
 
 
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[Lab]:
-    if reason := missing():
-        pytest.skip(reason)
-    with lab(HOSTS) as found:
-        yield found
-
-
 @pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
-def test_one_value_to_many_hosts(mpi: str, hosts: Lab) -> None:
-    with hosts.mpirun(SOURCE, ranks={f"host{number}": 1 for number in range(1, HOSTS + 1)}, mpi=mpi) as program:
+def test_one_value_to_many_hosts(mpi: str, four_hosts: Lab) -> None:
+    with four_hosts.mpirun(SOURCE, ranks={f"host{number}": 1 for number in range(1, HOSTS + 1)}, mpi=mpi) as program:
         most = [float(line) for line in program.finish(timeout=200).expect().stdout.split()]
     assert len(most) == 2
     assert all(0.9 < one < 1.6 for one in most), most  # one source for all would have sent it three times
@@ -109,7 +99,7 @@ print(ray.get(check.remote(make.remote())))
 
 
 @pytest.mark.slow
-def test_a_value_of_more_than_2_gib(hosts: Lab) -> None:
+def test_a_value_of_more_than_2_gib(four_hosts: Lab) -> None:
     """No count of bytes on the way is one of 32 bits."""
-    with hosts.mpirun(OVER_2_GIB, ranks={"host1": 1, "host2": 1}) as program:
+    with four_hosts.mpirun(OVER_2_GIB, ranks={"host1": 1, "host2": 1}) as program:
         assert program.finish(timeout=220).expect().stdout == "0\n"

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,8 +16,8 @@ import pytest
 from mpi_runtime.config import from_init
 from mpi_runtime.rank.window import prefix
 from tests import helpers
+from tests.browser import needs_browser, shown
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 JOB = """
 import os, sys, time
 import mpi_runtime as ray
@@ -188,18 +187,12 @@ def test_where_a_report_cannot_be_written(tmp_path: Path) -> None:
     assert "job.html could not be written" in done.stderr
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
+@needs_browser
 def test_the_page_in_a_browser(tmp_path: Path) -> None:
     (tmp_path / "gate").touch()
     path = tmp_path / "job.html"
     helpers.run_program(JOB, str(tmp_path / "gate"), str(path)).expect(0)
-    words = [
-        CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-breakpad",
-        f"--user-data-dir={tmp_path}/profile", "--window-size=1200,1400", "--virtual-time-budget=2000",
-    ]  # fmt: skip
-    seen = subprocess.run(
-        [*filter(None, words), "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=100, check=True
-    ).stdout
+    seen = shown(path)
     assert 'data-ready="yes"' in seen
     assert "8 of 8 ends of calls" in seen
     assert seen.count("<tr") == 9

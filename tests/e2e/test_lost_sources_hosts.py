@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.hosts.lab import Lab, lab, missing
+from tests.hosts.lab import Lab
 
 pytestmark = [pytest.mark.mpi, pytest.mark.hosts, pytest.mark.timeout(240)]
 RANKS = {f"host{number}": 1 for number in range(1, 5)}
@@ -183,27 +181,19 @@ assert ranks() == [rank for rank in range(4) if rank not in died()]
 """
 
 
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[Lab]:
-    if reason := missing():
-        pytest.skip(reason)
-    with lab(len(RANKS)) as found:
-        yield found
-
-
 CASES = {"another source": ANOTHER, "a link of a chain": IN_CHAIN, "made again": AGAIN, "lost": LOST}
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.dies("rank with ulfm")
-def test_a_source_is_killed_in_the_middle(case: str, hosts: Lab) -> None:
+def test_a_source_is_killed_in_the_middle(case: str, four_hosts: Lab) -> None:
     """Another one takes over, or the value is made again, or whoever wants it gets an error that says why."""
-    with hosts.mpirun(BEGIN + CASES[case] + END, ranks=RANKS, options=("--with-ft", "ulfm")) as program:
+    with four_hosts.mpirun(BEGIN + CASES[case] + END, ranks=RANKS, options=("--with-ft", "ulfm")) as program:
         program.finish(timeout=200).expect()
 
 
 @pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
-def test_who_wants_a_value_is_cancelled_in_the_middle(mpi: str, hosts: Lab) -> None:
+def test_who_wants_a_value_is_cancelled_in_the_middle(mpi: str, four_hosts: Lab) -> None:
     """Or has waited long enough: the rest of the value stays where it is, and memory is given back."""
-    with hosts.mpirun(BEGIN + CANCELLED, ranks=RANKS, mpi=mpi) as program:
+    with four_hosts.mpirun(BEGIN + CANCELLED, ranks=RANKS, mpi=mpi) as program:
         program.finish(timeout=200).expect()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.hosts.lab import Lab, lab, missing
+from tests.hosts.lab import Lab
 
 pytestmark = [pytest.mark.mpi, pytest.mark.hosts, pytest.mark.timeout(240)]
 RANKS = {f"host{number}": 1 for number in range(1, 5)}
@@ -74,21 +72,13 @@ del rows
 """
 
 
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[Lab]:
-    if reason := missing():
-        pytest.skip(reason)
-    with lab(len(RANKS)) as found:
-        yield found
-
-
 @pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
-def test_a_call_takes_a_thousand_values_of_all_hosts(mpi: str, hosts: Lab) -> None:
-    with hosts.mpirun(MANY_TO_ONE, ranks=RANKS, mpi=mpi) as program:
+def test_a_call_takes_a_thousand_values_of_all_hosts(mpi: str, four_hosts: Lab) -> None:
+    with four_hosts.mpirun(MANY_TO_ONE, ranks=RANKS, mpi=mpi) as program:
         assert program.finish(timeout=200).expect().stdout == "well\n"
 
 
-def test_all_to_all_with_more_than_fits_all_stores(hosts: Lab) -> None:
+def test_all_to_all_with_more_than_fits_all_stores(four_hosts: Lab) -> None:
     """384 MiB, and four stores of 48 MiB: a part of it waits on disk."""
-    with hosts.mpirun(ALL_TO_ALL, ranks=RANKS) as program:
+    with four_hosts.mpirun(ALL_TO_ALL, ranks=RANKS) as program:
         assert program.finish(timeout=200).expect().stdout.endswith("of 384\n")
