@@ -27,6 +27,7 @@ import numpy as np
 MB = 1_000_000
 PARTS = ("pair", "broadcast", "latency", "shuffle")
 CALLS = 200
+LATENCY_MB = 4000
 
 
 def bare(megabytes: int, rounds: int) -> dict[str, float]:
@@ -137,7 +138,7 @@ class Bench:
         calm = [timed(lambda: self.ray.get(empty.remote())) for _ in range(CALLS)]
         busy: list[float] = []
         moved = 0
-        while len(busy) < CALLS:
+        while len(busy) < CALLS or moved < LATENCY_MB:
             value = self.made(first)
             ended = self.on(second, use).remote(value)
             while not self.ray.wait([ended], timeout=0)[0]:
