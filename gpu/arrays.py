@@ -239,7 +239,7 @@ def on_host(facts: Facts, data: memoryview) -> Any:
 
     if facts.library == "torch" and facts.dtype == "bfloat16":  # the upper half of a float32
         singles = numpy.ndarray(facts.shape, numpy.uint16, data).astype(numpy.uint32)
-        singles <<= 16
+        numpy.left_shift(singles, numpy.uint32(16), out=singles)  # numpy 1 makes int64 of `singles << 16` without axes
         singles.flags.writeable = False
         return singles.view(numpy.float32)
     try:

@@ -10,6 +10,7 @@ easily missed when mpirun is started by hand:
 - Open MPI refuses more ranks than cores, and refuses root, unless it is permitted. For several hosts oversubscription
   is not permitted, because Open MPI would then put all ranks on the first host.
 - On one host Open MPI's UCX component for one-sided messages is useless, and complains if it finds no network.
+- Open MPI 5.0.8 to 5.0.10 lose pieces of what ranks print, unless they print it as it comes.
 - With fault tolerance (ULFM) Open MPI cannot use UCX, nor fast networks and device memory. It is used on request only.
 """
 
@@ -37,6 +38,7 @@ _NAMES = {
     "openmpi": ("mpiexec", "mpirun", "mpiexec.openmpi"),
     "mpich": ("mpiexec", "mpirun", "mpiexec.hydra", "mpiexec.mpich"),
 }
+_LOSING_OUTPUT = ("Open MPI 5.0.8", "Open MPI 5.0.9", "Open MPI 5.0.10")
 _WITH_VALUE = ("-n", "-np", "--ranks", "--mpi", "--hosts", "--journal", "--restarts")
 ARGUMENT_BYTES_MAX = (32 << 12) - 1
 """Linux: MAX_ARG_STRLEN, 32 pages with the zero at the end."""
@@ -218,6 +220,8 @@ def launch_command(
         flags += ["--bind-to", "none"]
         if os.geteuid() == 0:
             flags += ["--allow-run-as-root"]
+        if launcher.version in _LOSING_OUTPUT:
+            flags += ["--output", "raw"]
         if _host_count(places, env or {}) == 1:
             flags += ["--map-by", ":OVERSUBSCRIBE"]
             if "OMPI_MCA_osc" not in (env or {}):

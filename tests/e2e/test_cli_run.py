@@ -1,5 +1,6 @@
 """`mpi-runtime run` and `python -m mpi_runtime`: the command that is made, and what really starts."""
 
+import dataclasses
 import io
 import os
 import shlex
@@ -81,6 +82,10 @@ def test_command_for_open_mpi_on_one_host(monkeypatch: pytest.MonkeyPatch) -> No
     )
     assert "--mca" not in launch_command(OPENMPI, ["p"], 8, env={"OMPI_MCA_osc": "ucx", "OMPI_MCA_btl": "self,sm"})
     assert "--with-ft ulfm" in shlex.join(launch_command(OPENMPI, ["p"], 8, fault_tolerant=True))
+    losing = dataclasses.replace(OPENMPI, version="Open MPI 5.0.10")
+    assert shlex.join(launch_command(losing, ["p"], 8)) == shlex.join(launch_command(OPENMPI, ["p"], 8)).replace(
+        "--bind-to none", "--bind-to none --output raw"
+    )
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert "--allow-run-as-root" in launch_command(OPENMPI, ["p"], 8)
 
