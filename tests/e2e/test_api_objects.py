@@ -59,6 +59,18 @@ def test_arrays_come_back_read_only(size: int) -> None:
     array[:] = 5  # our own is still ours
 
 
+def test_who_writes_into_an_argument_is_told_why_that_fails() -> None:
+    @remote
+    def write(array: Any) -> None:
+        array[0] = 1
+
+    with pytest.raises(ValueError, match="assignment destination is read-only") as caught:
+        get(write.remote(put(np.zeros(100_000))))
+    assert "Write into a copy: array.copy(), or get(ref, copy=True)." in str(caught.value)
+    ref = put(np.zeros(100_000))
+    assert "get(ref, copy=True) gives arrays that may be written into" in mpi_runtime.explain(ref)
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_arguments_are_read_only_in_tasks(size: int) -> None:
     @remote
