@@ -30,6 +30,11 @@ STEAL_WORTH_US: Final = 2_000
 PREFETCH_US_MAX: Final = 50_000
 """Calls up to this long get one successor sent ahead, to hide the round trip to the head."""
 
+PREFETCH_WORTH: Final = 20
+"""Behind longer ones the next call is sent ahead too, if moving its arguments takes at least this part (1/20) of the
+time that a call takes: they come meanwhile. Of what takes less, less than 5 % would be gained, and a call that was sent
+ahead has to be taken back if there is room elsewhere."""
+
 VICTIMS_MAX: Final = 8
 """Executors that are compared to find one with much behind its running call: there may be tens of thousands."""
 
