@@ -5,7 +5,7 @@ from __future__ import annotations
 from mpi_runtime.scheduler.effects import Fetch, TakeBack
 from mpi_runtime.scheduler.events import Call, Stored, Value
 from mpi_runtime.scheduler.limits import MOVED_BYTES_PER_US, NEAR_WORTH_BYTES, STUCK_US
-from mpi_runtime.scheduler.rank_events import Fetched
+from mpi_runtime.scheduler.rank_events import Arriving, Fetched
 from tests.builders import Cluster
 
 GB = 1_000_000_000
@@ -188,5 +188,8 @@ def test_what_was_to_be_brought_goes_elsewhere_if_there_is_room() -> None:
         cluster.one(TakeBack)
         cluster.taken_back(mine)  # nothing: the call waits in the head
         cluster.later(2 * STUCK_US)
-        assert cluster.one(Fetch, to=node_of(cluster, other)).id == values[2]
+        cluster.nothing()  # the copy that is on its way will be the source
+        cluster.rank_says(Arriving(third[0], values[2], 2 * GB, third[1].order))
+        order = cluster.one(Fetch, to=node_of(cluster, other))
+        assert (order.id, order.rank) == (values[2], third[0])
         cluster.forget()
