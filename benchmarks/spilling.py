@@ -78,7 +78,7 @@ def ours(directory: str, store: int, size: int, block: int) -> Speeds:
         middle = moved(head)
         get_s = seconds(lambda: [ray.get(ref)[-1] for ref in refs])  # type: ignore[index]
         end = moved(head)
-        del refs
+        refs.clear()
     return Speeds((middle[0] - start[0]) / put_s, (end[1] - middle[1]) / get_s)
 
 
@@ -106,7 +106,9 @@ def main() -> None:
     medians = {name: Speeds(*map(statistics.median, zip(*each, strict=True))) for name, each in found.items()}
     mine = medians["put and get"]
     for name, each in medians.items():
-        print(f"median: {name:34} {said(each)}; put and get: {mine.write / each.write:.2f}, {mine.read / each.read:.2f}")
+        print(
+            f"median: {name:34} {said(each)}; put and get: {mine.write / each.write:.2f}, {mine.read / each.read:.2f}"
+        )
 
 
 def said(speeds: Speeds) -> str:

@@ -94,6 +94,9 @@ STORY_CAUSE_CHARS_MAX: Final = 300
 LARGEST_OBJECTS: Final = 3
 """Values that are named when memory runs out."""
 
+HOLDERS_NAMED: Final = 3
+"""Processes and calls that are named as those who keep such a value."""
+
 UNREACHED_US: Final = 2_000_000
 """How long nobody is told that a copy cannot be had: by then the head has noticed if the rank that has it is dead."""
 

@@ -21,11 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mpi_runtime.scheduler import notes, objects, spreading
+from mpi_runtime.scheduler import notes, objects, spreading, store_summary
 from mpi_runtime.scheduler.effects import Forget, RoomAnswer, Spill
 from mpi_runtime.scheduler.events import Forgotten, OnDisk, Stored
 from mpi_runtime.scheduler.lifecycle import STAGING, STORED
-from mpi_runtime.scheduler.limits import LARGEST_OBJECTS, ROOM_PATIENCE_US, ROOM_SHARE
+from mpi_runtime.scheduler.limits import HOLDERS_NAMED, LARGEST_OBJECTS, ROOM_PATIENCE_US, ROOM_SHARE
 from mpi_runtime.scheduler.rank_events import RoomWanted, Spilled
 from mpi_runtime.scheduler.records import Node, Task
 from mpi_runtime.scheduler.state import Client, Object, Room, State
@@ -221,13 +221,22 @@ def why_not(state: State, node: Node, room: Room) -> str:
     used = sum(size for id, size in sizes.items() if id in pins)
     known = sum(sizes[found.id] for found in here if found.id not in pins and who_knows(state, found, node))
     largest = sorted(here, key=lambda found: (-sizes[found.id], found.id))[:LARGEST_OBJECTS]
-    values = ", ".join(f"{notes.gib(sizes[found.id])} {found}" for found in largest)
+    values = ", ".join(f"{notes.gib(sizes[found.id])} {found}{_kept_by(state, found)}" for found in largest)
     return (
         f"Of {len(here)} values {notes.gib(used)} are arguments of calls that run there, and {notes.gib(known)} may be "
         f"looked at by processes that hold references."
         + (f" Nothing can be written to disk: {room.problem}." if room.problem else "")
         + (f" The largest: {values}." if values else "")
     )
+
+
+def _kept_by(state: State, found: Object) -> str:
+    """Who made a value and who keeps it, for an error."""
+    made, told = store_summary.made_by(found), store_summary.holders(state, found)
+    more = f" and {len(told) - HOLDERS_NAMED} more" if len(told) > HOLDERS_NAMED else ""
+    held = f"kept by {', '.join(told[:HOLDERS_NAMED])}{more}" if told else ""
+    parts = [part for part in (f"made by {made}" if made else "", held) if part]
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def lose_rank(state: State, number: int) -> None:

@@ -1,6 +1,8 @@
 """Large values: arrays in shared memory, read in place and freed with their last use."""
 
 import gc
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -225,6 +227,24 @@ def test_views_in_tasks_hold_the_memory_too(counts: Counts) -> None:
     del refs
     get(keeper.forget.remote())
     extents(counts, 0)
+
+
+def test_what_a_killed_process_looked_at_is_freed(counts: Counts) -> None:
+    """References, views, and a value that it had put and told nobody of."""
+
+    @remote
+    class Keeper:
+        def keep(self, refs: list[Any], array: Any) -> int:
+            self.refs, self.views, self.argument = refs, [get(ref) for ref in refs], array
+            self.own = put(np.ones(300_000))
+            return os.getpid()
+
+    keeper = Keeper.remote()
+    pid = get(keeper.keep.remote([put(np.full(200_000, n)) for n in range(3)], put(np.ones(100_000))))
+    extents(counts, 5)
+    os.kill(pid, signal.SIGKILL)
+    extents(counts, 0)
+    assert get(put(np.ones(7 * MIB))).sum() == 7 * MIB  # all but the whole store: there is room for it
 
 
 def test_a_result_that_is_its_argument(counts: Counts) -> None:

@@ -81,7 +81,9 @@ def judge(output: str, hosts: int) -> None:
     assert found.pop("one by one") >= COUNT, found  # or round trips are not counted
     assert len(found) == 2 + 4 * hosts
     assert {name: rounds for name, rounds in found.items() if rounds > ROUNDS_MAX} == {}
-    assert {name for name, rounds in found.items() if name.endswith(", 1000") and "read" not in name and rounds} == set()
+    assert {
+        name for name, rounds in found.items() if name.endswith(", 1000") and "read" not in name and rounds
+    } == set()
 
 
 @pytest.mark.parametrize("ranks", [None, pytest.param(3, marks=pytest.mark.mpi)])

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from mpi_runtime.scheduler import core, dispatch, gpu_pool, locality, queues, reservations
-from mpi_runtime.scheduler.records import Executor, Node, Queue, Task
+from mpi_runtime.scheduler.records import Executor, Node, Queue, Task, node_of
 from mpi_runtime.scheduler.sources import Source
 from mpi_runtime.scheduler.state import State
 from tests.simulation import quality
@@ -67,10 +67,9 @@ def calls_go_to_the_node_with_fewest_bytes(patch: pytest.MonkeyPatch) -> None:
 
 def calls_wait_for_ever_for_the_node_with_their_arguments(patch: pytest.MonkeyPatch) -> None:
     def planted(state: State, queue: Queue, source: Source, now: int) -> bool:
-        queue.near_from_us = now
-        return waits_for_near(state, queue, source, now)
+        near = state.nodes.get(queue.near)
+        return near is not None and queue.where is None and node_of(source) is not near
 
-    waits_for_near = dispatch.waits_for_near
     patch.setattr(dispatch, "waits_for_near", planted)
 
 
