@@ -23,7 +23,9 @@ CHUNK = 8 << 20
 LIMIT = 1 << 46
 """The largest size of the file in bytes, which is the limit of some file systems."""
 LEFT_PERCENT = 5
-"""Percentage of the file system that is left free."""
+"""Percentage of the file system that is left to others."""
+KEPT_PERCENT = 5
+"""Percentage that new values leave besides: one value can come back from the disk only if another one leaves memory."""
 
 
 class Ended(NamedTuple):
@@ -42,6 +44,8 @@ class _Order(NamedTuple):
     is_write: bool
     offset: int
     data: memoryview
+    leaves: int
+    """Percentage of the file system."""
 
 
 class SpillFile:
@@ -63,14 +67,17 @@ class SpillFile:
         """Bytes that objects occupy in the file."""
         return self._allocator.used
 
-    def write(self, id: bytes, data: memoryview) -> None:
-        """Begin to write an object. The data must remain valid until `poll` returns its end."""
+    def write(self, id: bytes, data: memoryview, for_copies: bool = False) -> None:
+        """Begin to write an object. The data must remain valid until `poll` returns its end.
+
+        With `for_copies` what is kept for values that come back may be used.
+        """
         if not self._directory:
             self._end(Ended(id, True, -1, "no directory on a disk is known for it (object_spilling_directory)"))
             return
         offset = self._allocator.allocate(len(data))
         assert offset is not None
-        self._order(_Order(id, True, offset, data))
+        self._order(_Order(id, True, offset, data, LEFT_PERCENT + (0 if for_copies else KEPT_PERCENT)))
 
     def read(self, id: bytes, offset: int, data: memoryview) -> None:
         """Begin to read an object from the file.
@@ -80,7 +87,7 @@ class SpillFile:
         """
         if self._allocator.size(offset) < len(data):
             raise ValueError(f"{len(data)} bytes at offset {offset} of the file are no object")
-        self._order(_Order(id, False, offset, data))
+        self._order(_Order(id, False, offset, data, 0))
 
     def free(self, offsets: Iterable[int]) -> None:
         """Free objects.
@@ -143,7 +150,7 @@ class SpillFile:
         if self._descriptor < 0:
             self._descriptor = create(self._directory)
         if order.is_write:
-            check_free(self._descriptor, len(order.data))
+            check_free(self._descriptor, len(order.data), order.leaves)
         done = 0
         while done < len(order.data) and not self._is_closed:
             piece = order.data[done : done + CHUNK]
@@ -174,12 +181,12 @@ def create(directory: str) -> int:
     return descriptor
 
 
-def check_free(descriptor: int, size: int) -> None:
-    """Check that a write leaves `LEFT_PERCENT` of the file system free.
+def check_free(descriptor: int, size: int, percent: int) -> None:
+    """Check that a write leaves this percentage of the file system free.
 
     Raises:
         OSError: it would leave less.
     """
     system = os.fstatvfs(descriptor)
-    if system.f_bavail * system.f_frsize - size < system.f_blocks * system.f_frsize * LEFT_PERCENT // 100:
-        raise OSError(errno.ENOSPC, f"less than {LEFT_PERCENT} % of this file system would be left")
+    if system.f_bavail * system.f_frsize - size < system.f_blocks * system.f_frsize * percent // 100:
+        raise OSError(errno.ENOSPC, f"less than {percent} % of this file system would be left")

@@ -56,7 +56,7 @@ class Spills:
         """
         try:
             if isinstance(effect, Spill):
-                self._opened().write(effect.id, self._arena.view(effect.offset, effect.size))
+                self._opened().write(effect.id, self._arena.view(effect.offset, effect.size), effect.for_copies)
             elif isinstance(effect, Erase):
                 self._opened().free(effect.offsets)
             else:

@@ -131,19 +131,19 @@ ray.init(num_cpus=1, object_store_memory=16 * MIB, object_spilling_directory=sys
 
 @ray.remote
 def make(seed):
-    return np.full(4 * MIB, seed, np.uint8)
+    return np.full(MIB, seed, np.uint8)
 
 kept = []
 try:
-    for number in range(40):
-        kept.append(ray.put(np.full(4 * MIB, number, np.uint8)))
+    for number in range(200):
+        kept.append(ray.put(np.full(MIB, number, np.uint8)))
 except ObjectStoreFullError as error:
     print(error)
 print(len(kept))
 try:
     ray.get(make.remote(1))
 except ObjectStoreFullError as error:  # a result finds no room either, and its call says so
-    print("result:", "is in use" not in str(error) and sys.argv[1] in str(error))
+    print("result:", sys.argv[1] in str(error))
 assert [int(ray.get(ref)[-1]) for ref in kept] == list(range(len(kept)))
 del kept[::2]
 assert int(ray.get(make.remote(7))[0]) == 7
@@ -167,7 +167,7 @@ def test_a_full_disk_is_told_with_who_holds_what_and_nothing_is_lost(tmp_path: P
     assert "has no room for an object of" in refusal
     assert f"Nothing can be written to disk: {disk}: No space left on device" in refusal or "would be left" in refusal
     assert " (kept by driver)" in refusal
-    assert 8 <= int(count) <= 14  # what fits memory and disk
+    assert 40 <= int(count) <= 60  # what fits memory and disk
     assert (result, end) == ("result: True", "goes on")
 
 

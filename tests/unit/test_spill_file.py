@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -63,7 +64,7 @@ def test_what_is_written_in_a_row_lies_in_a_row_and_room_is_used_again(desk: Des
 
 
 def test_a_full_disk_is_told_and_takes_no_room(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(descriptor: int, size: int) -> None:
+    def full(descriptor: int, size: int, percent: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(spill_file, "check_free", full)
@@ -72,6 +73,17 @@ def test_a_full_disk_is_told_and_takes_no_room(desk: Desk, monkeypatch: pytest.M
     assert ended.is_write
     assert ended.problem.endswith(": No space left on device")
     assert desk.file.used == 0
+
+
+def test_a_part_of_the_disk_is_kept_for_values_that_come_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    total, free = 1000, 80
+    monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_bavail=free, f_blocks=total, f_frsize=1000))
+    desk.file.write(A, memoryview(bytes(1000)))
+    assert desk.ended().problem.endswith("less than 10 % of this file system would be left")
+    desk.file.write(A, memoryview(bytes(1000)), for_copies=True)
+    assert desk.ended().problem == ""
+    desk.file.write(B, memoryview(bytes(31_000)), for_copies=True)
+    assert desk.ended().problem.endswith("less than 5 % of this file system would be left")
 
 
 def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
