@@ -13,8 +13,8 @@
 5. If nothing can leave, because of views or because the disk is full too, the waiting clients get an error that says
    why. While calls run that may release memory, they wait first, up to ROOM_PATIENCE_US.
 
-6. Where memory and disk are both full, a value on disk can come back only if another one leaves memory. So a part of the
-   disk is kept for that: new values may not use it, and it is used only while no client waits for room (`for_copies`).
+6. Where memory and disk are both full, a value on disk can come back only if another one leaves memory. So a part of
+   the disk is kept for that: new values may not use it, and it is used only while no client waits (`for_copies`).
 
 A value that is only on disk is read back by the rank that wrote it (`spreading.read`). The file keeps the value, so
 that its copy can be dropped again without writing.

@@ -3,6 +3,9 @@
 The file never has a name (`O_TMPFILE`), so it disappears with its process, however that ends. Freed parts are used
 again, as in the arena. One thread reads and writes in the order of requests, so that objects that are written one after
 the other are neighbours on the disk.
+
+Large objects go past the page cache (`O_DIRECT`), where the file system can: they lie on whole pages in the arena and
+in the file. So a full arena takes no more memory of the host, and no processor copies what the disk can fetch itself.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from mpi_runtime.objects.allocator import Allocator
+from mpi_runtime.objects.allocator import LARGE, PAGE, Allocator
 
 CHUNK = 8 << 20
 """Bytes that are read or written at a time. In between the thread checks whether the file was closed."""
@@ -56,6 +59,8 @@ class SpillFile:
         self._directory = directory
         self._wake = wake
         self._descriptor = -1
+        self._direct = -1
+        """The same file, past the page cache; -1: the file system cannot."""
         self._allocator = Allocator(LIMIT)
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._ended: deque[Ended] = deque()
@@ -123,9 +128,10 @@ class SpillFile:
         if self._thread is not None:
             self._orders.put(None)
             self._thread.join()
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        for descriptor in (self._direct, self._descriptor):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._direct = self._descriptor = -1
 
     def _order(self, order: _Order) -> None:
         if self._thread is None:
@@ -149,15 +155,25 @@ class SpillFile:
     def _perform(self, order: _Order) -> None:
         if self._descriptor < 0:
             self._descriptor = create(self._directory)
+            self._direct = reopened_direct(self._descriptor)
         if order.is_write:
             check_free(self._descriptor, len(order.data), order.leaves)
         done = 0
         while done < len(order.data) and not self._is_closed:
             piece = order.data[done : done + CHUNK]
-            if order.is_write:
-                count = os.pwrite(self._descriptor, piece, order.offset + done)
-            else:
-                count = os.preadv(self._descriptor, [piece], order.offset + done)
+            is_direct = self._direct >= 0 and len(order.data) >= LARGE and len(piece) % PAGE == 0 and done % PAGE == 0
+            descriptor = self._direct if is_direct else self._descriptor
+            try:
+                if order.is_write:
+                    count = os.pwrite(descriptor, piece, order.offset + done)
+                else:
+                    count = os.preadv(descriptor, [piece], order.offset + done)
+            except OSError as error:
+                if not is_direct or error.errno != errno.EINVAL:
+                    raise
+                os.close(self._direct)  # it can do so only with other alignments
+                self._direct = -1
+                continue
             if not count:
                 raise OSError(errno.EIO, "the file is shorter than what was written to it")
             done += count
@@ -179,6 +195,14 @@ def create(directory: str) -> int:
     descriptor, path = tempfile.mkstemp(prefix="mpi_runtime-", dir=directory)  # for instance on a network file system
     os.unlink(path)
     return descriptor
+
+
+def reopened_direct(descriptor: int) -> int:
+    """Return another descriptor of the file, for reads and writes past the page cache; -1: there can be none."""
+    try:
+        return os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT)
+    except OSError:
+        return -1
 
 
 def check_free(descriptor: int, size: int, percent: int) -> None:
