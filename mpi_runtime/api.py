@@ -287,6 +287,8 @@ def explain(ref: ObjectRef[Any]) -> str:
     """Say in words why a value is not there yet: what its call waits for, or where it runs.
 
     The text also has the unusual events in the life of the call: its process died, it was stolen, its value was lost.
+    Of a call with large arguments it says on which hosts they lie, and whether the call waits for that host. Of a value
+    that is there it says where it is, and why its arrays are read-only.
 
     Args:
         ref: a reference to the value.

@@ -21,6 +21,13 @@ _TEXT_CHARACTERS_MAX = 20_000
 
 _BRIEF_CHARACTERS_MAX = 300
 
+_READ_ONLY = ("destination is read-only", "array is read-only", "WRITEABLE flag")
+"""What numpy, and what is compiled by Cython, say when somebody writes into an array that is read-only."""
+_WHY_READ_ONLY = (
+    "mpi_runtime: arrays that are arguments of a call, or that get() returns, are read-only, because all who read a "
+    "large value read the same memory. Write into a copy: array.copy(), or get(ref, copy=True)."
+)
+
 
 def describe(function_name: str, pid: int, rank: int, host: str, exc: BaseException, title: str = "") -> str:
     """Return the text of a remote error: where it happened, and the traceback without this package's own frames.
@@ -61,10 +68,13 @@ def make_task_error(
 ) -> TaskError:
     """Return the error for an exception that escaped from user code. `note` is added to its text.
 
-    The error of another task that a task lets pass keeps its first cause. Its text grows by one traceback.
+    The error of another task that a task lets pass keeps its first cause. Its text grows by one traceback. An error of
+    writing into a read-only array gets a note that says why it is read-only.
     """
     cause = exc.cause if isinstance(exc, TaskError) else exc
     text = describe(function_name, pid, rank, host, exc, title)
+    if cause is exc and isinstance(cause, ValueError) and any(one in str(cause) for one in _READ_ONLY):
+        note = note or _WHY_READ_ONLY
     return task_error(cause, f"{text}\n{note}" if note else text)
 
 

@@ -52,8 +52,9 @@ def get(
 ) -> Any:
     """Wait for values and return them: one value for a reference, a list of values for a list of references.
 
-    Arrays are read-only: large ones are views of shared memory, where other processes read the same bytes. Of several
-    references the first error that is known is raised at once.
+    Arrays are read-only: large ones are views of shared memory, where other processes read the same bytes. Writing into
+    one raises `ValueError: assignment destination is read-only`; `copy=True` gives arrays that may be written into. Of
+    several references the first error that is known is raised at once.
 
     Args:
         refs: an `ObjectRef` or a list of them.

@@ -13,7 +13,7 @@ from itertools import islice
 from mpi_runtime.scheduler import backoff, gpu_pool
 from mpi_runtime.scheduler.backfill import note_length
 from mpi_runtime.scheduler.constraints import allows, find_source
-from mpi_runtime.scheduler.dependencies import stage
+from mpi_runtime.scheduler.dependencies import elsewhere, stage
 from mpi_runtime.scheduler.effects import StartExecutor
 from mpi_runtime.scheduler.lifecycle import SEND, STOPPING, advance
 from mpi_runtime.scheduler.limits import (
@@ -21,7 +21,9 @@ from mpi_runtime.scheduler.limits import (
     IDLE_US_MAX,
     LOCAL_QUEUE_CALLS_MAX,
     LOCAL_QUEUE_US,
+    MOVED_BYTES_PER_US,
     PREFETCH_US_MAX,
+    PREFETCH_WORTH,
     RESERVATION_US,
     STEAL_WORTH_US,
     STUCK_US,
@@ -31,7 +33,7 @@ from mpi_runtime.scheduler.limits import (
 from mpi_runtime.scheduler.locality import waits_for_near
 from mpi_runtime.scheduler.queues import mark_dirty
 from mpi_runtime.scheduler.rank_events import TakenBack
-from mpi_runtime.scheduler.records import Executor, Function, Key, Node, Process, Queue, node_of
+from mpi_runtime.scheduler.records import Executor, Function, Key, Node, Process, Queue, Task, node_of
 from mpi_runtime.scheduler.reservations import end_reservation, reserve, reserve_for_fractions, stop_idle
 from mpi_runtime.scheduler.resources import Grant, Pool, copy_of, fits, give_back, take, take_devices
 from mpi_runtime.scheduler.sources import Source
@@ -264,8 +266,9 @@ def dedicate(executor: Executor) -> None:
     task.actor.executor = executor
 
 
-def room_for(executor: Executor, function: Function) -> int:
-    """How many more calls of the function may be sent to the executor."""
+def room_for(state: State, executor: Executor, task: Task) -> int:
+    """How many more calls may be sent to the executor, if all are like this one."""
+    function = task.function
     in_hand = len(executor.in_hand)
     if executor.rank.node.is_full:  # what waits in its hand keeps its arguments in memory
         return 0 if in_hand else 1
@@ -276,9 +279,17 @@ def room_for(executor: Executor, function: Function) -> int:
     if function.duration_us < 0:
         return 0
     ahead = (LOCAL_QUEUE_US - executor.load_us) // estimate_us(function)
-    if in_hand == 1 and ahead < 1 and function.duration_us <= PREFETCH_US_MAX:
-        ahead = 1
+    if in_hand == 1 and ahead < 1:
+        is_short = function.duration_us <= PREFETCH_US_MAX
+        ahead = 1 if is_short or (task.call.arguments and is_brought_ahead(state, executor, task)) else ahead
     return min(ahead, LOCAL_QUEUE_CALLS_MAX - in_hand)
+
+
+def is_brought_ahead(state: State, executor: Executor, task: Task) -> bool:
+    """Whether a call's arguments should be moved to an executor's node while that runs one that takes as long."""
+    missing = elsewhere(state, task, executor.rank.node.number)
+    size = sum(place.size for id in missing for place in state.objects[id].places()[:1])
+    return size // MOVED_BYTES_PER_US * PREFETCH_WORTH >= task.function.duration_us
 
 
 def fill(state: State, queue: Queue, now: int) -> None:
@@ -289,7 +300,7 @@ def fill(state: State, queue: Queue, now: int) -> None:
         executor = hungry.popitem(last=False)[1]
         if executor.asked_back or must_yield(state, executor, queue, better, now):
             continue
-        room = room_for(executor, ready[0].function)
+        room = room_for(state, executor, ready[0])
         if room > 0:
             give(state, executor, min(room, max(1, len(ready) // (len(hungry) + 1)), len(ready)), now)
 

@@ -188,6 +188,8 @@ class Spill(Struct, array_like=True, tag=69, gc=False):
     id: Id
     offset: Number
     size: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+    for_copies: bool = False
+    """Whether room is made for copies alone. For them a part of the disk is kept that new values may not use."""
 
 
 class Restore(Struct, array_like=True, tag=70, gc=False):

@@ -18,6 +18,8 @@ from mpi_runtime.scheduler import (
     history,
     lifecycle,
     listing,
+    locality,
+    notes,
     store_summary,
 )
 from mpi_runtime.scheduler.effects import Answer
@@ -26,7 +28,12 @@ from mpi_runtime.scheduler.limits import EXPLAINED_MAX, UNIT
 from mpi_runtime.scheduler.records import Bundle, Task, node_of
 from mpi_runtime.scheduler.resources import Pool, amount
 from mpi_runtime.scheduler.sources import Source
-from mpi_runtime.scheduler.state import Group, State
+from mpi_runtime.scheduler.state import Group, Object, State
+
+READ_ONLY = (
+    "Arrays of it that get() returns, or that are arguments, are read-only: all who read a large value read the same "
+    "memory. get(ref, copy=True) gives arrays that may be written into; in a call, copy the argument."
+)
 
 
 def answer(state: State, query: Query, now: int) -> Answer:
@@ -199,12 +206,31 @@ def _explain(state: State, id: bytes, now: int) -> dict[str, str]:
         name = f"placement group {id.hex()}"
         return {"state": "pending", "name": name, "why": _why_group(state, state.waiting_groups[id])}
     if task is None:
-        return {"state": lifecycle.OBJECT_STATE_NAMES[found.state], "why": "The value is there."}
+        return {"state": lifecycle.OBJECT_STATE_NAMES[found.state], "why": _where_it_is(state, found)}
     return {
         "state": lifecycle.TASK_STATE_NAMES[task.state],
         "name": task.function.spec.name,
         "why": _why(state, task, now),
     }
+
+
+def _where_it_is(state: State, found: Object) -> str:
+    """Where a value lies, and why arrays of it cannot be written into."""
+    if found.is_error or found.state in (lifecycle.ERROR, lifecycle.RUNTIME_ERROR):
+        return "The value is there: an error, which get() raises."
+    if found.state == lifecycle.INLINE:
+        return f"The value is there. {READ_ONLY}"
+    if found.state in lifecycle.UNSEALED:
+        return "It has no value yet, and no call of this job is known to make it."
+    if found.state == lifecycle.GONE:
+        return "Whoever has its value could not be reached when it was last asked for."
+    copies = found.copies or {}
+    hosts = [state.nodes[number].hostname for number in copies][:EXPLAINED_MAX]
+    places = [f"in the shared memory of {', '.join(hosts)}"] if hosts else []
+    if found.disk is not None:
+        places.append(f"on a disk of {state.ranks[found.disk.rank].node.hostname}")
+    size = next((notes.gib(place.size) for place in found.places()), "")
+    return f"The value is there: {size}, {' and '.join(places)}. {READ_ONLY}"
 
 
 def _why(state: State, task: Task, now: int) -> str:
@@ -224,7 +250,7 @@ def _why(state: State, task: Task, now: int) -> str:
         if task.state == lifecycle.BLOCKED:
             return f"It runs in {where} and waits for {', '.join(id.hex() for id in executor.waits_for)}."
         if task.state == lifecycle.STAGING:
-            return f"{task.missing} argument(s) are on their way to {where}."
+            return f"{task.missing} argument(s) are on their way to {where}: {_coming(state, task, rank.node.number)}."
         running = executor.running()
         if running is task:
             return f"It runs in {where}."
@@ -244,7 +270,25 @@ def _why(state: State, task: Task, now: int) -> str:
     if late:
         return late
     full = accounts.why_not(task.function.account)
-    return f"{full}It needs {task.function.request}{_place(task.function.where)}. {_free(state, task.function.where)}."
+    needs = f"It needs {task.function.request}{_place(task.function.where)}. {_free(state, task.function.where)}."
+    source = constraints.find_source(state, task.queue) if task.queue is not None else None
+    near = locality.why(state, task, source, now)
+    return f"{full}{needs}{near and ' '}{near}"
+
+
+def _coming(state: State, task: Task, number: int) -> str:
+    """The copies that a call waits for: how large they are, and from where they come."""
+    coming = [(id, state.fetching.get(id, {}).get(number)) for id in dict.fromkeys(task.call.arguments)]
+    told = []
+    for id, fetching in coming:
+        if fetching is None:
+            continue
+        size = notes.gib(next((place.size for place in state.objects[id].places()), 0))
+        source = state.nodes.get(fetching.source_node)
+        where = f"from {source.hostname}" if source is not None else "from disk"
+        told.append(f"{size} {where if fetching.source is not None else 'that wait for a source'}")
+    more = f" and {len(told) - EXPLAINED_MAX} more" if len(told) > EXPLAINED_MAX else ""
+    return f"{', '.join(told[:EXPLAINED_MAX])}{more}" if told else "they are about to be asked for"
 
 
 def _place(where: Where | None) -> str:

@@ -30,6 +30,11 @@ STEAL_WORTH_US: Final = 2_000
 PREFETCH_US_MAX: Final = 50_000
 """Calls up to this long get one successor sent ahead, to hide the round trip to the head."""
 
+PREFETCH_WORTH: Final = 20
+"""Behind longer ones the next call is sent ahead too, if moving its arguments takes at least this part (1/20) of the
+time that a call takes: they come meanwhile. Of what takes less, less than 5 % would be gained, and a call that was sent
+ahead has to be taken back if there is room elsewhere."""
+
 VICTIMS_MAX: Final = 8
 """Executors that are compared to find one with much behind its running call: there may be tens of thousands."""
 
@@ -88,6 +93,9 @@ STORY_CAUSE_CHARS_MAX: Final = 300
 
 LARGEST_OBJECTS: Final = 3
 """Values that are named when memory runs out."""
+
+HOLDERS_NAMED: Final = 3
+"""Processes and calls that are named as those who keep such a value."""
 
 UNREACHED_US: Final = 2_000_000
 """How long nobody is told that a copy cannot be had: by then the head has noticed if the rank that has it is dead."""

@@ -13,6 +13,9 @@
 5. If nothing can leave, because of views or because the disk is full too, the waiting clients get an error that says
    why. While calls run that may release memory, they wait first, up to ROOM_PATIENCE_US.
 
+6. Where memory and disk are both full, a value on disk can come back only if another one leaves memory. So a part of
+   the disk is kept for that: new values may not use it, and it is used only while no client waits (`for_copies`).
+
 A value that is only on disk is read back by the rank that wrote it (`spreading.read`). The file keeps the value, so
 that its copy can be dropped again without writing.
 """
@@ -21,11 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mpi_runtime.scheduler import notes, objects, spreading
+from mpi_runtime.scheduler import notes, objects, spreading, store_summary
 from mpi_runtime.scheduler.effects import Forget, RoomAnswer, Spill
 from mpi_runtime.scheduler.events import Forgotten, OnDisk, Stored
 from mpi_runtime.scheduler.lifecycle import STAGING, STORED
-from mpi_runtime.scheduler.limits import LARGEST_OBJECTS, ROOM_PATIENCE_US, ROOM_SHARE
+from mpi_runtime.scheduler.limits import HOLDERS_NAMED, LARGEST_OBJECTS, ROOM_PATIENCE_US, ROOM_SHARE
 from mpi_runtime.scheduler.rank_events import RoomWanted, Spilled
 from mpi_runtime.scheduler.records import Node, Task
 from mpi_runtime.scheduler.state import Client, Object, Room, State
@@ -40,7 +43,7 @@ def wanted(state: State, event: RoomWanted, now: int) -> None:
         room.wanted.pop(event.rank, None)
         room.waiting.pop(event.rank, None)
         if not room.wanted:
-            node.is_full, room.problem, room.stuck_us = False, "", -1
+            node.is_full, room.problem, room.last_problem, room.stuck_us = False, "", "", -1
         return
     if not node.is_full:
         node.is_full = True
@@ -74,6 +77,8 @@ def make_room(state: State, node: Node, room: Room) -> bool:
     missing = sum(room.wanted.values()) + node.arena // ROOM_SHARE
     late, room.asked = room.asked, state.spilling.forgets
     pins = pinned(state, node)
+    for_copies = not any(room.waiting.get(rank) for rank in room.wanted)
+    problem = room.last_problem if for_copies else room.problem
     asked: dict[int, list[bytes]] = {}
     is_coming = False
     for found in candidates(state, node):
@@ -87,9 +92,9 @@ def make_room(state: State, node: Node, room: Room) -> bool:
         assert found.copies is not None
         place = found.copies[node.number]
         if len(found.places()) == 1:
-            if room.problem:
+            if problem:
                 continue
-            write(state, room, found, place)
+            write(state, room, found, place, for_copies)
             is_coming = True
         knowing = who_knows(state, found, node)
         if not knowing:
@@ -174,11 +179,13 @@ def forgotten(state: State, client: Client, event: Forgotten) -> None:
     drop_if_full(state, client.node, freed)
 
 
-def write(state: State, room: Room, found: Object, place: Stored) -> None:
+def write(state: State, room: Room, found: Object, place: Stored, for_copies: bool) -> None:
     """Order an object to be written to disk. The object is held until the answer."""
     found.references += 1
     room.writing[found.id] = place
-    state.to_rank(place.rank, Spill(found.id, place.offset, place.size))
+    if for_copies:
+        room.for_copies[found.id] = None
+    state.to_rank(place.rank, Spill(found.id, place.offset, place.size, for_copies))
 
 
 def spilled(state: State, event: Spilled) -> None:
@@ -186,9 +193,13 @@ def spilled(state: State, event: Spilled) -> None:
     node = state.ranks[event.rank].node
     room = state.spilling.rooms[node.number]
     place = room.writing.pop(event.id)
+    was_for_copies = event.id in room.for_copies
+    room.for_copies.pop(event.id, None)
     found = state.objects[event.id]
     if event.offset < 0:
         room.problem = event.reason
+        if was_for_copies:
+            room.last_problem = event.reason
     else:
         found.disk = OnDisk(event.rank, event.offset, place.size)
         state.spilling.on_disk[event.rank, event.offset] = found.id
@@ -221,13 +232,22 @@ def why_not(state: State, node: Node, room: Room) -> str:
     used = sum(size for id, size in sizes.items() if id in pins)
     known = sum(sizes[found.id] for found in here if found.id not in pins and who_knows(state, found, node))
     largest = sorted(here, key=lambda found: (-sizes[found.id], found.id))[:LARGEST_OBJECTS]
-    values = ", ".join(f"{notes.gib(sizes[found.id])} {found}" for found in largest)
+    values = ", ".join(f"{notes.gib(sizes[found.id])} {found}{_kept_by(state, found)}" for found in largest)
     return (
         f"Of {len(here)} values {notes.gib(used)} are arguments of calls that run there, and {notes.gib(known)} may be "
         f"looked at by processes that hold references."
         + (f" Nothing can be written to disk: {room.problem}." if room.problem else "")
         + (f" The largest: {values}." if values else "")
     )
+
+
+def _kept_by(state: State, found: Object) -> str:
+    """Who made a value and who keeps it, for an error."""
+    made, told = store_summary.made_by(found), store_summary.holders(state, found)
+    more = f" and {len(told) - HOLDERS_NAMED} more" if len(told) > HOLDERS_NAMED else ""
+    held = f"kept by {', '.join(told[:HOLDERS_NAMED])}{more}" if told else ""
+    parts = [part for part in (f"made by {made}" if made else "", held) if part]
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def lose_rank(state: State, number: int) -> None:
@@ -237,6 +257,7 @@ def lose_rank(state: State, number: int) -> None:
         room.waiting.pop(number, None)
         for id in [id for id, place in room.writing.items() if place.rank == number]:
             del room.writing[id]
+            room.for_copies.pop(id, None)
             objects.release(state, id)
     for node in state.nodes.values():
         if node.number in state.spilling.rooms:

@@ -153,6 +153,10 @@ class Room(Struct, eq=False, gc=False):
     """Objects that are being written to disk. Each holds the object."""
     problem: str = ""
     """Why nothing more can be written to disk. Empty: something can."""
+    last_problem: str = ""
+    """The same, with what is kept of the disk for copies."""
+    for_copies: dict[bytes, None] = {}
+    """Those of `writing` that may use that part."""
     waiting: dict[int, list[int]] = {}
     """The clients that wait, by rank."""
     asked: int = 0

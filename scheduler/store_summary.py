@@ -48,20 +48,29 @@ def _size(found: Object) -> int:
 
 def _described(state: State, found: Object, node: Node) -> dict[str, Any]:
     """One value, and who keeps it."""
-    holders = []
-    for client in state.clients.values():
-        executor = client.executor
-        if found.id in client.held:
-            holders.append("driver" if executor is None else str(executor))
-        if executor is not None and executor.has_as_argument(found.id):
-            running = executor.running()
-            holders.append(f"argument of {running.function.spec.name if running is not None else 'a call'}, {executor}")
-    made = found.lineage.task.function.spec.name if found.lineage is not None else ""
     return {
         "object_id": found.id.hex(),
         "size": _size(found),
         "in_memory": node.number in (found.copies or {}),
         "on_disk": found.disk is not None and found.disk.rank in {rank.number for rank in node.ranks},
-        "made_by": made,
-        "held_by": holders,
+        "made_by": made_by(found),
+        "held_by": holders(state, found),
     }
+
+
+def made_by(found: Object) -> str:
+    """The function whose call has made a value; empty: it was put, or cannot be made again."""
+    return found.lineage.task.function.spec.name if found.lineage is not None else ""
+
+
+def holders(state: State, found: Object) -> list[str]:
+    """The processes with references to a value, and the calls in hand that have it as an argument, in words."""
+    told = []
+    for client in state.clients.values():
+        executor = client.executor
+        if found.id in client.held:
+            told.append("driver" if executor is None else str(executor))
+        if executor is not None and executor.has_as_argument(found.id):
+            running = executor.running()
+            told.append(f"argument of {running.function.spec.name if running is not None else 'a call'}, {executor}")
+    return told

@@ -3,6 +3,9 @@
 The file never has a name (`O_TMPFILE`), so it disappears with its process, however that ends. Freed parts are used
 again, as in the arena. One thread reads and writes in the order of requests, so that objects that are written one after
 the other are neighbours on the disk.
+
+Large objects go past the page cache (`O_DIRECT`), where the file system can: they lie on whole pages in the arena and
+in the file. So a full arena takes no more memory of the host, and no processor copies what the disk can fetch itself.
 """
 
 from __future__ import annotations
@@ -16,14 +19,16 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from mpi_runtime.objects.allocator import Allocator
+from mpi_runtime.objects.allocator import LARGE, PAGE, Allocator
 
 CHUNK = 8 << 20
 """Bytes that are read or written at a time. In between the thread checks whether the file was closed."""
 LIMIT = 1 << 46
 """The largest size of the file in bytes, which is the limit of some file systems."""
 LEFT_PERCENT = 5
-"""Percentage of the file system that is left free."""
+"""Percentage of the file system that is left to others."""
+KEPT_PERCENT = 5
+"""Percentage that new values leave besides: one value can come back from the disk only if another one leaves memory."""
 
 
 class Ended(NamedTuple):
@@ -42,6 +47,8 @@ class _Order(NamedTuple):
     is_write: bool
     offset: int
     data: memoryview
+    leaves: int
+    """Percentage of the file system."""
 
 
 class SpillFile:
@@ -52,6 +59,8 @@ class SpillFile:
         self._directory = directory
         self._wake = wake
         self._descriptor = -1
+        self._direct = -1
+        """The same file, past the page cache; -1: the file system cannot."""
         self._allocator = Allocator(LIMIT)
         self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._ended: deque[Ended] = deque()
@@ -63,14 +72,17 @@ class SpillFile:
         """Bytes that objects occupy in the file."""
         return self._allocator.used
 
-    def write(self, id: bytes, data: memoryview) -> None:
-        """Begin to write an object. The data must remain valid until `poll` returns its end."""
+    def write(self, id: bytes, data: memoryview, for_copies: bool = False) -> None:
+        """Begin to write an object. The data must remain valid until `poll` returns its end.
+
+        With `for_copies` what is kept for values that come back may be used.
+        """
         if not self._directory:
             self._end(Ended(id, True, -1, "no directory on a disk is known for it (object_spilling_directory)"))
             return
         offset = self._allocator.allocate(len(data))
         assert offset is not None
-        self._order(_Order(id, True, offset, data))
+        self._order(_Order(id, True, offset, data, LEFT_PERCENT + (0 if for_copies else KEPT_PERCENT)))
 
     def read(self, id: bytes, offset: int, data: memoryview) -> None:
         """Begin to read an object from the file.
@@ -80,7 +92,7 @@ class SpillFile:
         """
         if self._allocator.size(offset) < len(data):
             raise ValueError(f"{len(data)} bytes at offset {offset} of the file are no object")
-        self._order(_Order(id, False, offset, data))
+        self._order(_Order(id, False, offset, data, 0))
 
     def free(self, offsets: Iterable[int]) -> None:
         """Free objects.
@@ -116,9 +128,10 @@ class SpillFile:
         if self._thread is not None:
             self._orders.put(None)
             self._thread.join()
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        for descriptor in (self._direct, self._descriptor):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._direct = self._descriptor = -1
 
     def _order(self, order: _Order) -> None:
         if self._thread is None:
@@ -142,15 +155,25 @@ class SpillFile:
     def _perform(self, order: _Order) -> None:
         if self._descriptor < 0:
             self._descriptor = create(self._directory)
+            self._direct = reopened_direct(self._descriptor)
         if order.is_write:
-            check_free(self._descriptor, len(order.data))
+            check_free(self._descriptor, len(order.data), order.leaves)
         done = 0
         while done < len(order.data) and not self._is_closed:
             piece = order.data[done : done + CHUNK]
-            if order.is_write:
-                count = os.pwrite(self._descriptor, piece, order.offset + done)
-            else:
-                count = os.preadv(self._descriptor, [piece], order.offset + done)
+            is_direct = self._direct >= 0 and len(order.data) >= LARGE and len(piece) % PAGE == 0 and done % PAGE == 0
+            descriptor = self._direct if is_direct else self._descriptor
+            try:
+                if order.is_write:
+                    count = os.pwrite(descriptor, piece, order.offset + done)
+                else:
+                    count = os.preadv(descriptor, [piece], order.offset + done)
+            except OSError as error:
+                if not is_direct or error.errno != errno.EINVAL:
+                    raise
+                os.close(self._direct)  # it can do so only with other alignments
+                self._direct = -1
+                continue
             if not count:
                 raise OSError(errno.EIO, "the file is shorter than what was written to it")
             done += count
@@ -174,12 +197,20 @@ def create(directory: str) -> int:
     return descriptor
 
 
-def check_free(descriptor: int, size: int) -> None:
-    """Check that a write leaves `LEFT_PERCENT` of the file system free.
+def reopened_direct(descriptor: int) -> int:
+    """Return another descriptor of the file, for reads and writes past the page cache; -1: there can be none."""
+    try:
+        return os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT)
+    except OSError:
+        return -1
+
+
+def check_free(descriptor: int, size: int, percent: int) -> None:
+    """Check that a write leaves this percentage of the file system free.
 
     Raises:
         OSError: it would leave less.
     """
     system = os.fstatvfs(descriptor)
-    if system.f_bavail * system.f_frsize - size < system.f_blocks * system.f_frsize * LEFT_PERCENT // 100:
-        raise OSError(errno.ENOSPC, f"less than {LEFT_PERCENT} % of this file system would be left")
+    if system.f_bavail * system.f_frsize - size < system.f_blocks * system.f_frsize * percent // 100:
+        raise OSError(errno.ENOSPC, f"less than {percent} % of this file system would be left")

@@ -158,12 +158,17 @@ class Extents:
     def _serve(self) -> float:
         now = self._now_s()
         waiting, self._waiting = self._waiting, deque()
+        is_late = now >= self._until_s
+        if is_late and any(one.client != NOBODY for one in waiting):
+            self._until_s = now + ALLOCATE_WAIT_S  # for copies: without the others there may be room for them
         for request in waiting:
             offset = self._arena.allocate(request.size)
             if offset is not None:
                 self._until_s = max(self._until_s, now + ALLOCATE_WAIT_S)
                 request.use(offset, "")
-            elif now >= self._until_s or request.size > self._arena.layout.capacity:
+            elif request.size > self._arena.layout.capacity or (
+                is_late and (request.client != NOBODY or now >= self._until_s)
+            ):
                 request.use(-1, " ".join(filter(None, (self._arena.refusal(request.size), self._why))))
             else:
                 self._waiting.append(request)

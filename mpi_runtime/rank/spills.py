@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from mpi_runtime.objects.allocator import Allocator
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.rank.extents import NOBODY, Extents
 from mpi_runtime.rank.poller import Poller
@@ -56,7 +57,7 @@ class Spills:
         """
         try:
             if isinstance(effect, Spill):
-                self._opened().write(effect.id, self._arena.view(effect.offset, effect.size))
+                self._opened().write(effect.id, self._whole(effect.offset, effect.size), effect.for_copies)
             elif isinstance(effect, Erase):
                 self._opened().free(effect.offsets)
             else:
@@ -69,7 +70,11 @@ class Spills:
             self._report(Fetched(self._rank, effect.id, -1, reason, order=effect.order))
             return
         self._targets[effect.id] = target, effect.order
-        self._opened().read(effect.id, effect.offset, self._arena.view(target, effect.size))
+        self._opened().read(effect.id, effect.offset, self._whole(target, effect.size))
+
+    def _whole(self, offset: int, size: int) -> memoryview:
+        """An extent with the rest of its last page, so that it can be read and written past the page cache."""
+        return self._arena.view(offset, Allocator.rounded(size))
 
     def _opened(self) -> SpillFile:
         if self._file is None:

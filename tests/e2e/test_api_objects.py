@@ -1,6 +1,8 @@
 """Large values: arrays in shared memory, read in place and freed with their last use."""
 
 import gc
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -57,6 +59,18 @@ def test_arrays_come_back_read_only(size: int) -> None:
             with pytest.raises(ValueError, match="WRITEABLE"):
                 found.flags.writeable = True
     array[:] = 5  # our own is still ours
+
+
+def test_who_writes_into_an_argument_is_told_why_that_fails() -> None:
+    @remote
+    def write(array: Any) -> None:
+        array[0] = 1
+
+    with pytest.raises(ValueError, match="assignment destination is read-only") as caught:
+        get(write.remote(put(np.zeros(100_000))))
+    assert "Write into a copy: array.copy(), or get(ref, copy=True)." in str(caught.value)
+    ref = put(np.zeros(100_000))
+    assert "get(ref, copy=True) gives arrays that may be written into" in mpi_runtime.explain(ref)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -213,6 +227,24 @@ def test_views_in_tasks_hold_the_memory_too(counts: Counts) -> None:
     del refs
     get(keeper.forget.remote())
     extents(counts, 0)
+
+
+def test_what_a_killed_process_looked_at_is_freed(counts: Counts) -> None:
+    """References, views, and a value that it had put and told nobody of."""
+
+    @remote
+    class Keeper:
+        def keep(self, refs: list[Any], array: Any) -> int:
+            self.refs, self.views, self.argument = refs, [get(ref) for ref in refs], array
+            self.own = put(np.ones(300_000))
+            return os.getpid()
+
+    keeper = Keeper.remote()
+    pid = get(keeper.keep.remote([put(np.full(200_000, n)) for n in range(3)], put(np.ones(100_000))))
+    extents(counts, 5)
+    os.kill(pid, signal.SIGKILL)
+    extents(counts, 0)
+    assert get(put(np.ones(7 * MIB))).sum() == 7 * MIB  # all but the whole store: there is room for it
 
 
 def test_a_result_that_is_its_argument(counts: Counts) -> None:

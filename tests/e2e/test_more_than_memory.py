@@ -16,7 +16,8 @@ import pytest
 import mpi_runtime
 from mpi_runtime import get, put, remote
 from mpi_runtime.errors import ObjectStoreFullError
-from tests.helpers import ROOT
+from tests.helpers import ROOT, start_command
+from tests.hosts.namespaces import missing
 
 MIB = 1 << 20
 ARENA = 32 * MIB
@@ -111,11 +112,63 @@ def test_what_an_executor_looks_at_stays(directory: Path) -> None:
 def test_without_a_disk_the_store_is_full_and_nothing_else_is_lost() -> None:
     with mpi_runtime.init(num_cpus=2, object_store_memory=ARENA, object_spilling_directory=""):
         refs = [put(np.full(BLOCK // 8, n, np.int64)) for n in range(6)]
-        with pytest.raises(ObjectStoreFullError, match=r"no room .* Nothing can be written to disk: no directory"):
+        with pytest.raises(
+            ObjectStoreFullError, match=r"no room .* Nothing can be written to disk: no directory"
+        ) as full:
             put(np.zeros(3 * BLOCK, np.int8))
+        assert f"The largest: 4.0 MiB object {refs[0].hex()} (kept by driver), 4.0 MiB object " in str(full.value)
         assert [int(get(ref)[0]) for ref in refs] == list(range(6))
         refs.clear()
         assert len(get(put(np.zeros(3 * BLOCK, np.int8)))) == 3 * BLOCK
+
+
+SMALL_DISK = """
+import sys, numpy as np, mpi_runtime as ray
+from mpi_runtime.errors import ObjectStoreFullError
+
+MIB = 1 << 20
+ray.init(num_cpus=1, object_store_memory=16 * MIB, object_spilling_directory=sys.argv[1])
+
+@ray.remote
+def make(seed):
+    return np.full(MIB, seed, np.uint8)
+
+kept = []
+try:
+    for number in range(200):
+        kept.append(ray.put(np.full(MIB, number, np.uint8)))
+except ObjectStoreFullError as error:
+    print(error)
+print(len(kept))
+try:
+    ray.get(make.remote(1))
+except ObjectStoreFullError as error:  # a result finds no room either, and its call says so
+    print("result:", sys.argv[1] in str(error))
+assert [int(ray.get(ref)[-1]) for ref in kept] == list(range(len(kept)))
+del kept[::2]
+assert int(ray.get(make.remote(7))[0]) == 7
+print("goes on")
+"""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.hosts
+def test_a_full_disk_is_told_with_who_holds_what_and_nothing_is_lost(tmp_path: Path) -> None:
+    """A disk of 40 MiB, behind a store of 16 MiB."""
+    if reason := missing(("unshare", "mount"), "util-linux"):
+        pytest.skip(reason)
+    disk, program = tmp_path / "disk", tmp_path / "app.py"
+    disk.mkdir()
+    program.write_text(SMALL_DISK)
+    mount = f'mount -t tmpfs -o size=40m tmpfs {disk} && exec "$@"'
+    command = ["unshare", "--mount", "sh", "-c", mount, "sh", sys.executable, str(program), str(disk)]
+    with start_command(command, cwd=tmp_path) as started:
+        refusal, count, result, end = started.finish(timeout=100).expect().stdout.splitlines()
+    assert "has no room for an object of" in refusal
+    assert f"Nothing can be written to disk: {disk}: No space left on device" in refusal or "would be left" in refusal
+    assert " (kept by driver)" in refusal
+    assert 40 <= int(count) <= 60  # what fits memory and disk
+    assert (result, end) == ("result: True", "goes on")
 
 
 KILLED = """

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from mpi_runtime.scheduler import core, dispatch, gpu_pool, queues, reservations
-from mpi_runtime.scheduler.records import Executor, Node, Queue, Task
+from mpi_runtime.scheduler import core, dispatch, gpu_pool, locality, queues, reservations
+from mpi_runtime.scheduler.records import Executor, Node, Queue, Task, node_of
+from mpi_runtime.scheduler.sources import Source
 from mpi_runtime.scheduler.state import State
 from tests.simulation import quality
 from tests.simulation.options import calm_options
@@ -52,6 +53,24 @@ def what_lies_on_host_0_is_near_to_nobody(patch: pytest.MonkeyPatch) -> None:
 
 def calls_run_far_from_their_arguments(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(queues, "nearest", lambda state, task: -1)
+
+
+def calls_go_to_the_node_with_fewest_bytes(patch: pytest.MonkeyPatch) -> None:
+    def planted(state: State, task: Task) -> int:
+        found = locality.bytes_on(state, task)
+        able = [number for number, node in state.nodes.items() if node.hosts_executors]
+        return min(able, key=lambda number: (found.get(number, 0), number)) if nearest(state, task) >= 0 else -1
+
+    nearest = queues.nearest
+    patch.setattr(queues, "nearest", planted)
+
+
+def calls_wait_for_ever_for_the_node_with_their_arguments(patch: pytest.MonkeyPatch) -> None:
+    def planted(state: State, queue: Queue, source: Source, now: int) -> bool:
+        near = state.nodes.get(queue.near)
+        return near is not None and queue.where is None and node_of(source) is not near
+
+    patch.setattr(dispatch, "waits_for_near", planted)
 
 
 def who_idles_is_not_used_again(patch: pytest.MonkeyPatch) -> None:
@@ -112,6 +131,8 @@ def room_is_not_looked_for(patch: pytest.MonkeyPatch) -> None:
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     what_lies_on_host_0_is_near_to_nobody,
     calls_run_far_from_their_arguments,
+    calls_go_to_the_node_with_fewest_bytes,
+    calls_wait_for_ever_for_the_node_with_their_arguments,
     who_idles_is_not_used_again,
     who_has_idled_least_is_ended,
     gpus_are_far_from_their_rank,

@@ -1,5 +1,6 @@
 """The arena: what agents count together, what clients write and read across processes, and when views are let go."""
 
+import errno
 import gc
 import mmap
 import os
@@ -81,8 +82,9 @@ def nothing() -> None:
 def test_the_layout_is_in_the_file(descriptor: int) -> None:
     layout = Layout.of(descriptor)
     assert layout == Layout(CAPACITY, 2)
-    assert (layout.start(0), layout.start(1)) == (PAGE, PAGE + LENGTH)
-    assert os.fstat(descriptor).st_size == layout.size == PAGE + 2 * LENGTH
+    length = -(-LENGTH // arena.HUGE) * arena.HUGE
+    assert (layout.start(0), layout.start(1)) == (arena.HUGE, arena.HUGE + length)
+    assert os.fstat(descriptor).st_size == layout.size == arena.HUGE + 2 * length
     assert not os.get_inheritable(descriptor)
     assert resident(descriptor) <= PAGE
     with pytest.raises(ValueError, match="not 2"):
@@ -90,8 +92,8 @@ def test_the_layout_is_in_the_file(descriptor: int) -> None:
 
 
 def test_the_words_of_all_regions_have_room_before_the_first() -> None:
-    """With 341 regions there is one word more than two pages hold."""
-    assert [Layout(CAPACITY, regions).header // PAGE for regions in (170, 171, 340, 341)] == [1, 2, 2, 3]
+    """With 87381 regions there is one word more than a large page holds."""
+    assert [Layout(CAPACITY, regions).header // arena.HUGE for regions in (1, 87380, 87381)] == [1, 1, 2]
 
 
 def test_nobody_can_cut_it_short(descriptor: int) -> None:
@@ -316,8 +318,10 @@ def test_what_was_written_is_noted_only_of_a_region_that_is_mapped_as_a_whole(
     monkeypatch.setattr(arena.resource, "getrlimit", lambda _: (limit, limit))
     descriptor = create(5 * arena.TOUCH_GRAIN + PAGE, 1)
     window = arena._Window(descriptor, Layout.of(descriptor), 0, mmap.ACCESS_WRITE)
-    length = (5 * arena.TOUCH_GRAIN + PAGE) * arena.SPREAD
-    assert window.touched == bytearray(-(-length // arena.TOUCH_GRAIN) if limit == resource.RLIM_INFINITY else 0)
+    length = arena.HUGE // arena.TOUCH_GRAIN
+    if limit == resource.RLIM_INFINITY:
+        assert length <= len(window.touched) <= 2 * length
+    assert bool(window.touched) == (window.large is not None) == (limit == resource.RLIM_INFINITY)
     os.close(descriptor)
 
 
@@ -329,6 +333,59 @@ def test_pages_are_asked_for_once_where_that_is_noted() -> None:
             arena._copy(pages, PAGE + 1, source, touched)  # type: ignore[arg-type]
         assert pages.asked == [(arena.MADV_POPULATE_READ, PAGE, 3 * PAGE + 1)] * times
     assert touched == bytearray()
+
+
+# Large pages.
+
+
+class Collapsing(Pages):
+    """Pages of which some calls are refused."""
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        pass
+
+
+def in_large_pages() -> int:
+    """Bytes of shared memory that this process has mapped in large pages."""
+    for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
+        if line.startswith("ShmemPmdMapped:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def test_what_is_written_lies_in_large_pages_where_the_system_has_some() -> None:
+    descriptor = create(64 * MIB, 2)
+    agent, client = AgentArena(descriptor, 1), ClientArena(descriptor)
+    before, data = in_large_pages(), os.urandom(1 << 16) * 256
+    offset = put(agent, client, data)
+    assert client.read(1, offset, len(data), nothing) == data
+    window = client._writers[1]
+    found = in_large_pages() - before
+    if window.large is not None and not window.large._failures:  # in all of the value but for its ends, when read too
+        assert found >= 2 * (len(data) - 2 * arena.HUGE)
+    assert resident(descriptor) <= len(data) + 2 * MIB, "nothing beside the value takes memory"
+    agent.free(offset)
+    assert agent.trim(3 * MIB + PAGE) == 3 * MIB + PAGE  # large pages are cut
+    assert resident(descriptor) <= len(data) - 1 * MIB
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize(("error", "tries"), [(errno.EINVAL, 1), (errno.EAGAIN, arena.COLLAPSE_FAILURES_MAX)])
+def test_a_system_without_large_pages_is_asked_a_few_times(error: int, tries: int) -> None:
+    pages, touched = Collapsing(OSError(error, "refused")), bytearray(1 << 10)
+    large = arena._LargePages(3 * PAGE, 64 * MIB)
+    arena._copy(pages, 3 * PAGE, memoryview(bytes(32 * MIB)), touched, large)  # type: ignore[arg-type]
+    asked = [one for one in pages.asked if one[0] == arena.MADV_COLLAPSE]
+    assert asked == [(arena.MADV_COLLAPSE, 3 * PAGE + n * arena.HUGE, arena.HUGE) for n in range(tries)]
+
+
+def test_only_what_is_overwritten_is_made_large() -> None:
+    pages, touched = Collapsing(), bytearray(1 << 10)
+    large = arena._LargePages(0, 64 * MIB)
+    for _ in range(2):
+        arena._copy(pages, arena.HUGE - PAGE, memoryview(bytes(2 * arena.HUGE)), touched, large)  # type: ignore[arg-type]
+    asked = [one[1:] for one in pages.asked if one[0] == arena.MADV_COLLAPSE]
+    assert asked == [(arena.HUGE, arena.HUGE)]  # once
 
 
 # Clients.

@@ -90,7 +90,7 @@ class Host:
     def uncounted(self) -> int:
         """Bytes of the file that are in memory though nobody counts them."""
         statistics = self.agent.statistics()
-        counted = round_up(statistics.used, PAGE) + statistics.spare + self.agent.layout.header
+        counted = round_up(statistics.used, PAGE) + statistics.spare + PAGE
         return os.stat(self.descriptor).st_blocks * 512 - counted
 
     def close(self) -> None:
@@ -504,7 +504,7 @@ def test_a_full_arena_of_which_much_is_pinned(cupy: Any, monkeypatch: pytest.Mon
         for agent in agents:
             for region in agent.settle():
                 agents[region].busy = True
-    assert os.fstat(host.descriptor).st_blocks * 512 <= CAPACITY + 4 * MIB + host.agent.layout.header
+    assert os.fstat(host.descriptor).st_blocks * 512 <= CAPACITY + 4 * MIB + PAGE
     for offset in blocks:
         assert bytes(other.view(offset or 0, 2 * MIB)[-1:]) == b"x"
     del agents

@@ -1,7 +1,8 @@
 """Answers to questions: what there is, and why a call does not run."""
 
 from mpi_runtime.scheduler.effects import Fetch, StartExecutor
-from mpi_runtime.scheduler.limits import EXPLAINED_MAX
+from mpi_runtime.scheduler.events import OnDisk
+from mpi_runtime.scheduler.limits import EXPLAINED_MAX, MOVED_BYTES_PER_US
 from tests.builders import LARGE, UNIT, Cluster
 
 
@@ -40,7 +41,29 @@ def test_an_unknown_question_is_answered() -> None:
 def test_why_nothing_and_why_there_already() -> None:
     with Cluster().node() as cluster:
         assert cluster.explain(b"x" * 16)["state"] == "unknown"
-        assert cluster.explain(cluster.put()) == {"state": "inline", "why": "The value is there."}
+        answer = cluster.explain(cluster.put())
+        assert answer["state"] == "inline"
+        assert answer["why"].startswith("The value is there. Arrays of it ")
+
+
+def test_where_a_value_lies_and_why_its_arrays_are_read_only() -> None:
+    with Cluster().node().node() as cluster:
+        id = cluster.put(size=LARGE, rank=1, offset=64)
+        why = cluster.explain(id)["why"]
+        assert why.startswith("The value is there: 2.0 MiB, in the shared memory of host1. Arrays of it ")
+        assert "read-only" in why
+        assert "get(ref, copy=True) gives arrays that may be written into" in why
+        cluster.state.objects[id].disk = OnDisk(0, 0, LARGE)
+        cluster.state.spilling.on_disk[0, 0] = id
+        assert "in the shared memory of host1 and on a disk of host0." in cluster.explain(id)["why"]
+
+
+def test_an_error_is_told_from_a_value() -> None:
+    with Cluster().node() as cluster:
+        id = cluster.submit()
+        cluster.raised(cluster.placed(id), id)
+        cluster.forget()
+        assert cluster.explain(id) == {"state": "error", "why": "The value is there: an error, which get() raises."}
 
 
 def test_it_runs_or_stands_behind_one_that_runs() -> None:
@@ -85,6 +108,39 @@ def test_its_arguments_are_on_their_way() -> None:
         answer = cluster.explain(id)
         assert answer["state"] == "staging"
         assert answer["why"].startswith("1 argument(s) are on their way to executor 1 ")
+        assert answer["why"].endswith(" of host1: 2.0 MiB from head.")
+
+
+def test_it_waits_for_the_node_that_has_its_arguments() -> None:
+    with Cluster().head().node(cpus=1).node(cpus=1) as cluster:
+        size = 1_000_000 * MOVED_BYTES_PER_US
+        data, other = cluster.put(size=size, rank=1, offset=64), cluster.put(size=LARGE, rank=2, offset=64)
+        running = cluster.submit(data)
+        executor = cluster.placed(running)
+        first, second = (cluster.submit(data, other, name="waits") for _ in range(2))
+        cluster.later(250_000)
+        why = cluster.explain(first)["why"]
+        assert why == (
+            "It needs 1 CPU. head: 0 CPU, 0 GPU free; host1: 0 CPU, 0 GPU free; host2: 1 CPU, 0 GPU free. "
+            "It waits for room on host1: since 0.25 s, and for 0.75 s at most, which is what it would take to move "
+            "them. Then it runs on host2, or where else there is room. "
+            "Of its arguments lie 953.7 MiB on host1, 2.0 MiB on host2."
+        )
+        assert "It waits for room on host1, as the call before it does: since 0.25 s" in cluster.explain(second)["why"]
+        cluster.done(executor, running)
+        cluster.forget()
+        why = cluster.explain(first)["why"]
+        assert why.startswith(f"1 argument(s) are on their way to executor {executor} ")
+        assert why.endswith(" of host1: 2.0 MiB from host2.")
+
+
+def test_it_is_said_where_arguments_lie_also_if_nothing_is_free() -> None:
+    with Cluster().head().node(cpus=1) as cluster:
+        data = cluster.put(size=LARGE, rank=1, offset=64)
+        far = cluster.put(size=LARGE, rank=0, offset=64)
+        cluster.placed(cluster.submit(data))
+        why = cluster.explain(cluster.submit(data, far))["why"]
+        assert why.endswith("host1: 0 CPU, 0 GPU free. Of its arguments lie 2.0 MiB on head, 2.0 MiB on host1.")
 
 
 def test_its_actor_is_not_ready() -> None:

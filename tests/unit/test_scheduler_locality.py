@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler.effects import Fetch
+from mpi_runtime.scheduler.effects import Fetch, TakeBack
 from mpi_runtime.scheduler.events import Call, Stored, Value
-from mpi_runtime.scheduler.limits import MOVED_BYTES_PER_US, NEAR_WORTH_BYTES
-from mpi_runtime.scheduler.rank_events import Fetched
+from mpi_runtime.scheduler.limits import MOVED_BYTES_PER_US, NEAR_WORTH_BYTES, STUCK_US
+from mpi_runtime.scheduler.rank_events import Arriving, Fetched
 from tests.builders import Cluster
 
 GB = 1_000_000_000
@@ -120,4 +120,76 @@ def test_what_is_there_too_does_not_count() -> None:
         for _ in range(2):
             cluster.submit(made)
         assert len([one for _, _, one in cluster.recorded if isinstance(one, Call)]) == 2
+        cluster.forget()
+
+
+# What is brought ahead
+
+
+def with_values(nodes: int, count: int, us: int) -> tuple[Cluster, list[bytes]]:
+    """Nodes with a processor each, and values at the head, which runs nothing. Calls of "long" are known to take so
+    long."""
+    cluster = Cluster().head()
+    for _ in range(nodes):
+        cluster.node(cpus=1)
+    known = cluster.submit(name="long")
+    cluster.done(cluster.placed(known), known, us=us)
+    cluster.told(known)
+    return cluster, [cluster.put(size=GB // 10, offset=64 + number * GB) for number in range(count)]
+
+
+def brought(cluster: Cluster, *ids: bytes) -> list[int]:
+    """Bring all copies that are ordered, which must be these. Returns the nodes."""
+    orders = [(to, one) for _, to, one in cluster.recorded if isinstance(one, Fetch)]
+    assert [one.id for _, one in orders] == list(ids)
+    cluster.take(Fetch, len(orders))
+    for number, (to, one) in enumerate(orders):
+        cluster.rank_says(Fetched(to, one.id, (one.order * 8 + number) * GB, order=one.order))
+    return [to for to, _ in orders]
+
+
+def test_arguments_are_brought_while_the_call_before_it_runs() -> None:
+    cluster, values = with_values(1, 4, us=MOVE_US)
+    with cluster:
+        calls = [cluster.submit(value, name="long") for value in values]
+        brought(cluster, values[0], values[1])
+        executor = cluster.placed(calls[0])
+        assert cluster.placed(calls[1]) == executor
+        cluster.nothing()  # one ahead, and no more
+        cluster.done(executor, calls[0], us=MOVE_US)
+        cluster.told(calls[0])
+        brought(cluster, values[2])
+        assert cluster.placed(calls[2]) == executor
+        cluster.nothing()
+        cluster.forget()
+
+
+def test_they_are_not_where_that_would_save_little() -> None:
+    cluster, values = with_values(1, 2, us=3 * MOVE_US)
+    with cluster:
+        calls = [cluster.submit(value, name="long") for value in values]
+        brought(cluster, values[0])
+        cluster.placed(calls[0])
+        cluster.nothing()
+        cluster.forget()
+
+
+def test_what_was_to_be_brought_goes_elsewhere_if_there_is_room() -> None:
+    cluster, values = with_values(2, 3, us=MOVE_US)
+    with cluster:
+        calls = [cluster.submit(value, name="long") for value in values]
+        first, second, third = [(to, one) for _, to, one in cluster.recorded if isinstance(one, Fetch)]
+        cluster.take(Fetch, 3)
+        cluster.rank_says(*(Fetched(to, one.id, GB, order=one.order) for to, one in (first, second)))
+        mine, other = cluster.running(*calls[:2])
+        assert (third[1].id, third[0]) == (values[2], node_of(cluster, mine))
+        cluster.done(other, calls[1], us=MOVE_US // 2)
+        cluster.told(calls[1])
+        cluster.one(TakeBack)
+        cluster.taken_back(mine)  # nothing: the call waits in the head
+        cluster.later(2 * STUCK_US)
+        cluster.nothing()  # the copy that is on its way will be the source
+        cluster.rank_says(Arriving(third[0], values[2], 2 * GB, third[1].order))
+        order = cluster.one(Fetch, to=node_of(cluster, other))
+        assert (order.id, order.rank) == (values[2], third[0])
         cluster.forget()

@@ -1,15 +1,19 @@
 """The file of one rank for objects that its arena has no room for."""
 
 import errno
+import fcntl
+import mmap
 import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mpi_runtime.host.machine import is_in_memory
 from mpi_runtime.objects import spill_file
+from mpi_runtime.objects.allocator import PAGE
 from mpi_runtime.objects.spill_file import CHUNK, Ended, SpillFile, create
 
 A, B = b"a" * 16, b"b" * 16
@@ -62,8 +66,46 @@ def test_what_is_written_in_a_row_lies_in_a_row_and_room_is_used_again(desk: Des
     assert desk.file.used == 0
 
 
+def on_pages(size: int) -> mmap.mmap:
+    """Memory as the arena has it."""
+    data = mmap.mmap(-1, size)
+    data[:] = os.urandom(1 << 12) * (size >> 12)
+    return data
+
+
+@pytest.mark.parametrize("can", [True, False])
+def test_large_objects_go_past_the_page_cache_where_that_can_be(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, can: bool
+) -> None:
+    """Where it cannot be, it is tried once."""
+    size, tried, write = CHUNK + (1 << 20) + PAGE, list[int](), os.pwrite
+
+    def written(descriptor: int, data: memoryview, offset: int) -> int:
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
+            tried.append(offset)
+            if not can:
+                raise OSError(errno.EINVAL, "Invalid argument")
+        return write(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", written)
+    data, target = on_pages(size), mmap.mmap(-1, size)
+    desk.file.write(A, memoryview(data))
+    first = desk.ended()
+    desk.file.write(B, memoryview(b"small"))
+    second = desk.ended()
+    assert (first.problem, second.problem) == ("", "")
+    if desk.file._direct >= 0 or not can:  # not on every file system
+        assert tried == ([0, CHUNK] if can else [0])
+    desk.file.read(A, first.offset, memoryview(target))
+    assert desk.ended() == Ended(A, False, first.offset, "")
+    assert target[:] == data[:]
+    small = bytearray(5)
+    desk.file.read(B, second.offset, memoryview(small))
+    assert (desk.ended().problem, small) == ("", b"small")
+
+
 def test_a_full_disk_is_told_and_takes_no_room(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(descriptor: int, size: int) -> None:
+    def full(descriptor: int, size: int, percent: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(spill_file, "check_free", full)
@@ -72,6 +114,17 @@ def test_a_full_disk_is_told_and_takes_no_room(desk: Desk, monkeypatch: pytest.M
     assert ended.is_write
     assert ended.problem.endswith(": No space left on device")
     assert desk.file.used == 0
+
+
+def test_a_part_of_the_disk_is_kept_for_values_that_come_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    total, free = 1000, 80
+    monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_bavail=free, f_blocks=total, f_frsize=1000))
+    desk.file.write(A, memoryview(bytes(1000)))
+    assert desk.ended().problem.endswith("less than 10 % of this file system would be left")
+    desk.file.write(A, memoryview(bytes(1000)), for_copies=True)
+    assert desk.ended().problem == ""
+    desk.file.write(B, memoryview(bytes(31_000)), for_copies=True)
+    assert desk.ended().problem.endswith("less than 5 % of this file system would be left")
 
 
 def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
