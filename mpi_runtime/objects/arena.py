@@ -46,6 +46,8 @@ COPY_STEP = 2 << 20
 TOUCH_GRAIN = 64 << 10
 MADV_POPULATE_READ = 22
 DEFAULT_SHARE_PERCENT = 30
+AHEAD_SHARE = 64
+"""One client may get one part of so many of the capacity ahead of use."""
 SPREAD = 4
 """Length of a region, in capacities. With k extents in it, the largest hole has at least (SPREAD - 1) / (k + 1) of the
 capacity."""
@@ -203,6 +205,11 @@ class AgentArena:
         if offset is not None and self._excess() > 0:
             self.busy = self._grew = True
         return offset
+
+    def is_plentiful(self, size: int) -> bool:
+        """Whether so many bytes are a small part of the host's memory, and more than half of that is free."""
+        capacity = self.layout.capacity
+        return size <= capacity // AHEAD_SHARE and 2 * (sum(self._used) + size) <= capacity
 
     def lacking(self, sizes: Sequence[int]) -> int:
         """Return how many bytes must be freed to allocate extents of these sizes; in many pieces it may be more."""
