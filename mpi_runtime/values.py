@@ -94,13 +94,15 @@ def _get(refs: Any, timeout: float | None, read: Callable[..., Any]) -> Any:
             f"Invalid type of object refs, {type(refs)}, is given. 'refs' must either be an ObjectRef or a list of "
             "ObjectRefs."
         )
-    for ref in refs:
-        if type(ref) is not ObjectRef:
-            raise TypeError(
-                f"Invalid type of object refs, {type(ref)}, is given in a list. Each element must be an ObjectRef."
-            )
-        ref.check_job()
-    return running.client().waiting.get([ref.binary() for ref in refs], timeout, read)
+    # There may be many: nothing here is done for each in Python, unless one is wrong.
+    if set(map(type, refs)) != {ObjectRef} or any(client.has_ended for client in set(map(_CLIENT_OF, refs))):
+        for ref in refs:
+            if type(ref) is not ObjectRef:
+                raise TypeError(
+                    f"Invalid type of object refs, {type(ref)}, is given in a list. Each element must be an ObjectRef."
+                )
+            ref.check_job()
+    return running.client().waiting.get(list(map(_ID_OF, refs)), timeout, read)
 
 
 def _seconds(timeout: float | None) -> float | None:

@@ -62,7 +62,7 @@ def ready(state: State, task: Task) -> None:
     elif actor.state in (ENDING, DEAD):
         fail_call(state, actor, task)
     else:
-        if out_of_order(actor):
+        if actor.creation.function.spec.out_of_order:
             line_up(actor, task, task.function.spec.id)
         state.called[actor] = None
         if actor.recalls:
@@ -99,9 +99,15 @@ def pump(state: State, actor: Actor, now: int) -> None:
     if actor.state != ALIVE or executor is None or checkpoints.holds_back(state, actor):
         return
     waiting_groups = being_brought(actor, executor) if state.end_us is not None else set()
+    in_order = not out_of_order(actor)
     for (_, group), lines in turns(actor).items():
         room = 0 if group in waiting_groups else room_for(actor, executor, group)
         sent: dict[tuple[int, str, int], None] = {}
+        if in_order and room > 0 and (count := send_first(state, executor, actor.callers[lines[0]], room)):
+            room -= count
+            sent[lines[0]] = None
+            if not actor.callers[lines[0]]:
+                lines.clear()
         while lines:
             key = lines[0] if len(lines) == 1 else min(lines, key=lambda key: actor.callers[key][0].order)
             queue = actor.callers[key]
@@ -130,6 +136,23 @@ def pump(state: State, actor: Actor, now: int) -> None:
             queue = actor.callers.pop(key)
             if queue:
                 actor.callers[key] = queue
+
+
+def send_first(state: State, executor: Executor, line: deque[Task], room: int) -> int:
+    """Send the first calls of a line, up to one that is not of the frequent kind: ready, without arguments, not timed.
+
+    Returns how many were sent.
+    """
+    count = 0
+    while line and count < room:
+        task = line[0]
+        if task.state != READY or task.call.arguments or task.function.is_timed:
+            break
+        line.popleft()
+        executor.take(task, 0)
+        send_call(state, executor, task)
+        count += 1
+    return count
 
 
 def being_brought(actor: Actor, executor: Executor) -> set[str]:

@@ -51,10 +51,9 @@ def submit(state: State, task: Task) -> None:
         state.objects[task.id].actor = actor
         task.actor = actor
         return
-    actor_found = state.actors.get(task.call.actor)
-    task.actor = actor_found
-    if actor_found is not None and actor_found.state != DEAD and not out_of_order(actor_found):
-        line_up(actor_found, task, 0)
+    found = task.actor = state.actors.get(task.call.actor)
+    if found is not None and found.state != DEAD and not found.creation.function.spec.out_of_order:
+        line_up(found, task, 0)
 
 
 def ended(state: State, task: Task) -> None:

@@ -120,7 +120,15 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
             held[id] = None
     if function.spec.kind != TASK:
         actor_lives.submit(state, task)
-    lost = hold_arguments(state, task) if call.arguments or call.holds or call.actor else None
+    lost = None
+    if call.arguments or call.holds:
+        lost = hold_arguments(state, task)
+    elif call.actor:  # the frequent case of an actor's call
+        handle = objects_by_id.get(call.actor)
+        if handle is not None:
+            handle.references += 1
+        else:
+            call.actor = b""
     if begins == READY and lost is None and not function.infeasible:  # the frequent case
         if function.spec.kind != METHOD:
             enqueue(state, task)
@@ -282,8 +290,10 @@ def done(state: State, executor: Executor | None, event: Done) -> None:
         advance(state.stories, found, VALUE)
         objects.announce(state, found)
     call = task.call
-    if call.arguments or call.holds or call.actor:
+    if call.arguments or call.holds:
         endings.release_arguments(state, task)
+    elif call.actor:
+        objects.release(state, call.actor)
     if function.spec.kind != TASK:
         actor_lives.ended(state, task)
     if task.depth:

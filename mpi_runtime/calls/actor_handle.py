@@ -135,9 +135,12 @@ class ActorMethod:
             TypeError: an argument is missing, unknown, or cannot be serialised.
             PendingCallsLimitExceeded: this handle has `max_pending_calls` unfinished calls.
         """
-        self._parameters.check(args, kwargs, self._spec.name)
-        self._ref.check_job()
-        client, spec = running.client(), self._spec
+        spec, parameters, ref = self._spec, self._parameters, self._ref
+        if kwargs or not parameters.least <= len(args) <= parameters.most:
+            parameters.check(args, kwargs, spec.name)
+        if ref._client.has_ended:
+            ref.check_job()
+        client = running.client()
         if self._method.max_pending:
             self._check_pending(client)
         if client is not self._client:
@@ -151,10 +154,10 @@ class ActorMethod:
                 packed.payload,
                 packed.arguments,
                 packed.holds,
-                self._ref.binary(),
+                ref._id,
             )
         else:
-            call = Call(client.scopes.next_ids(spec.num_returns), spec.id, b"", actor=self._ref.binary())
+            call = Call(client.scopes.next_ids(spec.num_returns), spec.id, b"", (), (), ref._id)
         if spec.code and client.store.journal:
             call.digest = digest_of_arguments(call)
         submitted = submit(client, call, spec)

@@ -58,7 +58,9 @@ class Submitter(Registered, Generic[P, R]):
                 ValueError: no bundle of the placement group can hold the call; or a directory of the `runtime_env` does
                     not exist, cannot be read, or is too large.
             """
-            self._parameters.check(args, kwargs, self._name)
+            parameters = self._parameters
+            if kwargs or not parameters.least <= len(args) <= parameters.most:
+                parameters.check(args, kwargs, self._name)
             client = running.client()
             spec = self._registered_spec(client)
             count = spec.num_returns

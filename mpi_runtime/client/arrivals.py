@@ -15,7 +15,7 @@ from mpi_runtime.client.received_items import ReceivedItems
 from mpi_runtime.client.references import References
 from mpi_runtime.scheduler.effects import Answer, Demand, Entry, Forget, Item, Ready, SaveRequested
 from mpi_runtime.scheduler.events import Call, Spec
-from mpi_runtime.transport.messages import Allocated, Exit, ForCalls
+from mpi_runtime.transport.messages import Ahead, Allocated, Exit, ForCalls, GiveBack
 
 
 class Watch:
@@ -36,10 +36,13 @@ class Arrivals:
         references: References,
         items: ReceivedItems,
         feed: Feed,
-        answered: Callable[[Allocated | Answer], None],
+        answered: Callable[[Allocated | Answer | Ahead | GiveBack], None],
         forget: Callable[[Forget], None],
     ) -> None:
-        """Sort messages into these. `answered` is called with answers, `forget` with requests to forget places."""
+        """Sort messages into these.
+
+        `answered` is called with answers and news of memory, `forget` with requests to forget places.
+        """
         self._forget = forget
         self._references = references
         self._items = items
@@ -85,6 +88,8 @@ class Arrivals:
                 self._feed.demanded(message)
             elif kind is Forget:
                 self._forget(message)
+            elif kind is Ahead or kind is GiveBack:
+                self._answered(message)
             elif kind is ForCalls:  # an object may be elsewhere by now, unless it is an argument
                 is_for_calls = True
             elif message.id in counts and not is_for_calls:

@@ -80,6 +80,7 @@ class Client:
     def forked(self) -> None:
         """Send nothing and run nothing any more: this process is a forked child of that of the client."""
         self.line.forked()
+        self.questions.forget_spares()
         self.feed.calls.clear()
         self.feed.block.clear()
 

@@ -9,9 +9,10 @@ import msgspec
 
 from mpi_runtime.client.line import Line
 from mpi_runtime.client.outbox import Outbox
+from mpi_runtime.client.spares import Spares
 from mpi_runtime.scheduler.effects import Answer
 from mpi_runtime.scheduler.events import Query
-from mpi_runtime.transport.messages import Abandon, Allocate, Allocated
+from mpi_runtime.transport.messages import Abandon, Ahead, Allocate, Allocated, GiveBack
 
 
 class Replies:
@@ -22,10 +23,18 @@ class Replies:
         self.here: dict[int, Allocated | Answer] = {}
         self.unwanted: set[int] = set()
         """Questions whose answers have not come and are not wanted."""
+        self.spares = Spares()
+        self.rank = 0
+        """Whose memory the spare extents are."""
 
-    def came(self, reply: Allocated | Answer) -> None:
-        """Note an answer."""
-        if reply.request in self.unwanted:
+    def came(self, reply: Allocated | Answer | Ahead | GiveBack) -> None:
+        """Note an answer, or news of memory."""
+        if isinstance(reply, Ahead):
+            self.rank = reply.rank
+            self._abandon(self.spares.came(reply.size, reply.offsets))
+        elif isinstance(reply, GiveBack):
+            self._abandon(self.spares.take_all())
+        elif reply.request in self.unwanted:
             self._refuse(reply)
         else:
             self.here[reply.request] = reply
@@ -39,7 +48,11 @@ class Replies:
     def _refuse(self, reply: Allocated | Answer) -> None:
         self.unwanted.discard(reply.request)
         if isinstance(reply, Allocated) and reply.offset >= 0:
-            self._outbox.send_local(Abandon(reply.offset))
+            self._abandon([reply.offset])
+
+    def _abandon(self, offsets: list[int]) -> None:
+        for offset in offsets:
+            self._outbox.send_local(Abandon(offset))
 
 
 class Questions:
@@ -70,12 +83,20 @@ class Questions:
         return self._node_id
 
     def allocate(self, size: int) -> Allocated:
-        """Ask the agent for an extent of this many bytes, and return its answer."""
+        """An extent of this many bytes: one that was given ahead, or the agent's answer."""
+        spares = self._replies.spares
+        offset = spares.take(size)
+        if offset >= 0:
+            return Allocated(0, self._replies.rank, offset)
         number = self.number()
-        self._line.outbox.send_local(Allocate(number, size))
+        self._line.outbox.send_local(Allocate(number, size, spares.wanted(size)))
         reply = self._reply(number)
         assert isinstance(reply, Allocated)
         return reply
+
+    def forget_spares(self) -> None:
+        """Use no memory that was given ahead: this process is a forked child of that to which it was given."""
+        self._replies.spares.take_all()
 
     def answer(self, number: int) -> bytes:
         """Wait for the scheduler's answer to the message with this number, and return it."""

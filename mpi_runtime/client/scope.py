@@ -15,6 +15,7 @@ from mpi_runtime.scheduler.ids import ID_BYTES, PREFIX_BYTES, index_of_several, 
 
 beside: ContextVar[Scope | None] = ContextVar("mpi_runtime scope", default=None)
 """The scope of a call that runs concurrently with others."""
+_COUNTER_BYTES = ID_BYTES - PREFIX_BYTES
 _lock = threading.Lock()
 """For the first id of a scope, and for calls with several return values, which are rare. All scopes share it."""
 
@@ -49,7 +50,7 @@ class Scope:
         else:
             with _lock:
                 index, self._several = index_of_several(count, self._several)
-        return self._prefix + index.to_bytes(ID_BYTES - PREFIX_BYTES, "big")
+        return self._prefix + index.to_bytes(_COUNTER_BYTES, "big")
 
     def _begin(self) -> None:
         with _lock:
@@ -76,7 +77,10 @@ class Scopes:
 
     def next_ids(self, count: int) -> bytes:
         """Return the first of `count` consecutive new ids."""
-        return (beside.get() or self.running).next_ids(count)
+        scope = beside.get() or self.running
+        if count == 1 and scope._prefix:  # the frequent case, without a further call
+            return scope._prefix + next(scope._single).to_bytes(_COUNTER_BYTES, "big")
+        return scope.next_ids(count)
 
 
 def return_ids(id: bytes, num_returns: int) -> list[bytes]:

@@ -39,7 +39,7 @@ class Cancels:
         self._main = threading.main_thread().ident
         self._depth = 0
         self._put_off = False
-        self._attempts: set[bytes] = set()
+        self.attempts: set[bytes] = set()
         """Attempts of calls that must not start, or must not continue."""
         self.interruptible: Call | None = None
         """The call whose user code runs in the main thread, if it may be interrupted."""
@@ -58,13 +58,13 @@ class Cancels:
 
     def has(self, call: Call | None) -> bool:
         """Whether this attempt of a call is cancelled."""
-        return bool(self._attempts) and call is not None and attempt_of(call.id, call.attempt) in self._attempts
+        return bool(self.attempts) and call is not None and attempt_of(call.id, call.attempt) in self.attempts
 
     def forget(self, id: bytes) -> None:
         """Forget a call that has ended."""
-        for attempt in tuple(self._attempts):  # a signal may add more meanwhile
+        for attempt in tuple(self.attempts):  # a signal may add more meanwhile
             if attempt.startswith(id):
-                self._attempts.discard(attempt)
+                self.attempts.discard(attempt)
 
     def listen(self) -> None:
         """Interrupt calls from now on. To be called in the main thread."""
@@ -78,7 +78,7 @@ class Cancels:
         if self._put_off or os.getpid() != self._pid:
             return
         attempts = self._read()
-        self._attempts.update(attempts)
+        self.attempts.update(attempts)
         if self.on_cancelled is not None:
             self.on_cancelled(attempts)
         if not self.has(self.interruptible):

@@ -168,7 +168,7 @@ class Executor:
             self.promised = spec.gpu, spec.gpu_memory
             self.where = where = spec.where
             client.inherited.where = _captured(where) if where is not None and where.captures else None
-        client.scopes.enter(Scope(call.id, call.attempt, call, spec.name))
+        client.scopes.running = Scope(call.id, call.attempt, call, spec.name)
         start_us = time.monotonic_ns() // 1000
         try:
             try:
@@ -193,7 +193,7 @@ class Executor:
         Raises:
             BaseException: whatever user code raises; `KeyboardInterrupt` if the call is cancelled.
         """
-        if self.cancels.has(call):
+        if self.cancels.attempts and self.cancels.has(call):
             raise KeyboardInterrupt
         if call.kept and spec.kind != ACTOR:
             kept = self._client.store.recall(call.kept)
@@ -331,7 +331,8 @@ class Executor:
     def _post(self, spec: Spec, message: Done | Returned, start_us: int) -> None:
         client = self._client
         message.start_us = start_us
-        self.cancels.forget(message.id)  # also if the call has run to its end although it was cancelled
+        if self.cancels.attempts:
+            self.cancels.forget(message.id)  # also if the call has run to its end although it was cancelled
         if client.blocking.is_said:
             client.blocking.goes_on()
         if self._saver is not None and spec.kind == METHOD and self._saver.post(spec, message):
@@ -381,13 +382,13 @@ class Executor:
         keep = f"{call.id.hex()}-{call.attempt}-{os.urandom(4).hex()}" if call.digest else ""
         if count == 1 or count < 0:  # the items were sent, and None is left
             if result is None:
-                return Done(call.id, _NONE, duration_us)
+                return Done(call.id, serialize.NONE, duration_us)
             value = client.store.write(serialize.dumps(result, "the result"), keep=keep)
             if value.stored is None and not value.holds:
                 return Done(call.id, value.data, duration_us)
             return Returned(call.id, [value], duration_us)
         if count == 0:
-            return Done(call.id, _NONE, duration_us)
+            return Done(call.id, serialize.NONE, duration_us)
         try:
             results = list(result)
         except TypeError:
@@ -457,9 +458,6 @@ def _may_retry(spec: Spec, error: BaseException) -> bool:
 def _captured(where: Where) -> Where:
     """Where calls run that a call in a placement group makes: in any bundle of it, as in Ray."""
     return where if where.bundle < 0 else msgspec.structs.replace(where, bundle=-1)
-
-
-_NONE = pickle.dumps(None, 5)
 
 
 def _flush_output() -> None:

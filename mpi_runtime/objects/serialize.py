@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 ALIGNMENT = 64
 _HEAD = struct.Struct("<B3xIQ")
 _BUFFERS = 0x01
+NONE = pickle.dumps(None, 5)
+"""What most calls return."""
 _PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
 """Types that plain pickle serialises without importing any module."""
 _PLAIN_ITEMS_MAX = 16

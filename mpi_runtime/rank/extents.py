@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.channel import Channel
 from mpi_runtime.transport.codec import BadFrameError
-from mpi_runtime.transport.messages import Allocate, Allocated
+from mpi_runtime.transport.messages import Ahead, Allocate, Allocated, GiveBack
 
 ALLOCATE_WAIT_S = 5.0
 """How long a request may wait if the head makes no room, in seconds: releases of references may be under way."""
@@ -18,6 +19,10 @@ ALLOCATE_RETRY_S = 0.01
 """Seconds until the next attempt. Another rank of the host may free memory, and does not report it."""
 TELL_S = 0.05
 """Seconds after which the head is told again that bytes are missing."""
+AHEAD_MAX = 8
+"""The most extents that one request gets besides what it asks for."""
+AHEAD_S = 1.0
+"""Seconds without a further request after which a client is to give back what it has not used of them."""
 NOBODY = -1
 """The client of extents for copies, which belong to no client."""
 
@@ -62,6 +67,10 @@ class Extents:
         """By offset of an extent in use: the client that was given it."""
         self._waiting: deque[_Request] = deque()
         """Requests that wait for room."""
+        self._ahead: dict[int, tuple[Channel, float]] = {}
+        """Clients that may have unused extents: how they are told to give them back, and when they got the last."""
+        self._looks_s = 0.0
+        """When the next of them are asked for what they have not used."""
         self._until_s = 0.0
         """When they are refused, unless the head makes room."""
         self._why = ""
@@ -74,11 +83,32 @@ class Extents:
         """Answer a request for memory, now or when there is room."""
 
         def use(offset: int, reason: str) -> None:
+            messages: list[object] = [Allocated(request.request, self._rank, offset, reason)]
             if offset >= 0:
                 self._clients[offset] = client
-            self._send(channel, codec.encode([Allocated(request.request, self._rank, offset, reason)]))
+                if request.ahead:
+                    messages += self._given_ahead(client, channel, request)
+            self._send(channel, codec.encode(messages))
 
         self.ask(request.size, client, use)
+
+    def _given_ahead(self, client: int, channel: Channel, request: Allocate) -> list[Ahead]:
+        """Further extents for a client, if memory is plentiful."""
+        count = min(request.ahead, AHEAD_MAX)
+        if self._waiting or not self._arena.is_plentiful(request.size * count):
+            return []
+        found = [self._arena.allocate(request.size) for _ in range(count)]
+        offsets = [offset for offset in found if offset is not None]
+        self._clients.update(dict.fromkeys(offsets, client))
+        self._ahead[client] = channel, self._now_s()
+        return [Ahead(self._rank, request.size, offsets)]
+
+    def _want_back(self, until_s: float) -> None:
+        """Have clients give back what they have not used, if they got the last before this time."""
+        for client, (channel, given_s) in list(self._ahead.items()):
+            if given_s <= until_s:
+                del self._ahead[client]
+                self._send(channel, codec.encode([GiveBack()]))
 
     def ask(self, size: int, client: int, use: Callable[[int, str], None]) -> None:
         """Call `use` with the offset of a new extent, now or when there is room; or with -1 and the reason."""
@@ -93,6 +123,7 @@ class Extents:
                 self._why = ""
             self._waiting.append(_Request(client, size, use))
             self._told_s = 0.0
+            self._want_back(math.inf)
             self._wake()
 
     def answered(self, is_coming: bool, reason: str) -> None:
@@ -147,13 +178,20 @@ class Extents:
     def drop_requests(self, client: int | None = None) -> None:
         """Drop the waiting requests of a client that has ended; None: of all clients."""
         self._waiting = deque(one for one in self._waiting if client is not None and one.client != client)
+        if client is None:
+            self._ahead.clear()
+        else:
+            self._ahead.pop(client, None)
 
     def serve_waiting(self) -> float | None:
-        """Serve or refuse waiting requests. Return the seconds until the next call must come; None: none waits."""
+        """Serve or refuse waiting requests. Return the seconds until the next call must come; None: none need."""
         now = self._serve()
         if (self._waiting and now >= self._told_s + TELL_S) or (not self._waiting and self._is_wanted):
             self._tell()
-        return ALLOCATE_RETRY_S if self._waiting else None
+        if self._ahead and now >= self._looks_s:
+            self._looks_s = now + AHEAD_S
+            self._want_back(now - AHEAD_S)
+        return ALLOCATE_RETRY_S if self._waiting else AHEAD_S if self._ahead else None
 
     def _serve(self) -> float:
         now = self._now_s()

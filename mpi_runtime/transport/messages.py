@@ -35,6 +35,8 @@ class Allocate(Struct, array_like=True, tag=20, gc=False):
 
     request: Number
     size: Number
+    ahead: Number = 0
+    """How many further extents of this size it could use soon."""
 
 
 class Drained(Struct, array_like=True, tag=21, gc=False):
@@ -64,6 +66,18 @@ class Allocated(Struct, array_like=True, tag=30, gc=False):
     rank: int
     offset: int
     reason: str = ""
+
+
+class Ahead(Struct, array_like=True, tag=37, gc=False):
+    """With the answer to `Allocate`: further extents, for values of this size that are to come."""
+
+    rank: int
+    size: int
+    offsets: list[int]
+
+
+class GiveBack(Struct, array_like=True, tag=38, gc=False):
+    """To a client: abandon all extents that it was given ahead and has not used."""
 
 
 class Exit(Struct, array_like=True, tag=31, gc=False):
@@ -183,7 +197,7 @@ class Unpull(Struct, array_like=True, tag=96, gc=False):
 
 
 ToAgent = Allocate | Drained | Shutdown | Abandon
-ToClient = ClientEffect | Call | Spec | Allocated | Exit | ForCalls
+ToClient = ClientEffect | Call | Spec | Allocated | Ahead | GiveBack | Exit | ForCalls
 WorkerToHead = RankEvent | FromExecutor | Log | Idle
 ToWorker = RankEffect | ToExecutor | Stop | EndJob | Job | Pull | Unpull | PauseLogs
 BetweenRanks = WorkerToHead | ToWorker

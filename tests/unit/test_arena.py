@@ -637,3 +637,36 @@ sys.late = Late()
 def test_default_capacity() -> None:
     assert default_capacity(10 << 30) == (3 << 30)
     assert default_capacity(123_457) % PAGE == 0
+
+
+def test_a_small_extent_is_written_through_the_file_once_and_then_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    descriptor = create(1 << 26, 1)
+    client = ClientArena(descriptor)
+    calls: list[int] = []
+    write = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda *args: calls.append(args[2]) or write(*args))
+    for value in (b"a", b"b", b"c"):
+        data = memoryview(value * MIB)
+        client.write(0, PAGE, MIB + 64, [(0, memoryview(value * 3)), (64, data)])
+        found = client.read(0, PAGE, MIB + 64, lambda: None)
+        assert bytes(found[:3]) == value * 3
+        assert found[64:] == data
+        del found
+    assert len(calls) == 2, "the first time both parts, and then none"
+    os.close(descriptor)
+
+
+def test_where_the_descriptor_is_another_file_by_now_nothing_is_written_to_that(tmp_path: Path) -> None:
+    descriptor = create(1 << 26, 1)
+    client = ClientArena(descriptor)
+    client.write(0, 0, 100, [(0, memoryview(b"first"))])
+    assert bytes(client.read(0, 0, 100, lambda: None)[:5]) == b"first"  # both ways are mapped before
+    other = os.open(tmp_path / "of_the_user", os.O_CREAT | os.O_RDWR)
+    os.dup2(other, descriptor)
+    client.write(0, MIB, 100, [(0, memoryview(b"second"))])
+    assert os.fstat(other).st_size == 0
+    assert bytes(client.read(0, MIB, 100, lambda: None)[:6]) == b"second"
+    os.close(descriptor)
+    client.write(0, 2 * MIB, 100, [(0, memoryview(b"third"))])
+    assert bytes(client.read(0, 2 * MIB, 100, lambda: None)[:5]) == b"third"
+    os.close(other)

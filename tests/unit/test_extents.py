@@ -3,10 +3,10 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from mpi_runtime.rank.extents import ALLOCATE_RETRY_S, ALLOCATE_WAIT_S, Extents
+from mpi_runtime.rank.extents import AHEAD_MAX, AHEAD_S, ALLOCATE_RETRY_S, ALLOCATE_WAIT_S, Extents
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.channel import Channel
-from mpi_runtime.transport.messages import Allocate, Allocated
+from mpi_runtime.transport.messages import Ahead, Allocate, Allocated, GiveBack
 
 RANK = 3
 
@@ -25,6 +25,9 @@ class Arena:
         assert offset not in self.vacant
         self.vacant = sorted([*self.vacant, offset])
 
+    def is_plentiful(self, size: int) -> bool:
+        return 2 * size <= len(self.vacant)
+
     def refusal(self, size: int) -> str:
         return f"no room for {size}"
 
@@ -36,16 +39,22 @@ class Desk:
         self.arena = Arena(room)
         self.now = 0.0
         self.told: list[Allocated] = []
+        self.others: list[Ahead | GiveBack] = []
+        """What was told besides answers."""
         self.extents = Extents(cast(Any, self.arena), RANK, lambda: self.now, self.hear)
         self.requests = 0
 
     def hear(self, channel: Channel, frame: bytes) -> None:
-        self.told += cast(list[Allocated], codec.to_client.decode(frame))
+        for message in cast(list[Allocated | Ahead | GiveBack], codec.to_client.decode(frame)):
+            if isinstance(message, Allocated):
+                self.told.append(message)
+            else:
+                self.others.append(message)
 
-    def ask(self, client: int, size: int = 1) -> int:
+    def ask(self, client: int, size: int = 1, ahead: int = 0) -> int:
         """Ask for memory; the number of the request."""
         self.requests += 1
-        self.extents.allocate(client, cast(Channel, None), Allocate(self.requests, size))
+        self.extents.allocate(client, cast(Channel, None), Allocate(self.requests, size, ahead))
         return self.requests
 
     def answers(self) -> list[tuple[int, int]]:
@@ -92,3 +101,58 @@ def test_a_dead_client_gets_nothing_and_what_it_had_is_freed_once() -> None:
     desk.extents.free_of(1, [0, 1])  # 1 is another's by now
     assert desk.arena.vacant == [0]
     assert desk.extents.of(2) == [1]
+
+
+def test_extents_are_given_ahead_where_memory_is_plentiful() -> None:
+    desk = Desk(room=8)
+    desk.ask(1, ahead=3)
+    assert desk.answers() == [(1, 0)]
+    assert desk.others == [Ahead(RANK, 1, [1, 2, 3])]
+    desk.ask(2, ahead=3)
+    assert desk.answers() == [(2, 4)]
+    assert len(desk.others) == 1, "three are left, and that is not plenty"
+    assert desk.extents.of(1) == [0, 1, 2, 3]
+    assert desk.extents.abandon(1, 3)
+    assert not desk.extents.abandon(2, 2), "it is not its own"
+
+
+def test_nobody_is_given_more_than_a_few_ahead() -> None:
+    desk = Desk(room=100)
+    desk.ask(1, ahead=10**6)
+    assert [len(message.offsets) for message in desk.others if isinstance(message, Ahead)] == [AHEAD_MAX]
+
+
+def test_what_was_given_ahead_is_wanted_back_when_another_finds_no_room() -> None:
+    desk = Desk(room=8)
+    desk.ask(1, ahead=3)
+    for client in range(2, 6):
+        desk.ask(client)
+    assert len(desk.answers()) == 5
+    late = desk.ask(6)
+    assert desk.others[1:] == [GiveBack()]
+    assert desk.extents.abandon(1, 3)
+    assert desk.answers() == [(late, 3)]
+    desk.ask(7)
+    assert len(desk.others) == 2, "it was asked once"
+
+
+def test_what_was_given_ahead_is_wanted_back_after_a_while_without_requests() -> None:
+    desk = Desk(room=8)
+    desk.ask(1, ahead=1)
+    assert desk.extents.serve_waiting() == AHEAD_S
+    desk.now = 0.9
+    desk.ask(1, ahead=1)
+    desk.now = 1.5
+    assert desk.extents.serve_waiting() == AHEAD_S
+    assert [type(message) for message in desk.others] == [Ahead, Ahead]
+    desk.now = 3.0
+    assert desk.extents.serve_waiting() is None
+    assert [type(message) for message in desk.others] == [Ahead, Ahead, GiveBack]
+
+
+def test_who_has_ended_is_not_asked_for_anything() -> None:
+    desk = Desk(room=8)
+    desk.ask(1, ahead=1)
+    desk.extents.drop_requests(1)
+    assert desk.extents.serve_waiting() is None
+    assert [type(message) for message in desk.others] == [Ahead]

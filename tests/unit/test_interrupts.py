@@ -180,7 +180,7 @@ def test_a_cancel_that_comes_in_the_last_moment_interrupts_once(
     for moment in range(1, 5):
         lines: list[int] = []
         interrupted = 0
-        found._attempts.clear()
+        found.attempts.clear()
         before = sys.gettrace()
         try:
             with found:
