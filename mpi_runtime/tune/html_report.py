@@ -1,9 +1,10 @@
-"""One page about an experiment, which needs no network: a table that can be sorted, curves, parallel coordinates."""
+"""One page about an experiment, which needs no network: curves, rungs, parallel coordinates, a table to sort."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from typing import Any
 
 from mpi_runtime.tables import in_html
@@ -12,6 +13,8 @@ from mpi_runtime.tune.trial import flat
 
 POINTS_MAX = 200
 """So many points of a curve are drawn."""
+RUNGS = 12
+"""So many places where trials have ended are shown."""
 COLOURS = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377", "#bbbbbb")
 WIDTH, HEIGHT = 900, 320
 
@@ -26,7 +29,7 @@ def page(results: Any) -> str:
             f"<p>Best {in_html(metric)}: {best.metrics[metric]:.6g} in trial {best.trial_id}, with "
             f"<code>{in_html(json.dumps(best.config, default=repr))}</code></p>"
         )
-        parts += [f"<h2>{in_html(metric)}, report by report</h2>", _curves(results, metric)]
+        parts += [f"<h2>{in_html(metric)}, report by report</h2>", _curves(results, metric), _rungs(results)]
         parts += ["<h2>Parameters and result</h2>", _coordinates(results, metric)]
     parts += ["<h2>Trials</h2><p>A click on a title sorts.</p>", _table(results)]
     title = in_html(results.experiment_path.rstrip("/").rpartition("/")[2])
@@ -37,8 +40,7 @@ def _curves(results: Any, metric: str) -> str:
     curves = []
     for result in results:
         points = [(one["training_iteration"], one[metric]) for one in result.history if _is_finite(one.get(metric))]
-        step = max(1, len(points) // POINTS_MAX)
-        curves.append((result.trial_id, points[::step] + points[-1:] if points else []))
+        curves.append((result.trial_id, _thinned(points)))
     all_points = [point for _, points in curves for point in points]
     if not all_points:
         return "<p>No report has a number.</p>"
@@ -56,7 +58,29 @@ def _curves(results: Any, metric: str) -> str:
         f'<text x="5" y="25">{high:.4g}</text><text x="5" y="{HEIGHT - 30}">{low:.4g}</text>'
         f'<text x="60" y="{HEIGHT - 8}">0</text><text x="{WIDTH - 60}" y="{HEIGHT - 8}">{right}</text>'
     )
-    return f'<svg id="curves" viewBox="0 0 {WIDTH} {HEIGHT}">{labels}{"".join(lines)}</svg>'
+    marks = "".join(
+        f'<line class="rung" x1="{x:.1f}" x2="{x:.1f}" y1="20" y2="{HEIGHT - 30}"/>'
+        for x in (60 + (WIDTH - 80) * at / max(1, right) for at, _, _ in rungs(results)[:-1])
+    )
+    return f'<svg id="curves" viewBox="0 0 {WIDTH} {HEIGHT}">{labels}{marks}{"".join(lines)}</svg>'
+
+
+def rungs(results: Any) -> list[tuple[int, int, int]]:
+    """Where trials have ended: after how many reports, how many trials came so far, and how many of them went on.
+
+    At most `RUNGS` of them, those where most trials have ended, and always the last.
+    """
+    ends = Counter(int(result.metrics.get("training_iteration", 0)) for result in results)
+    common = [at for at, _ in ends.most_common(RUNGS - 1)]
+    chosen = sorted({*common, max(ends, default=0)} - {0})
+    reached = {at: sum(count for end, count in ends.items() if end >= at) for at in chosen}
+    return [(at, reached[at], reached[at] - ends[at]) for at in chosen]
+
+
+def _rungs(results: Any) -> str:
+    rows = "".join(f"<tr><td>{at}</td><td>{there}</td><td>{on}</td></tr>" for at, there, on in rungs(results))
+    heads = "<th>reports</th><th>trials that came so far</th><th>of them went on</th>"
+    return f'<table id="rungs"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
 
 
 def _coordinates(results: Any, metric: str) -> str:
@@ -98,6 +122,12 @@ def _table(results: Any) -> str:
     return f'<table id="trials"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
 
 
+def _thinned(points: list[Any]) -> list[Any]:
+    """About `POINTS_MAX` of them, the last among them. A single one stands twice: a line of one point is not painted."""
+    chosen = points[:: max(1, len(points) // POINTS_MAX)]
+    return chosen if len(points) > 1 and chosen[-1] == points[-1] else [*chosen, *points[-1:]]
+
+
 def _part(value: float, low: float, high: float) -> float:
     return (value - low) / (high - low) if high > low else 0.5
 
@@ -110,8 +140,9 @@ PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>TITLE</title><style>
 body { font: 15px sans-serif; margin: 2em auto; max-width: 60em; }
 svg { width: 100%; background: #fafafa; font-size: 12px; }
-svg polyline { fill: none; stroke-width: 1.2; opacity: 0.7; } svg polyline:hover { stroke-width: 4; opacity: 1; }
-svg line { stroke: #999; }
+svg polyline { fill: none; stroke-width: 1.2; stroke-linecap: round; opacity: 0.7; }
+svg polyline:hover { stroke-width: 4; opacity: 1; }
+svg line { stroke: #999; } svg line.rung { stroke-dasharray: 3 4; }
 table { border-collapse: collapse; } td, th { border: 1px solid #ccc; padding: 3px 8px; } th { cursor: pointer; }
 </style></head><body><h1>TITLE</h1>
 BODY

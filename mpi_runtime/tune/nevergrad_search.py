@@ -59,6 +59,7 @@ class NevergradSearch(LearningSearcher):
         kind = nevergrad.optimizers.registry[self._optimizer] if isinstance(self._optimizer, str) else self._optimizer
         self._model = kind(parametrization=parametrization, **{"budget": 1000, **self._arguments})
         self._asked: dict[str, Any] = {}
+        self._worst = -math.inf
 
     def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
         """Values for a new trial."""
@@ -77,9 +78,12 @@ class NevergradSearch(LearningSearcher):
         return {**self._cube.values(numpy.array(place)), **(first or {})}
 
     def tell(self, trial_id: str, loss: float | None) -> None:
-        """A trial has ended."""
+        """A trial has ended. One without a number, before any has one, is not told."""
         found = self._asked.pop(trial_id)
-        self._model.tell(found, math.inf if loss is None else loss)
+        if loss is not None:
+            self._worst = max(self._worst, loss)
+        if math.isfinite(self._worst):  # one that has failed is as bad as the worst: nevergrad takes no infinity
+            self._model.tell(found, self._worst if loss is None else loss)
 
 
 def _half() -> Any:

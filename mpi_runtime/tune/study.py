@@ -110,6 +110,8 @@ class Study:
         """Those that run before new ones."""
         self._yielded: deque[Trial] = deque()
         """Those that gave way to new ones."""
+        self._searched: set[str] = set()
+        """Trials whose end the searcher knows: it is told once, whatever becomes of one that is revived."""
         self._is_closed = False
         self._orders: list[Order] = []
         self.changed: dict[str, Trial] = {}
@@ -173,6 +175,7 @@ class Study:
         if trial.status != ERROR:
             raise RuntimeError(f"trial {trial.trial_id} cannot be revived: it is {trial.status}")
         trial.error, trial.failures, trial.crashes = None, 0, 0
+        self._is_closed = False  # by `fail_fast`: what has not begun may begin
         self._move(trial, PENDING)
         self.scheduler.on_trial_add(trial)
         self._again.append(trial)
@@ -231,7 +234,8 @@ class Study:
             self._orders.append(Halt(trial.trial_id))
             self._finish(trial, TERMINATED)
             return
-        self.searcher.on_trial_result(trial.trial_id, result)
+        if trial.trial_id not in self._searched:
+            self.searcher.on_trial_result(trial.trial_id, result)
         if verdict == YIELD:
             other = self._next()
             if other is not None:
@@ -300,7 +304,9 @@ class Study:
         if not is_error:
             trial.error = None
         result = None if is_error or not trial.last_result else trial.last_result
-        self.searcher.on_trial_complete(trial.trial_id, result, is_error)
+        if trial.trial_id not in self._searched:
+            self._searched.add(trial.trial_id)
+            self.searcher.on_trial_complete(trial.trial_id, result, is_error)
         self._tell(self.scheduler.on_trial_end(trial))
 
     def _close(self) -> None:

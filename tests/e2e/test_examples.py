@@ -89,6 +89,25 @@ LINES = {
         r"^10,000 empty tasks +[\d,]+ /s$",
         r"^get of 100 MB +[\d,]+ us",
     ],
+    "tune_quick_start": [
+        r"24 trials made \d\d+ of 648 epochs",
+        r"the best: loss 0\.\d+ with lr 0\.0\d+, (?:32|64|128) units",
+        r"curves, rungs and a table to sort: /.*/first/report\.html",
+    ],
+    "tune_pbt": [
+        r"the best constant rate, 0\.\d+: accuracy 0\.916",
+        r"a population of the same size: accuracy 0\.9[2-9]\d, with this schedule:\n  from step  0: lr 0\.\d+\n  from step ",
+    ],
+    "tune_optuna_unchanged": [
+        r"100 trials, \d+ of them pruned",
+        r"the best: 1\.\d\d at x = [12]\.\d\d, deep",
+    ],
+    "tune_asha_digits": [
+        r"20 networks, \d+ of 540 epochs",
+        r"the best reads 9\d\.\d%: \{'lr': ",
+        r"its weights: \[\(64, (\d+)\), .*, 10\)\]",
+        r"its plot: /.*/curves\.png",
+    ],
     "tune_simulate": [
         r"every trial to its end +24300 epochs +[\d.]+ h  best loss 0\.\d+",
         r"median stopping +\d+ epochs",
@@ -98,11 +117,13 @@ LINES = {
     ],
 }
 """What each example prints, as patterns that are found in this order."""
+NEEDS = {"tune_optuna_unchanged": ["optuna"], "tune_asha_digits": ["sklearn", "optuna", "matplotlib"]}
+"""Libraries without which they are skipped."""
 WITHOUT_A_JOB = {"tune_simulate"}
 """Each rank would run it for itself."""
 
 ON_RANKS = list(
-    zip((name for name in LINES if name not in WITHOUT_A_JOB), itertools.cycle(("openmpi", "mpich")), strict=False)
+    zip((name for name in LINES if name not in {*WITHOUT_A_JOB, *NEEDS}), itertools.cycle(("openmpi", "mpich")), strict=False)
 )
 
 
@@ -122,6 +143,8 @@ def test_every_example_is_known() -> None:
 @pytest.mark.timeout(HANGS_S + 30)
 @pytest.mark.parametrize("name", LINES)
 def test_plainly(name: str) -> None:
+    for library in NEEDS.get(name, []):
+        pytest.importorskip(library)
     completed = run_program(EXAMPLES / f"{name}.py", timeout=HANGS_S).expect(0)
     check(name, completed.stdout)
     assert completed.stderr == ""

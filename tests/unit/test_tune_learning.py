@@ -187,6 +187,8 @@ def test_searchers_of_other_libraries_begin_with_given_points(name: str, library
     searcher.on_trial_complete("00001", None, True)
     searcher.on_trial_complete("00000", {"loss": 1.0, "training_iteration": 1})
     assert isinstance(searcher.suggest("00002"), dict)
+    searcher.on_trial_complete("00002", None, True)
+    assert isinstance(searcher.suggest("00003"), dict)
 
 
 @pytest.mark.parametrize(("name", "library"), [*LIBRARIES, ("TuneBOHB", "numpy")])

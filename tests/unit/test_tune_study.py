@@ -302,3 +302,15 @@ def test_changes_of_states_are_noted() -> None:
     machine.changed.clear()
     machine.handle(Ended("00001"), 1.0)
     assert {name: trial.status for name, trial in machine.changed.items()} == {"00001": TERMINATED}
+
+
+def test_after_the_first_failure_a_revived_trial_runs_and_so_does_the_rest() -> None:
+    searcher = Told()
+    machine = study(2, slots=1, searcher=searcher, fail_fast=True)
+    machine.begin(0.0)
+    assert machine.handle(Failed("00000", "oops"), 1.0) == []
+    assert machine.is_done
+    assert machine.handle(Revived("00000"), 2.0) == [Start("00000", {"n": 0}, None)]
+    machine.handle(Reported("00000", {"x": 5}), 3.0)
+    assert machine.handle(Ended("00000"), 4.0) == [Start("00001", {"n": 1}, None)]
+    assert searcher.told == [("00000", None, "error")], "the searcher has learnt of it, and is told once"
