@@ -152,7 +152,8 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
 
 def any_is_free_soon(queue: Queue) -> bool:
     """Whether one of its executors has no more in hand than is sent ahead: calls that were may have turned out long."""
-    return any(one.load_us <= LOCAL_QUEUE_US for one in islice(queue.executors.values(), VICTIMS_MAX))
+    most_us = ahead_us(queue.ready[0].function)
+    return any(one.load_us <= most_us for one in islice(queue.executors.values(), VICTIMS_MAX))
 
 
 def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: Grant, now: int) -> None:
@@ -266,6 +267,11 @@ def dedicate(executor: Executor) -> None:
     task.actor.executor = executor
 
 
+def ahead_us(function: Function) -> int:
+    """How much work is sent ahead to one executor. Where ends of calls are told late, it must last until they are."""
+    return LOCAL_QUEUE_US + 2 * function.spec.gather_us
+
+
 def room_for(state: State, executor: Executor, task: Task) -> int:
     """How many more calls may be sent to the executor, if all are like this one."""
     function = task.function
@@ -275,10 +281,10 @@ def room_for(state: State, executor: Executor, task: Task) -> int:
     if not in_hand:
         if function.duration_us < 0:
             return 1
-        return max(1, min(LOCAL_QUEUE_CALLS_MAX, LOCAL_QUEUE_US // estimate_us(function)))
+        return max(1, min(LOCAL_QUEUE_CALLS_MAX, ahead_us(function) // estimate_us(function)))
     if function.duration_us < 0:
         return 0
-    ahead = (LOCAL_QUEUE_US - executor.load_us) // estimate_us(function)
+    ahead = (ahead_us(function) - executor.load_us) // estimate_us(function)
     if in_hand == 1 and ahead < 1:
         is_short = function.duration_us <= PREFETCH_US_MAX
         ahead = 1 if is_short or (task.call.arguments and is_brought_ahead(state, executor, task)) else ahead

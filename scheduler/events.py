@@ -144,6 +144,9 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     path_us: Number = 0
     """How long a call of it and the longest chain of calls after it take; 0: nothing is said. Of calls of one priority
     those with the longest path start first."""
+    gather_us: Number = 0
+    """How long its executors may keep ends of its calls back, to tell several at once, while they have more in hand.
+    Its calls are sent further ahead."""
 
 
 class Kept(Struct, array_like=True, gc=False):

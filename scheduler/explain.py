@@ -340,6 +340,7 @@ QUERIES: dict[str, Callable[[State, bytes], Any]] = {
     "actors": listing.actors,
     "objects": listing.objects,
     "workers": listing.workers,
+    "late": listing.late,
     "history": history.history,
     "report": history.report,
     "store": store_summary.store,

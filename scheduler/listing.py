@@ -164,3 +164,14 @@ def running(state: State, now: int) -> list[tuple[bytes, str, int]]:
         assert task is not None
         found.append((task.id, executor.rank.node.hostname, now - executor.progress_us))
     return found
+
+
+def late(state: State, _: bytes) -> dict[str, Any]:
+    """The tasks that are ready and not started, because the job's time ends before they could: see `deadline.py`.
+
+    `calls`: for each function its name, how many calls, and how long each may take in microseconds. `end_us`: the end
+    of the job's time, in microseconds since 1970; 0: none is known.
+    """
+    held = [(queue.timed, queue.ready) for queue in state.queues.values() if queue.is_late and queue.timed is not None]
+    calls = [(function.spec.name, len(ready), function.may_take_us) for function, ready in held if ready]
+    return {"calls": calls, "end_us": 0 if state.end_us is None else state.end_us + state.wall_us}

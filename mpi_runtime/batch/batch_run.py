@@ -12,23 +12,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TextIO
 
+import msgspec
+
 import mpi_runtime
-from mpi_runtime.batch.batch_file import Group, read_entry
-from mpi_runtime.batch.file_entries import Problem
-from mpi_runtime.batch.graph import DONE, FAILED, SKIPPED, STARTED, WAITING, Graph, wrong_names
-from mpi_runtime.batch.json_tasks import read_json_line
+from mpi_runtime.batch.batch_file import Group
+from mpi_runtime.batch.graph import DONE, FAILED, SKIPPED, STARTED, WAITING, Graph
 from mpi_runtime.batch.launching import submit
 from mpi_runtime.batch.live import Live
-from mpi_runtime.batch.model import Command, cannot_run
+from mpi_runtime.batch.model import Command
 from mpi_runtime.batch.outputs import Archive, tail
-from mpi_runtime.batch.overview import in_lines, overview
+from mpi_runtime.batch.overview import duration, in_lines, overview
 from mpi_runtime.batch.past import Capacity, Memory, Planned
 from mpi_runtime.batch.paths import Paths
 from mpi_runtime.batch.results import CommandResult
 from mpi_runtime.batch.selection import Selection
+from mpi_runtime.batch.stream import END_OF_LINES, Stream, node_resources
 from mpi_runtime.client import current
-from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.client.refs import ObjectRef, future_of
 from mpi_runtime.errors import TaskCancelledError
+from mpi_runtime.util.streams import together
 
 PROGRESS_S = 10.0
 TURN_S = 0.5
@@ -38,18 +40,8 @@ LOOK_S = 2.0
 FAILURES_SHOWN = 10
 TIME_IS_OVER = 75
 """The exit code of a batch of which something is left when the job's time ends: EX_TEMPFAIL."""
-_LINE, _END_OF_LINES, _ENDED, _INTERRUPTED, _LATE = "line", "end of lines", "ended", "interrupted", "late"
-
-
-def node_resources() -> list[dict[str, float]]:
-    """What each node of the job has in all."""
-    return [dict(node["Resources"]) for node in mpi_runtime.nodes() if node["Alive"]]
-
-
-def infeasible(groups: Sequence[Group], nodes: Sequence[Mapping[str, float]]) -> list[Problem]:
-    """A problem for each group that no node can ever run; the commands of a group ask for the same."""
-    reasons = [(group, cannot_run(group.commands[0], nodes)) for group in groups if group.commands]
-    return [Problem(*group.place, f"{group.name}: {reason}") for group, reason in reasons if reason]
+_results = msgspec.msgpack.Decoder(CommandResult)
+_ENDED, _INTERRUPTED, _LATE = "ended", "interrupted", "late"
 
 
 class BatchRun:
@@ -82,6 +74,9 @@ class BatchRun:
         """Commands that an earlier run has done, and those that this one is not about."""
         self.is_interrupted = self.is_late = False
         """Whether Ctrl-C has ended it, or the end of the job's time."""
+        self.is_hopeless = False
+        """Whether another job of the same length could start nothing of what is left."""
+        self._start_s = time.time()
         self._directory = directory
         self._say = say
         self._memory = memory
@@ -91,14 +86,14 @@ class BatchRun:
         """Outputs that are in the archive, which the journal has yet to say."""
         self._selection = selection or Selection()
         self._events: queue.SimpleQueue[tuple[str, Any, Any]] = queue.SimpleQueue()
-        self._running: dict[str, tuple[ObjectRef[CommandResult], bytes]] = {}
+        self._running: dict[str, tuple[ObjectRef[Any], bytes]] = {}
         """What runs or is about to, with its key."""
         self._names: dict[bytes, str] = {}
         """Of these, by the ids of their calls."""
         self._begin_s = self._said_s = time.monotonic()
         self._looked_s = self._begin_s - LOOK_S + TURN_S
         self._cpu_time = 0.0
-        self._stream: _Stream | None = None
+        self._stream: Stream | None = None
         self._paths = Paths()
 
     def run(
@@ -121,7 +116,7 @@ class BatchRun:
         self._memory.plan([_planned(group) for group in groups], capacities())
         self._add(groups)
         if stream is not None:
-            self._stream = _Stream(self._events, defaults or {}, node_resources())
+            self._stream = Stream(self._events, defaults or {}, node_resources())
             threading.Thread(target=self._stream.read, args=(stream,), name="batch lines", daemon=True).start()
         self._submit_ready()
         if self.done_before:
@@ -173,7 +168,11 @@ class BatchRun:
         return not is_open and self.graph.is_over()
 
     def _submit_ready(self) -> None:
-        """Submit what may start and is not done; what is done makes others ready."""
+        """Submit what may start and is not done, in few messages; what is done makes others ready."""
+        with together():
+            self._submit_all_ready()
+
+    def _submit_all_ready(self) -> None:
         while ready := self.graph.take_ready():
             for command in ready:
                 key, after = self._memory.key_of(command)
@@ -195,7 +194,7 @@ class BatchRun:
         ref = submit(command, self._directory, False, path_us=self._paths.path_us(command.name))
         self._running[command.name] = ref, key
         self._names[ref.binary()] = command.name
-        ref.future().add_done_callback(partial(self._heard, command.name))
+        future_of(ref, partial(self._heard, command.name))
 
     def _heard(self, name: str, future: Any) -> None:
         """A command has ended; called by another thread."""
@@ -218,9 +217,30 @@ class BatchRun:
         if time.monotonic() - self._looked_s < LOOK_S or not self._running:
             return
         self._looked_s = time.monotonic()
-        for id, host, for_us in current.client().questions.query("running"):
+        running = current.client().questions.query("running")
+        for id, host, for_us in running:
             if id in self._names:
                 self._memory.placed(self._names[id], host, time.time() - for_us / 1e6)
+        if not running and self._stream is None and not self.is_late:
+            self._end_if_nothing_can_start()
+
+    def _end_if_nothing_can_start(self) -> None:
+        """End the batch if all that is left takes longer than what is left of the job's time, and nothing runs."""
+        found = current.client().questions.query("late")
+        if sum(count for _, count, _ in found["calls"]) < len(self._running):
+            return
+        name, _, least_us = min(found["calls"], key=lambda one: one[2])
+        end_s = found["end_us"] / 1e6
+        self.is_late = True
+        self.is_hopeless = least_us / 1e6 > end_s - self._start_s
+        whole = (
+            f"; that was {duration(end_s - self._start_s)} when this run began: have a longer job, or shorter limits"
+        )
+        self._say(
+            f"nothing that is left can end before the job does: {name} may take {duration(least_us / 1e6)}, and "
+            f"{duration(end_s - time.time())} are left{whole if self.is_hopeless else '; the same line goes on later'}"
+        )
+        self._stop()
 
     def _shown(self) -> list[str]:
         now = time.time()
@@ -238,7 +258,7 @@ class BatchRun:
             self.is_late = True
             self._say("told to end, by SIGTERM or the end of the job's time; the same line goes on later")
             self._stop()
-        elif what == _END_OF_LINES:
+        elif what == END_OF_LINES:
             self._stream = None
         elif self._stream is not None:
             group, problems = self._stream.group_of(value, name, self.graph)
@@ -258,7 +278,7 @@ class BatchRun:
             self.graph.cancelled(name)
             return
         command = self.graph.commands[name]
-        result = _lost(command, error) if error is not None else future.result()
+        result = _lost(command, error) if error is not None else _results.decode(future.result())
         self._cpu_time += result.cpu_time
         if result.is_success:
             self._paths.measured(name, result.end - result.start)
@@ -348,37 +368,6 @@ def _lost(command: Command, error: BaseException) -> CommandResult:
         end=now,
         host="",
     )
-
-
-class _Stream:
-    """JSON lines that come in while the batch runs."""
-
-    def __init__(
-        self,
-        events: queue.SimpleQueue[tuple[str, Any, Any]],
-        defaults: Mapping[str, Any],
-        nodes: list[dict[str, float]],
-    ) -> None:
-        self._events = events
-        self._defaults = defaults
-        self._nodes = nodes
-
-    def read(self, stream: TextIO) -> None:
-        """Read to the end, in a thread of its own."""
-        try:
-            for number, line in enumerate(stream, 1):
-                self._events.put((_LINE, number, line))
-        finally:
-            self._events.put((_END_OF_LINES, None, None))
-
-    def group_of(self, line: str, number: int, graph: Graph) -> tuple[Group | None, list[Problem]]:
-        """The group of a line, which may come after what is known already; or what is wrong with it."""
-        entry, problems = read_json_line(line.rstrip("\n"), number)
-        if entry is None or problems:
-            return None, problems
-        group, problems = read_entry(entry, self._defaults)
-        problems += wrong_names([group], graph) + infeasible([group], self._nodes)
-        return (None if problems else group), problems
 
 
 def described(groups: Sequence[Group]) -> list[str]:

@@ -17,6 +17,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -31,6 +32,7 @@ LOOK_S = 0.2
 """How often memory and output of a command with limits are looked at."""
 PAUSE_S = 0.002
 _NOT_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
+_NOTHING = contextlib.nullcontext()
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,16 +74,13 @@ def run_program(
         output_limit: bytes that its output may have; 0 for no limit.
     """
     start = time.time()
-    before = set(children())
+    before = _children()
     adopt_orphans()
     try:
-        with _opened(streams, is_own) as (stdin, stdout, stderr):
-            with _bound_to(cpus):
-                pid = _spawn(text, env, cwd, (stdin, stdout, stderr))
-            limits = _Limits(memory, output_limit, (stdout, stderr), frozenset(before))
-            problem = _wait(pid, time_limit, grace, limits)
+        pid, problem = _run_to_its_end(text, env, cwd, streams, is_own, cpus, time_limit, grace, (memory, output_limit))
         # Before it is reaped: until then its number, which is that of the group, belongs to nobody else.
-        kill_group(pid)
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
         _, status, usage = os.wait4(pid, 0)
     except OSError as error:
         return Ending(problem=f"it could not be started: {error}", start=start, end=time.time())
@@ -100,21 +99,60 @@ def run_program(
     )
 
 
+def _run_to_its_end(
+    text: str,
+    env: Mapping[str, str],
+    cwd: str,
+    streams: tuple[str, str, str],
+    is_own: bool,
+    cpus: Sequence[int],
+    time_limit: float | None,
+    grace: float,
+    limits: tuple[int, int],
+) -> tuple[int, str]:
+    """Start a command and wait until its shell has ended, which is not reaped; its process id, and what it exceeded."""
+    stdin, stdout, stderr = streams
+    opened: list[int] = []
+    before = _children() if limits[0] else set()
+    try:
+        output = _open_for_writing(stdout, is_own, opened)
+        error = output if stderr == stdout else _open_for_writing(stderr, False, opened)
+        if stdin:
+            opened.append(os.open(stdin, os.O_RDONLY | os.O_CLOEXEC))
+        with _bound_to(cpus) if cpus else _NOTHING:
+            pid = _spawn(text, env, cwd, (opened[-1] if stdin else -1, output, error))
+        return pid, _wait(pid, time_limit, grace, _Limits(*limits, (output, error), frozenset(before)))
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
 def _spawn(text: str, env: Mapping[str, str], cwd: str, streams: tuple[int, int, int]) -> int:
     """Start the shell of a command in a session of its own; its process id.
 
-    By posix_spawn: `subprocess` takes more time for the same, and is left for what posix_spawn cannot do.
+    By posix_spawn: `subprocess` takes more time for the same, and is left for what posix_spawn cannot do. A standard
+    input of -1 is empty.
     """
     words = ["/bin/sh", "-c", text]
-    if cwd or min(streams) < 3:
-        stdin, stdout, stderr = streams
+    stdin, stdout, stderr = streams
+    if cwd or min(stdout, stderr) < 3 or 0 <= stdin < 3:
         process = subprocess.Popen(
-            words, env=dict(env), cwd=cwd or None, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
+            words,
+            env=dict(env),
+            cwd=cwd or None,
+            stdin=stdin if stdin >= 0 else subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
         )
         process.returncode = 0  # it is waited for here, not there
         return process.pid
     # As subprocess does: signals that Python ignores, such as SIGPIPE, are not ignored in the command.
-    actions = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in enumerate(streams)]
+    actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, stdout, 1), (os.POSIX_SPAWN_DUP2, stderr, 2)]
+    if stdin >= 0:
+        actions.append((os.POSIX_SPAWN_DUP2, stdin, 0))
+    else:
+        actions.append((os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0))
     return os.posix_spawn(words[0], words, env, file_actions=actions, setsid=True, setsigdef=_NOT_IGNORED)
 
 
@@ -146,6 +184,13 @@ class _Limits(msgspec.Struct, frozen=True):
 
 def _wait(pid: int, time_limit: float | None, grace: float, limits: _Limits) -> str:
     """Wait until a process has ended, and end it when it exceeds a limit; what that was, in words."""
+    if time_limit is None and not limits.memory and not limits.output:
+        try:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # half of what a descriptor and poll take
+            return ""
+        except BaseException:  # a cancel: KeyboardInterrupt
+            _end_of(pid, grace)
+            raise
     descriptor = os.pidfd_open(pid)
     problem = ""
     end_s = None if time_limit is None else time.monotonic() + time_limit
@@ -163,6 +208,14 @@ def _wait(pid: int, time_limit: float | None, grace: float, limits: _Limits) -> 
     except BaseException:  # a cancel: KeyboardInterrupt
         _end(pid, descriptor, grace)
         raise
+    finally:
+        os.close(descriptor)
+
+
+def _end_of(pid: int, grace: float) -> None:
+    descriptor = os.pidfd_open(pid)
+    try:
+        _end(pid, descriptor, grace)
     finally:
         os.close(descriptor)
 
@@ -189,10 +242,19 @@ def _has_ended(descriptor: int, limit_s: float | None) -> bool:
             return False
 
 
+def _children() -> set[int]:
+    """The children of this process. That there are none, as is usual, takes one call of the kernel to know."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return set()
+    return set(children())
+
+
 def _kill_new(before: set[int]) -> None:
     """Kill and reap the children of this process that were not there before, and what these leave."""
     end_s = time.monotonic() + KILL_LIMIT_S
-    while (new := set(children()) - before) and time.monotonic() < end_s:
+    while (new := _children() - before) and time.monotonic() < end_s:
         for pid in new:
             kill_group(pid)
             with contextlib.suppress(ChildProcessError):
@@ -200,36 +262,25 @@ def _kill_new(before: set[int]) -> None:
         time.sleep(PAUSE_S)
 
 
-@contextlib.contextmanager
-def _opened(streams: tuple[str, str, str], is_own: bool) -> Iterator[tuple[int, int, int]]:
-    """Descriptors of the files of a command; the directories of its output are made.
+def _open_for_writing(path: str, is_locked: bool, opened: list[int]) -> int:
+    """Open a file for the output of a command, empty; its directory is made. The descriptor is added to `opened`.
 
-    A command keeps a lock on its output as long as one of its processes has it open. So a batch that is started again
-    while the processes of a killed run still end does not run a command beside itself.
+    A command keeps a lock on its own output as long as one of its processes has it open. So a batch that is started
+    again while the processes of a killed run still end does not run a command beside itself.
     """
-    stdin, stdout, stderr = streams
-    with contextlib.ExitStack() as stack:
-
-        def opened(path: str, flags: int) -> int:
-            descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
-            stack.callback(os.close, descriptor)
-            return descriptor
-
-        def written(path: str, is_locked: bool = False) -> int:
-            try:
-                descriptor = opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            except FileNotFoundError:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                descriptor = opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            if is_locked:
-                _lock(descriptor, path)
-            if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                os.ftruncate(descriptor, 0)
-            return descriptor
-
-        output = written(stdout, is_own)
-        error = output if stderr == stdout else written(stderr)
-        yield opened(stdin or os.devnull, os.O_RDONLY), output, error
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        descriptor = os.open(path, flags, 0o666)
+    opened.append(descriptor)
+    if is_locked:
+        _lock(descriptor, path)
+    found = os.fstat(descriptor)
+    if found.st_size and stat.S_ISREG(found.st_mode):
+        os.ftruncate(descriptor, 0)
+    return descriptor
 
 
 def _lock(descriptor: int, path: str) -> None:
@@ -259,9 +310,6 @@ def _is_locked(descriptor: int) -> bool:
 @contextlib.contextmanager
 def _bound_to(cpus: Sequence[int]) -> Iterator[None]:
     """Bind what this thread starts meanwhile."""
-    if not cpus:
-        yield
-        return
     own = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cpus)
     try:

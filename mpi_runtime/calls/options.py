@@ -16,8 +16,8 @@ TASK_OPTIONS = (
     "runtime_env", "scheduling_strategy", "label_selector", "max_calls", "priority", "time_limit", "enforce_time_limit",
     "journal", "_generator_backpressure_num_objects", "fallback_strategy", "enable_task_events", "_metadata", "_labels",
 )  # fmt: skip
-OF_BATCHES = ("_account", "_path_us")
-"""What batches tell the scheduler of their tasks: (name, weight, limit), and the length of a chain. See `Spec`."""
+OF_BATCHES = ("_account", "_path_us", "_gather_us")
+"""What batches say of their tasks: (name, weight, limit), a chain's length, how late ends may be told. See `Spec`."""
 ACTOR_OPTIONS = (
     "num_cpus", "num_gpus", "accelerator_type", "gpu_memory", "memory", "resources",
     "name", "namespace", "get_if_exists", "lifetime", "runtime_env",
@@ -258,6 +258,7 @@ _CHECKS = {
     "_metadata": _anything,
     "_account": _anything,
     "_path_us": _anything,
+    "_gather_us": _anything,
     "_labels": _anything,
     "max_pending_calls": _pending,
     "max_retries": _count,

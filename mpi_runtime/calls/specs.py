@@ -174,6 +174,7 @@ def task_spec(
             enforces_limit=_enforces_limit(name, options),
             account=AccountSpec(*options["_account"]) if options.get("_account") else None,
             path_us=options.get("_path_us") or 0,
+            gather_us=options.get("_gather_us") or 0,
             max_retries=DEFAULT_MAX_RETRIES if retries is None else retries,
             **_retrying(options),
             **_needs(name, options, inherited, environment),

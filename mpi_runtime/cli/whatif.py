@@ -1,31 +1,64 @@
-"""The verb `whatif`: how long a batch that has run would take with other nodes."""
+"""The verb `whatif`: how long a batch or a job that has run would take with other nodes."""
 
 import argparse
+import os
 from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
 
 from mpi_runtime.batch.past import History, read_history
 from mpi_runtime.errors import JournalError, LaunchError
-from mpi_runtime.whatif.batches import Batch, in_lines
+from mpi_runtime.scheduler.recording import NotARecordingError, Recording
+from mpi_runtime.whatif.batches import Batch
+from mpi_runtime.whatif.prospects import in_lines
+from mpi_runtime.whatif.recorded_calls import read_job
+from mpi_runtime.whatif.recorded_jobs import Job
 from mpi_runtime.whatif.virtual_cluster import Shape
 
 
 def whatif(words: Sequence[str]) -> int:
-    """Print a table of what a batch would take on other nodes."""
+    """Print a table of what a batch or a job would take on other nodes."""
     options = _parser().parse_args(words)
+    subject, own, said = _job(options.name) if os.path.isfile(options.name) else _batch(options.name)
+    cpus, memory = options.cpus_per_node or own.cpus, options.memory_per_node or own.memory
+    gpus = options.gpus_per_node or [own.gpus]
+    prospects = [subject.on(nodes, Shape(cpus, one, memory)) for one in gpus for nodes in options.nodes]
+    print(said)
+    print("\n".join(in_lines(prospects)))
+    return 0
+
+
+def _batch(directory: str) -> tuple[Batch, Shape, str]:
+    """A batch that has run, the largest node of its last run, and how many commands it has."""
     try:
-        history = read_history(options.directory)
+        history = read_history(directory)
     except (JournalError, OSError) as error:
         raise LaunchError(str(error)) from error
     batch = Batch(history)
     if not batch.durations:
-        raise LaunchError(f"{options.directory} has no batch: name the directory of one that has run, as batch-NAME is")
-    own = _node_of(history)
-    cpus, memory = options.cpus_per_node or own.cpus, options.memory_per_node or own.memory
-    gpus = options.gpus_per_node or [own.gpus]
-    prospects = [batch.on(nodes, Shape(cpus, one, memory)) for one in gpus for nodes in options.nodes]
-    print(f"{len(batch.durations)} commands" + (f", of {batch.guessed} the time is a guess" if batch.guessed else ""))
-    print("\n".join(in_lines(prospects)))
-    return 0
+        raise LaunchError(
+            f"{directory} has no batch: name the directory of one that has run, as batch-NAME is, or the recording of "
+            "a job, which MPI_RUNTIME_RECORD=FILE makes"
+        )
+    guessed = f", of {batch.guessed} the time is a guess" if batch.guessed else ""
+    return batch, _node_of(history), f"{len(batch.durations)} commands{guessed}"
+
+
+def _job(path: str) -> tuple[Job, Shape, str]:
+    """A job that was recorded, its largest node, and how many calls it had."""
+    try:
+        record = read_job(Recording(Path(path).read_bytes()))
+    except (OSError, NotARecordingError, msgspec.DecodeError) as error:
+        raise LaunchError(
+            f"{path} is not the recording of a job, which MPI_RUNTIME_RECORD=FILE makes: {error}"
+        ) from error
+    if not record.calls:
+        raise LaunchError(f"{path} has no calls that have ended")
+    sizes = record.nodes or [Shape(1)]
+    own = Shape(max(one.cpus for one in sizes), max(one.gpus for one in sizes), max(one.memory for one in sizes))
+    left_out = f"; {record.unended} had not ended, and are left out" if record.unended else ""
+    return Job(record), own, f"{len(record.calls)} calls{left_out}"
 
 
 def _node_of(history: History) -> Shape:
@@ -56,10 +89,14 @@ def _counts(text: str) -> list[int]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mpi-runtime whatif",
-        description="How long a batch would take on other nodes: its commands, with the durations of its journal, "
+        description="How long a batch or a job would take on other nodes: its commands or calls, as long as they took, "
         "through the scheduler in virtual time. Nothing is run.",
     )
-    parser.add_argument("directory", help="of a batch that has run, such as batch-NAME")
+    parser.add_argument(
+        "name",
+        help="the directory of a batch that has run, such as batch-NAME, or the file of a job that was run with "
+        "MPI_RUNTIME_RECORD=FILE",
+    )
     parser.add_argument("--nodes", type=_counts, default=[1, 2, 4, 8], metavar="N,...", help="1,2,4,8")
     parser.add_argument("--cpus-per-node", type=float, metavar="N", help="as the largest node of the last run had")
     parser.add_argument("--gpus-per-node", type=_numbers, metavar="N,...", help="as that node had")

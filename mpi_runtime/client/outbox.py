@@ -55,6 +55,8 @@ class Outbox(Outgoing):
         """In how many blocks messages wait for others, however quiet the connection is."""
         self.ticking = False
         """Whether there is a thread that sends messages soon."""
+        self._tick_s = TICK_S
+        """How soon, in seconds."""
         self.why_lost: Callable[[], str] = lambda: LOST
         """Returns the message of the error for a lost connection."""
 
@@ -65,6 +67,7 @@ class Outbox(Outgoing):
         if len(messages) >= FRAME_MESSAGES or (not self._gathers and time.monotonic() - self._last_s > QUIET_S):
             self.flush()
         elif not self.ticking:
+            self._tick_s = TICK_S
             self.tick()
 
     @contextlib.contextmanager
@@ -76,6 +79,13 @@ class Outbox(Outgoing):
         finally:
             self._gathers -= 1
             self.flush_or(lambda: None)  # the next read will notice it
+
+    def hurry(self, lost: Callable[[], None]) -> None:
+        """Send everything, as `flush_or` does; but within `gathering` at its end, or after about a millisecond."""
+        if not self._gathers:
+            self.flush_or(lost)
+        elif not self.ticking and self.messages:
+            self.tick()
 
     def drop(self, id: bytes, urgent: bool = False) -> None:
         """Note that a reference or a view is gone. Runs in `__del__`: takes no lock, raises nothing."""
@@ -125,12 +135,19 @@ class Outbox(Outgoing):
         self.messages.append(message)
         self.flush()
 
-    def entrust(self, message: object) -> None:
-        """Say this, soon, and from now on even if this process dies: its agent reads what was not sent."""
+    def entrust(self, message: object, gather_us: int = 0) -> None:
+        """Say this, soon, and from now on even if this process dies: its agent reads what was not sent.
+
+        Args:
+            message: to be said.
+            gather_us: how long it may wait for others.
+        """
         self.messages.append(message)
-        if self.draft is None or time.monotonic() - self._last_s > QUIET_S:
+        gather_s = gather_us * 1e-6
+        if self.draft is None or time.monotonic() - self._last_s > (gather_s or QUIET_S):
             self.flush()
             return
+        self._tick_s = gather_s or TICK_S
         with self.interrupts, self.lock:
             is_full = not seal(self, self.draft) or self.draft.count >= FRAME_MESSAGES
         if is_full:
@@ -209,7 +226,7 @@ class Outbox(Outgoing):
     def _tick(self) -> None:
         idle = 0
         while True:
-            time.sleep(TICK_S)
+            time.sleep(self._tick_s)
             if self._is_due():
                 idle = 0
                 try:

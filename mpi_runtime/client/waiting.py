@@ -185,7 +185,7 @@ class Waiting:
         """Ask for the value of an object."""
         self._subscribe_elsewhere([id])
         self._subscribe_borrowed([id], fetch=True)
-        self._line.outbox.flush_or(self._line.lost)
+        self._line.outbox.hurry(self._line.lost)
 
     def wait_for_expected(self) -> list[bytes]:
         """Wait until some of the expected objects have a value here, and return their ids.

@@ -337,12 +337,13 @@ class Executor:
             client.blocking.goes_on()
         if self._saver is not None and spec.kind == METHOD and self._saver.post(spec, message):
             return
-        if self._lanes is None and (message.duration_us > _SLOW_US or not client.feed.calls):
+        slow_us = spec.gather_us or _SLOW_US
+        if self._lanes is None and (message.duration_us > slow_us or not client.feed.calls):
             client.outbox.post_now(message)
         elif spec.max_retries:
             client.outbox.post(message)
         else:  # it is not run again
-            client.outbox.entrust(message)
+            client.outbox.entrust(message, spec.gather_us)
 
     def end_actor(self) -> None:
         """Tell the scheduler that the actor ends. Calls in hand are not run."""

@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from mpi_runtime.batch.batch_file import Group
 from mpi_runtime.batch.graph import Graph
 from mpi_runtime.batch.model import Command
 from mpi_runtime.batch.past import History
 from mpi_runtime.batch.paths import Paths
+from mpi_runtime.whatif.prospects import Prospect, fits, prospect
 from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work
 
 _NOWHERE = (1, 1)
-
-
-class Prospect(NamedTuple):
-    """What a batch would take on some nodes."""
-
-    nodes: int
-    shape: Shape
-    seconds: float
-    """From the first start to the last end; 0 if nothing can run."""
-    cpu_use: float
-    gpu_use: float
-    """The parts of all CPUs and GPUs that commands have, from 0 to 1."""
-    bound: str
-    """What it cannot be faster than, in words."""
-    never: int
-    """Commands that no node can run, and those that come after them."""
-
-    @property
-    def node_hours(self) -> float:
-        """Nodes times hours."""
-        return self.nodes * self.seconds / 3600
 
 
 class Batch:
@@ -82,7 +61,7 @@ class Batch:
             works = []
             for command in graph.take_ready():
                 work = self._work(command, paths.path_us(command.name))
-                if _fits(work.shape, shape):
+                if fits(work.shape, shape):
                     commands.setdefault(work, []).append(command.name)
                     works.append(work)
             cluster.submit(works)
@@ -97,18 +76,7 @@ class Batch:
         submit()
         ran = cluster.run()
         seconds = max((one.end_us for one in ran), default=0) / 1e6
-        used = [(one.work.shape, (one.end_us - one.start_us) / 1e6) for one in ran]
-        cpu_s, gpu_s = (sum(one.cpus * took for one, took in used), sum(one.gpus * took for one, took in used))
-        whole, never = nodes * seconds, len(self.durations) - len(ran)
-        return Prospect(
-            nodes,
-            shape,
-            seconds,
-            cpu_s / (whole * shape.cpus) if whole and shape.cpus else 0.0,
-            gpu_s / (whole * shape.gpus) if whole and shape.gpus else 0.0,
-            f"{never} of its commands can never run there" if never else self._bound(nodes, shape, cpu_s, gpu_s),
-            never,
-        )
+        return prospect(nodes, shape, seconds, ran, self._chain_s(), len(self.durations) - len(ran), "commands")
 
     def _work(self, command: Command, path_us: int) -> Work:
         limit_s = command.time_limit or 0.0
@@ -121,15 +89,6 @@ class Batch:
             path_us,
             (command.group, command.group_weight, command.group_limit),
         )
-
-    def _bound(self, nodes: int, shape: Shape, cpu_s: float, gpu_s: float) -> str:
-        """The largest of the lower bounds: all work on all CPUs or GPUs, or the longest chain."""
-        bounds = {"the work on CPUs": cpu_s / (nodes * shape.cpus) if shape.cpus else 0.0}
-        if shape.gpus:
-            bounds["the work on GPUs"] = gpu_s / (nodes * shape.gpus)
-        bounds["the longest chain"] = self._chain_s()
-        name = max(bounds, key=lambda one: bounds[one])
-        return f"{name}, {_time(bounds[name])}"
 
     def _chain_s(self) -> float:
         """The longest chain of commands, each as long as it takes."""
@@ -147,28 +106,3 @@ class Batch:
             for command in ready:
                 graph.end(command.name, True)
         return max(ends.values(), default=0.0)
-
-
-def _fits(asked: Shape, shape: Shape) -> bool:
-    return asked.cpus <= shape.cpus and asked.gpus <= shape.gpus and asked.memory <= shape.memory
-
-
-def in_lines(prospects: Sequence[Prospect]) -> list[str]:
-    """A table for people."""
-    rows = [("nodes", "CPUs", "GPUs", "makespan", "node hours", "CPUs used", "GPUs used", "cannot be faster than")]
-    for one in prospects:
-        gpu_use = f"{one.gpu_use:.0%}" if one.shape.gpus else ""
-        rows.append((
-            str(one.nodes), f"{one.shape.cpus:g}", f"{one.shape.gpus:g}", _time(one.seconds), f"{one.node_hours:.2f}",
-            f"{one.cpu_use:.0%}", gpu_use, one.bound,
-        ))  # fmt: skip
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)]
-        lines.append("  ".join([*cells, row[-1]]))
-    return lines
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 3600:.2f} h"

@@ -43,6 +43,8 @@ class Work(NamedTuple):
     """How long it and the longest chain of calls after it take, as far as its submitter knows."""
     account: tuple[str, float, int] = ("", 1.0, 0)
     """On whose account it runs, with weight and limit: see `AccountSpec`; an empty name: nobody's."""
+    tag: int = 0
+    """Tells it from others that are the same."""
 
 
 class Ran(NamedTuple):
@@ -71,7 +73,12 @@ class VirtualCluster:
     """A job in virtual time. Submit work, run, and hear what has ended."""
 
     def __init__(
-        self, nodes: Sequence[Shape], ended: Callable[[Ran], None] | None = None, fork_us: int = 0, end_us: int = 0
+        self,
+        nodes: Sequence[Shape],
+        ended: Callable[[Ran], None] | None = None,
+        fork_us: int = 0,
+        end_us: int = 0,
+        began: Callable[[Work], None] | None = None,
     ) -> None:
         """Make a cluster in which nothing runs yet.
 
@@ -80,12 +87,14 @@ class VirtualCluster:
             ended: is called with each call that has ended; it may submit more.
             fork_us: how long the start of a process takes.
             end_us: the end of the job's time, from its begin; 0: there is none.
+            began: is called with each call that begins.
         """
         self.now = 0
         """The virtual time in microseconds."""
         self.ran: list[Ran] = []
         self.scheduler = Scheduler()
         self._ended = ended or (lambda ran: None)
+        self._began = began or (lambda work: None)
         self._fork_us = fork_us
         self._works: dict[bytes, Work] = {}
         self._specs: dict[tuple[object, ...], int] = {}
@@ -126,6 +135,10 @@ class VirtualCluster:
                 heapq.heappop(self._heap)[2]()
             self._decide()
         return self.ran
+
+    def later(self, us: int, action: Callable[[], None]) -> None:
+        """Do something after this virtual time."""
+        self._at(self.now + us, action)
 
     def _at(self, time_us: int, action: Callable[[], None]) -> None:
         heapq.heappush(self._heap, (time_us, next(self._count), action))
@@ -176,6 +189,7 @@ class VirtualCluster:
         if executor.is_there and executor.in_hand and executor.began_us < 0:
             executor.began_us = self.now
             work = self._works[executor.in_hand[0]]
+            self._began(work)
             self._at(self.now + work.duration_us, lambda: self._end(executor))
 
     def _end(self, executor: _Executor) -> None:

@@ -568,7 +568,7 @@ class Executor(Process):
         else:
             if not spec.max_retries:
                 self._seal()
-            self._flush_by(world.options.batch_us)
+            self._flush_by(max(world.options.batch_us, spec.gather_us if self.feed.calls else 0))
         if world.counters["deaths"] < world.options.deaths_max and world.chance(world.options.idle_deaths):
             world.at(world.rng.choice((0, 200, 20_000)), lambda: self._fault("was killed by signal 15"))
 

@@ -88,7 +88,7 @@ class Options:
 
     accounts: int = 0
     """On how many accounts tasks run; the first may have two calls at a time. They say then how long their chains are,
-    and some how long they take, so that gaps before reservations are filled."""
+    and some how long they take, so that gaps before reservations are filled; ends of some may be told late."""
     end_us: int = 0
     """When the job's time ends, and it is put off; 0: never. Some calls say then that they take long."""
     long_us: int = 10_000_000

@@ -36,7 +36,7 @@ from tests.simulation.options import (
     spilling_options,
 )
 from tests.simulation.require import WrongError
-from tests.simulation.steps import ACTOR, TASK, Function
+from tests.simulation.steps import ACTOR, GATHER_US, TASK, Function
 from tests.simulation.world import Head, World, joined
 
 LIMIT_US = 900_000_000
@@ -179,7 +179,12 @@ def with_account(function: Function, accounts: int) -> Function:
     number = function.number % (accounts + 1)
     if function.kind != TASK:
         return function
-    function = replace(function, path_us=1000 << function.number % 4, time_limit_us=20_000 * (function.number % 2))
+    function = replace(
+        function,
+        path_us=1000 << function.number % 4,
+        time_limit_us=20_000 * (function.number % 2),
+        gather_us=GATHER_US * (function.number % 3 == 0),
+    )
     if number == accounts:
         return function
     return replace(function, account=f"account{number}", weight=1.0 + number, account_limit=2 * (not number))

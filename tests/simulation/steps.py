@@ -16,6 +16,8 @@ STREAMING = -1
 """For `num_returns`: the call yields."""
 CURSED = (("MODE", "dies"),)
 """The environment of functions whose executors die before they begin a call."""
+GATHER_US = 10_000
+"""How late the ends of calls of some functions may be told, where there are accounts."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Function:
     max_restarts: int = 0
     priority: int = 0
     path_us: int = 0
+    gather_us: int = 0
     account: str = ""
     """On whose account tasks run; empty: nobody's."""
     weight: float = 1.0

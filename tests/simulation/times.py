@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mpi_runtime.scheduler.events import Call
 from tests.simulation.cancels import LATE_US
 from tests.simulation.require import require
-from tests.simulation.steps import METHOD
+from tests.simulation.steps import GATHER_US, METHOD
 
 if TYPE_CHECKING:
     from tests.simulation.checkers import Checker
@@ -25,7 +25,7 @@ class Times:
         options = self.world.options
         self.way_us = max(options.network_us[1], options.socket_us[1]) + options.socket_us[1] + 2 * options.stall_us
         """How long a message to an executor takes at most."""
-        self.told_us = self.way_us + options.batch_us + 100
+        self.told_us = self.way_us + max(options.batch_us, GATHER_US if options.accounts else 0) + 100
         """How long the end of a call takes to be heard of at most."""
         self.sent_us: dict[bytes, int] = {}
         self.ran: dict[tuple[bytes, int], tuple[int, int]] = {}

@@ -5,7 +5,8 @@ import pytest
 from mpi_runtime.batch.model import Command
 from mpi_runtime.batch.past import Ended, History, Planned
 from mpi_runtime.batch.results import CommandResult
-from mpi_runtime.whatif.batches import Batch, in_lines
+from mpi_runtime.whatif.batches import Batch
+from mpi_runtime.whatif.prospects import in_lines
 from mpi_runtime.whatif.virtual_cluster import Shape
 
 

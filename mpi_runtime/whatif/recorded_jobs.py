@@ -1,0 +1,176 @@
+"""A job of tasks and actors that has run, on other nodes: its recording, through the scheduler in virtual time."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from mpi_runtime.scheduler.events import METHOD
+from mpi_runtime.whatif.prospects import Prospect, fits, prospect
+from mpi_runtime.whatif.recorded_calls import JobRecord, shape_of, width_of
+from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work
+
+FORK_US = 10_000
+"""How long the start of a process takes, about."""
+GOES_ON = 1 << 20
+"""The priority of calls that go on after they have waited: they do so at once, as in a job."""
+
+
+class Cluster(Protocol):
+    """Where calls run."""
+
+    def submit(self, works: Sequence[Work]) -> None:
+        """Hand over calls now."""
+
+    def later(self, us: int, action: Callable[[], None]) -> None:
+        """Do something after this time."""
+
+
+class Job:
+    """The calls of a job, with their order."""
+
+    def __init__(self, record: JobRecord) -> None:
+        """Take what was read of a recording."""
+        self.record = record
+        self.works: list[tuple[bytes, int, Work]] = []
+        """For each part of a call, by the tag of its work: the call, the number of the part, the work."""
+        self._tags: dict[tuple[bytes, int], int] = {}
+        for call in record.calls.values():
+            shape = shape_of(call, record.calls)
+            creation = record.calls.get(call.actor) if call.spec.kind == METHOD else None
+            account = (call.actor.hex(), 1.0, width_of(creation.spec)) if creation is not None else ("", 1.0, 0)
+            for number, part in enumerate(call.parts):
+                tag = self._tags[call.id, number] = len(self.works)
+                priority = call.spec.priority + GOES_ON * bool(number)
+                limit_us = call.spec.time_limit_us
+                work = Work(call.spec.name, shape, max(1, part.took_us), limit_us, priority, 0, account, tag)
+                self.works.append((call.id, number, work))
+
+    def on(self, nodes: int, shape: Shape) -> Prospect:
+        """What it would take on so many nodes of a shape."""
+        replay = _Replay(self, shape)
+        cluster = VirtualCluster([shape] * nodes, replay.ended, FORK_US, began=replay.began)
+        replay.begin(cluster)
+        ran = cluster.run()
+        seconds = max((one.end_us for one in ran), default=0) / 1e6
+        never = len(self.record.calls) - replay.ends
+        return prospect(nodes, shape, seconds, ran, self.chain_s(), never, "calls")
+
+    def chain_s(self) -> float:
+        """How long it would take if everything began as soon as it was ready."""
+        replay = _Replay(self, None)
+        cluster = _Unlimited(replay)
+        replay.begin(cluster)
+        return cluster.run() / 1e6
+
+    def tag(self, id: bytes, number: int) -> int:
+        """The tag of a part of a call."""
+        return self._tags[id, number]
+
+
+class _Replay:
+    """The calls of a job while they run in virtual time: what each waits for."""
+
+    def __init__(self, job: Job, shape: Shape | None) -> None:
+        self._job = job
+        self._shape = shape
+        self._cluster: Cluster
+        self._has_ended: set[bytes] = set()
+        self._waiters: dict[bytes, list[Callable[[], None]]] = {}
+        self.ends = 0
+        """How many calls have ended."""
+
+    def begin(self, cluster: Cluster) -> None:
+        """Let the driver go."""
+        self._cluster = cluster
+        self._drive(0)
+
+    def _drive(self, number: int) -> None:
+        driver = self._job.record.driver
+        if number == len(driver):
+            return
+        said = driver[number]
+
+        def submit() -> None:
+            for id in said.calls:
+                self._submit(id)
+            self._drive(number + 1)
+
+        self._after(said.waits_for, lambda: self._cluster.later(said.delay_us, submit))
+
+    def _submit(self, id: bytes) -> None:
+        call = self._job.record.calls[id]
+        before = [*call.arguments, call.actor] if call.actor in self._job.record.calls else call.arguments
+        self._after(before, lambda: self._run(id, 0))
+
+    def _run(self, id: bytes, number: int) -> None:
+        work = self._job.works[self._job.tag(id, number)][2]
+        if self._shape is None or fits(work.shape, self._shape):
+            self._cluster.submit([work])
+
+    def began(self, work: Work) -> None:
+        """A part of a call begins: what it submits will be."""
+        id, number, _ = self._job.works[work.tag]
+        for after_us, child in self._job.record.calls[id].parts[number].submits:
+            self._cluster.later(after_us, lambda child=child: self._submit(child))  # type: ignore[misc]
+
+    def ended(self, ran: Ran) -> None:
+        """A part of a call has ended."""
+        id, number, _ = self._job.works[ran.work.tag]
+        parts = self._job.record.calls[id].parts
+        if number + 1 < len(parts):
+            self._after(parts[number].waits_for, lambda: self._run(id, number + 1))
+            return
+        self.ends += 1
+        self._has_ended.add(id)
+        for action in self._waiters.pop(id, ()):
+            action()
+
+    def _after(self, ids: Sequence[bytes], action: Callable[[], None]) -> None:
+        """Do something when all of these have ended."""
+        missing = [id for id in dict.fromkeys(ids) if id not in self._has_ended]
+        left = len(missing)
+        if not left:
+            action()
+            return
+
+        def one_less() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                action()
+
+        for id in missing:
+            self._waiters.setdefault(id, []).append(one_less)
+
+
+class _Unlimited:
+    """A cluster on which everything begins at once."""
+
+    def __init__(self, replay: _Replay) -> None:
+        self._replay = replay
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._count = itertools.count()
+        self._now = 0
+
+    def submit(self, works: Sequence[Work]) -> None:
+        for work in works:
+            self._replay.began(work)
+            began_us = self._now
+            self.later(
+                work.duration_us,
+                lambda work=work, began_us=began_us: self._replay.ended(Ran(work, 0, (), began_us, self._now)),  # type: ignore[misc]
+            )
+
+    def later(self, us: int, action: Callable[[], None]) -> None:
+        heapq.heappush(self._heap, (self._now + us, next(self._count), action))
+
+    def run(self) -> int:
+        last_us = 0
+        while self._heap:
+            self._now, _, action = heapq.heappop(self._heap)
+            action()
+            last_us = self._now
+        return last_us

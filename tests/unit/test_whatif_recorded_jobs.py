@@ -1,0 +1,114 @@
+"""What a job of tasks and actors would take on other nodes, by its recording."""
+
+import pytest
+
+from mpi_runtime.scheduler.events import ACTOR, DRIVER, METHOD, TASK, Blocked, Call, Done, Spec, Unblocked
+from mpi_runtime.scheduler.ids import ID_BYTES
+from mpi_runtime.scheduler.limits import UNIT
+from mpi_runtime.scheduler.rank_events import RankJoined
+from mpi_runtime.scheduler.recording import ClientSaid, Decided, RankSaid, RecordedScheduler, Recording
+from mpi_runtime.whatif import virtual_cluster
+from mpi_runtime.whatif.recorded_calls import read_job
+from mpi_runtime.whatif.recorded_jobs import FORK_US, Job
+from mpi_runtime.whatif.virtual_cluster import Shape, VirtualCluster, Work
+
+S = 1_000_000
+Entries = list[ClientSaid | RankSaid | Decided]
+
+
+def id_of(number: int) -> bytes:
+    return number.to_bytes(ID_BYTES, "big")
+
+
+def joined(cpus: int) -> RankSaid:
+    return RankSaid(0, RankJoined(0, 0, "host", [], cpus * UNIT, 0, 0, {}, 1 << 30))
+
+
+def ended(executor: int, number: int, start_s: float, end_s: float) -> ClientSaid:
+    done = Done(id_of(number), b"", round((end_s - start_s) * S), round(start_s * S))
+    return ClientSaid(round(end_s * S), executor, [done], 1)
+
+
+def seconds(entries: Entries, nodes: int, cpus: int) -> float:
+    """The makespan, without the time that the first process takes to start."""
+    return Job(read_job(entries)).on(nodes, Shape(cpus)).seconds - FORK_US / 1e6
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+def test_a_job_on_one_node_tells_how_long_it_takes_on_more(monkeypatch: pytest.MonkeyPatch, nodes: int) -> None:
+    """The job itself is run in virtual time too, so both are known exactly."""
+    works = [Work(f"kind {n % 3}", Shape(1 + n % 2), (1 + n % 5) * S) for n in range(30)]
+    written: list[bytes] = []
+    monkeypatch.setattr(virtual_cluster, "Scheduler", lambda: RecordedScheduler(written.append))
+    cluster = VirtualCluster([Shape(2)], fork_us=FORK_US)
+    cluster.submit(works)
+    cluster.run()
+    monkeypatch.undo()
+    real = VirtualCluster([Shape(2)] * nodes, fork_us=FORK_US)
+    real.submit(works)
+    real_s = max(one.end_us for one in real.run()) / 1e6
+    record = read_job(Recording(b"".join(written)))
+    assert len(record.calls) == 30
+    assert record.nodes == [Shape(2, 0, 0)]
+    assert Job(record).on(nodes, Shape(2)).seconds == pytest.approx(real_s, rel=0.01)
+
+
+def test_arguments_and_what_a_driver_waits_for_are_waited_for() -> None:
+    first = Spec(1, TASK, "first", b"", UNIT)
+    entries: Entries = [
+        joined(1),
+        ClientSaid(0, DRIVER, [first, Call(id_of(1), 1, b""), Call(id_of(2), 1, b"")]),
+        ClientSaid(0, DRIVER, [Call(id_of(3), 1, b"", (id_of(1),))]),
+        ended(7, 1, 0, 2),
+        ended(7, 2, 2, 4),
+        ended(7, 3, 4, 6),
+        ClientSaid(round(6.5 * S), DRIVER, [Call(id_of(4), 1, b"")]),  # half a second after all three
+        ended(7, 4, 6.5, 7.5),
+    ]
+    assert seconds(entries, 1, 1) == pytest.approx(7.5, abs=0.1)
+    assert seconds(entries, 2, 1) == pytest.approx(5.5, abs=0.1)
+    assert seconds(entries, 8, 1) == pytest.approx(5.5, abs=0.1)
+    assert Job(read_job(entries)).chain_s() == pytest.approx(5.5)
+
+
+def test_a_call_that_waits_for_its_own_calls_lends_its_cpu() -> None:
+    """The outer call works a second, submits two calls of three seconds, waits for them, and works another one."""
+    specs = [Spec(1, TASK, "outer", b"", UNIT), Spec(2, TASK, "inner", b"", UNIT)]
+    entries: Entries = [
+        joined(1),
+        ClientSaid(0, DRIVER, [*specs, Call(id_of(1), 1, b"")]),
+        ClientSaid(1 * S, 5, [Call(id_of(2), 2, b""), Call(id_of(3), 2, b""), Blocked([id_of(2), id_of(3)])]),
+        ended(6, 2, 1, 4),
+        ended(6, 3, 4, 7),
+        ClientSaid(7 * S, 5, [Unblocked()]),
+        ended(5, 1, 0, 8),
+    ]
+    assert seconds(entries, 1, 1) == pytest.approx(8, abs=0.1)
+    assert seconds(entries, 2, 1) == pytest.approx(5, abs=0.1)
+
+
+def test_methods_of_an_actor_run_one_after_the_other_wherever_it_is() -> None:
+    specs = [Spec(1, ACTOR, "Actor", b"", UNIT), Spec(2, METHOD, "Actor.method", b"")]
+    methods = [Call(id_of(10 + n), 2, b"", actor=id_of(1)) for n in range(5)]
+    entries: Entries = [
+        joined(4),
+        ClientSaid(0, DRIVER, [*specs, Call(id_of(1), 1, b""), *methods]),
+        ended(5, 1, 0, 1),
+        *(ended(5, 10 + n, 1 + n, 2 + n) for n in range(5)),
+    ]
+    assert seconds(entries, 1, 4) == pytest.approx(6, abs=0.1)
+    assert seconds(entries, 4, 4) == pytest.approx(6, abs=0.1)
+
+
+def test_what_has_not_ended_is_left_out_and_said() -> None:
+    specs = [Spec(1, TASK, "first", b"", UNIT)]
+    entries: Entries = [
+        joined(1),
+        ClientSaid(0, DRIVER, [*specs, Call(id_of(1), 1, b""), Call(id_of(2), 1, b"")]),
+        ended(5, 1, 0, 1),
+    ]
+    record = read_job(entries)
+    assert record.unended == 1
+    assert [*record.calls] == [id_of(1)]
+    large = Job(record).on(1, Shape(0.5))
+    assert large.bound == "1 of its calls can never run there"
