@@ -30,7 +30,7 @@ from mpi_runtime.tune.study_events import (
     Start,
     Woken,
 )
-from mpi_runtime.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, Trial
+from mpi_runtime.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, Trial, named_in, value_in
 from mpi_runtime.tune.trial_scheduler import (
     CONTINUE,
     PAUSE,
@@ -110,6 +110,8 @@ class Study:
         """Those that run before new ones."""
         self._yielded: deque[Trial] = deque()
         """Those that gave way to new ones."""
+        self._revived_ids: set[str] = set()
+        """Those whose end the searcher was told of before they ran again: it hears no more of them."""
         self._is_closed = False
         self._orders: list[Order] = []
         self.changed: dict[str, Trial] = {}
@@ -173,6 +175,7 @@ class Study:
         if trial.status != ERROR:
             raise RuntimeError(f"trial {trial.trial_id} cannot be revived: it is {trial.status}")
         trial.error, trial.failures, trial.crashes = None, 0, 0
+        self._revived_ids.add(trial.trial_id)
         self._move(trial, PENDING)
         self.scheduler.on_trial_add(trial)
         self._again.append(trial)
@@ -205,7 +208,7 @@ class Study:
         trial.time_total_s += passed
         trial.iteration = int(metrics.get("training_iteration", trial.iteration + 1))
         known = {"training_iteration": trial.iteration, "time_this_iter_s": passed, "time_total_s": trial.time_total_s}
-        return {**known, "done": False, **metrics, "trial_id": trial.trial_id}
+        return named_in({**known, "done": False, **metrics, "trial_id": trial.trial_id}, self.metric)
 
     def _compared(self, trial: Trial, result: dict[str, Any]) -> tuple[float, float]:
         """What the scheduler is told: how far the trial is and how good, more being better."""
@@ -231,7 +234,8 @@ class Study:
             self._orders.append(Halt(trial.trial_id))
             self._finish(trial, TERMINATED)
             return
-        self.searcher.on_trial_result(trial.trial_id, result)
+        if trial.trial_id not in self._revived_ids:
+            self.searcher.on_trial_result(trial.trial_id, result)
         if verdict == YIELD:
             other = self._next()
             if other is not None:
@@ -300,7 +304,8 @@ class Study:
         if not is_error:
             trial.error = None
         result = None if is_error or not trial.last_result else trial.last_result
-        self.searcher.on_trial_complete(trial.trial_id, result, is_error)
+        if trial.trial_id not in self._revived_ids:
+            self.searcher.on_trial_complete(trial.trial_id, result, is_error)
         self._tell(self.scheduler.on_trial_end(trial))
 
     def _close(self) -> None:
@@ -398,14 +403,16 @@ def _agreed(name: str, value: str | None, scheduler: TrialScheduler) -> str | No
 
 
 def _number(role: str, name: str, trial: Trial, result: Mapping[str, Any]) -> float:
-    if name not in result:
+    try:
+        value = value_in(result, name)
+    except KeyError:
         raise ValueError(
             f"The {role} {name!r} is not in the report of trial {trial.trial_id}, which has {sorted(result)}. "
             "Correct the name, or report it."
-        )
+        ) from None
     try:
-        return float(result[name])
+        return float(value)
     except (TypeError, ValueError):
         raise ValueError(
-            f"The {role} {name!r} of trial {trial.trial_id} is {result[name]!r}, which is no number. Report one."
+            f"The {role} {name!r} of trial {trial.trial_id} is {value!r}, which is no number. Report one."
         ) from None
