@@ -134,7 +134,10 @@ class AsyncHyperBandScheduler(TrialScheduler):
             chances = [weight / sum(weights) for weight in weights]
             chosen = int(rng_of(self._seed, trial.index, BRACKETS).choice(self._number, p=chances))
         self._bracket_of[trial.trial_id] = self._brackets[chosen]
-        self._next_rung[trial.trial_id] = 0
+        # One that runs again after it had failed may be in rungs already.
+        bracket = self._brackets[chosen]
+        free = (number for number, rung in enumerate(bracket) if trial.trial_id not in rung.seen)
+        self._next_rung[trial.trial_id] = next(free, len(bracket) - 1)
 
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
         """Decide about a trial that has come to a rung."""

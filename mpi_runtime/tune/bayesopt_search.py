@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -81,6 +82,6 @@ class BayesOptSearch(LearningSearcher):
         return self._model.suggest(bayes_opt.UtilityFunction(kind="ucb", kappa=2.576))  # before version 2
 
     def tell(self, trial_id: str, loss: float | None) -> None:
-        """A trial has ended. What has no number is not told."""
-        if loss is not None:
+        """A trial has ended. What has no number is not told: a Gaussian process has no use for infinity."""
+        if loss is not None and math.isfinite(loss):
             self._model.register(params=self._asked[trial_id], target=-loss)

@@ -85,8 +85,14 @@ class TuneBOHB(LearningSearcher):
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Learn from a report, at its time."""
         loss = self.loss_of(result)
-        if trial_id in self._points:
-            self._losses.setdefault(float(result[self._time_attr]), {})[trial_id] = math.inf if loss is None else loss
+        if trial_id not in self._points:
+            return
+        if self._time_attr not in result:
+            raise ValueError(
+                f"The time_attr {self._time_attr!r} of TuneBOHB is not in the report of trial {trial_id}, which has "
+                f"{sorted(result)}. Correct the name, or report it."
+            )
+        self._losses.setdefault(float(result[self._time_attr]), {})[trial_id] = math.inf if loss is None else loss
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Learn from the last report."""

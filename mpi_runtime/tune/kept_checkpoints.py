@@ -10,7 +10,7 @@ from typing import Any
 
 from mpi_runtime.tune.checkpoint import Saved
 from mpi_runtime.tune.settings import CheckpointConfig
-from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.trial import Trial, value_in
 
 
 @dataclass
@@ -81,7 +81,10 @@ class KeptCheckpoints:
         name = self._config.checkpoint_score_attribute
         if name is None:
             return float(self._counts[trial.trial_id])
-        value = trial.last_result.get(name, math.nan)
+        try:
+            value = value_in(trial.last_result, name)
+        except KeyError:
+            return -math.inf
         if not isinstance(value, (int, float)) or math.isnan(value):
             return -math.inf
         return -value if self._config.checkpoint_score_order == "min" else float(value)

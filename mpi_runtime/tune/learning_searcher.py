@@ -9,6 +9,7 @@ from typing import Any
 
 from mpi_runtime.tune.flat_space import domains, named, nested
 from mpi_runtime.tune.searcher import Searcher
+from mpi_runtime.tune.trial import value_in
 
 
 class LearningSearcher(Searcher):
@@ -58,10 +59,13 @@ class LearningSearcher(Searcher):
 
     def loss_of(self, result: Mapping[str, Any] | None) -> float | None:
         """The loss in a report; None: it has none."""
-        value = None if result is None else result.get(str(self.metric))
-        if not isinstance(value, (int, float)) or math.isnan(value):
+        try:
+            value = float(value_in(result or {}, str(self.metric)))
+        except (KeyError, TypeError, ValueError):
             return None
-        return float(value) if self.mode == "min" else -float(value)
+        if math.isnan(value):
+            return None
+        return value if self.mode == "min" else -value
 
     def begin(self, seed: int) -> None:
         """Forget everything, and search `self.domains`."""

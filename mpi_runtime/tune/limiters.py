@@ -21,7 +21,11 @@ class _Around(Searcher):
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
         super().set_search_properties(metric, mode, config, **spec)
+        self.forget()
         return self.searcher.set_search_properties(metric, mode, config, **spec)
+
+    def forget(self) -> None:
+        """An experiment begins: what was left of another one counts no more."""
 
     def trials(self, num_samples: int) -> int | None:
         return self.searcher.trials(num_samples)
@@ -46,6 +50,10 @@ class ConcurrencyLimiter(_Around):
         super().__init__(searcher)
         self.max_concurrent = max_concurrent
         self._is_batch = batch
+        self.forget()
+
+    def forget(self) -> None:
+        """Count from none."""
         self._live: set[str] = set()
         self._ended: list[tuple[str, dict[str, Any] | None, bool]] = []
 
@@ -97,6 +105,10 @@ class Repeater(_Around):
         super().__init__(searcher)
         self._repeat = repeat
         self._sets_index = set_index
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin with no repetitions."""
         self._leader: dict[str, str] = {}
         """For each trial the first one of its configuration."""
         self._groups: dict[str, tuple[dict[str, Any], list[str], list[dict[str, Any] | None]]] = {}
@@ -120,7 +132,10 @@ class Repeater(_Around):
         return {**config, TRIAL_INDEX: number} if self._sets_index else dict(config)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Tell the searcher when the last of a configuration has ended. Those that failed are left out of the mean."""
+        """Tell the searcher when the last of a configuration has ended.
+
+        Those that failed, and what is not a number, are left out of the mean.
+        """
         leader = self._leader.pop(trial_id)
         _, _, results = self._groups[leader]
         results.append(None if error else result)
@@ -131,6 +146,6 @@ class Repeater(_Around):
         if not good or self.metric is None:
             self.searcher.on_trial_complete(leader, good[-1] if good else None, not good)
             return
-        values = [one[self.metric] for one in good if self.metric in one]
+        values = [one[self.metric] for one in good if self.metric in one and not math.isnan(one[self.metric])]
         mean = math.fsum(values) / len(values) if values else math.nan
         self.searcher.on_trial_complete(leader, {**good[-1], self.metric: mean}, False)

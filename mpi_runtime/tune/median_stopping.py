@@ -7,6 +7,7 @@ Source: Golovin, Solnik, Moitra, Kochanski, Karro, Sculley, "Google Vizier: A Se
 from __future__ import annotations
 
 import bisect
+import math
 from dataclasses import dataclass, field
 
 from mpi_runtime.tune.trial import Trial
@@ -67,6 +68,10 @@ class MedianStoppingRule(TrialScheduler):
     def begin(self, seed: int) -> None:
         """Forget everything: an experiment begins."""
         self._histories: dict[str, _History] = {}
+        self._last: list[float] = []
+        """How far each trial has come, in ascending order."""
+        self._means: dict[float, list[float]] = {}
+        """For each whole number as a time the means up to it of trials that have reported then, in ascending order."""
         self._paused: list[str] = []
         self._spared: set[str] = set()
 
@@ -76,24 +81,43 @@ class MedianStoppingRule(TrialScheduler):
         own.best = max(own.best, score)
         if time < self._grace:
             return {}
+        others = self._others(trial.trial_id, own, time)
+        is_worse = len(others) >= self._required and own.best < quantile(others, 0.5)
         if not own.times or time > own.times[-1]:  # not again after a restart
-            own.sums.append(score + (own.sums[-1] if own.sums else 0.0))
-            own.times.append(time)
-        others = [
-            mean
-            for trial_id, history in self._histories.items()
-            if trial_id != trial.trial_id and history.times and history.times[-1] >= time
-            for mean in [history.mean(time)]
-            if mean is not None
-        ]
-        is_judged = len(others) >= self._required and trial.trial_id not in self._spared
-        if not is_judged or own.best >= quantile(sorted(others), 0.5):
+            self._note(own, time, score)
+        if not is_worse or trial.trial_id in self._spared:
             return {trial.trial_id: CONTINUE}
         if self._hard:
             return {trial.trial_id: STOP}
         self._spared.add(trial.trial_id)
         self._paused.append(trial.trial_id)
         return {trial.trial_id: PAUSE}
+
+    def _note(self, own: _History, time: float, score: float) -> None:
+        """Add a report that is the furthest of its trial."""
+        total = score + (own.sums[-1] if own.sums else 0.0)
+        own.sums.append(-math.inf if math.isnan(total) else total)  # of infinities of both signs
+        if own.times:
+            del self._last[bisect.bisect_left(self._last, own.times[-1])]
+        own.times.append(time)
+        bisect.insort(self._last, time)
+        if float(time).is_integer():
+            bisect.insort(self._means.setdefault(time, []), own.sums[-1] / len(own.sums))
+
+    def _others(self, trial_id: str, own: _History, time: float) -> list[float]:
+        """The means, up to this time, of the other trials that have come as far, in ascending order."""
+        is_new = not own.times or time > own.times[-1]
+        known = self._means.get(time, [])
+        if is_new and len(known) == len(self._last) - bisect.bisect_left(self._last, time):
+            return known  # each of them has reported at this very time: there is nothing to look up
+        others = [
+            mean
+            for other_id, history in self._histories.items()
+            if other_id != trial_id and history.times and history.times[-1] >= time
+            for mean in [history.mean(time)]
+            if mean is not None
+        ]
+        return sorted(others)
 
     def on_idle(self) -> Verdicts:
         """Those that were paused go on, and are not judged again."""

@@ -58,6 +58,9 @@ class PB2(PopulationBasedTraining):
         if not hyperparam_bounds:
             raise ValueError("PB2 needs hyperparam_bounds: what may change, with its lowest and highest value")
         self._bounds = {name: (float(low), float(high)) for name, (low, high) in hyperparam_bounds.items()}
+        for name, (low, high) in self._bounds.items():
+            if not low < high:
+                raise ValueError(f"hyperparam_bounds[{name!r}] is {low:g} to {high:g}: the first must be the lower one")
         super().__init__(
             time_attr, metric, mode, perturbation_interval, 0.0,
             {name: uniform(low, high) for name, (low, high) in self._bounds.items()},
@@ -92,7 +95,7 @@ class PB2(PopulationBasedTraining):
         for (name, (low, high)), x in zip(self._bounds.items(), self._promising(rng), strict=True):
             value = low + float(x) * (high - low)
             changed[name] = round(value) if isinstance(config.get(name), int) else value
-        return changed if self._explore_fn is None else self._explore_fn(changed)
+        return self._agreed(changed)
 
     def _promising(self, rng: Rng) -> np.ndarray:
         """The candidate with the highest upper confidence bound."""

@@ -94,9 +94,9 @@ class PopulationBasedTraining(TrialScheduler):
         """Give it a first value of each parameter that the space does not have."""
         self._trials[trial.trial_id] = trial
         self._compared_at[trial.trial_id] = 0.0
-        self._count[trial.trial_id] = 0
+        self._count.setdefault(trial.trial_id, 0)  # it may be one that runs again after it had failed
         _fill(trial.config, self._mutations, rng_of(self._seed, trial.index, INITIAL))
-        self.policies[trial.trial_id] = [(0, copy.deepcopy(trial.config))]
+        self.policies.setdefault(trial.trial_id, [(0, copy.deepcopy(trial.config))])
 
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
         """Compare it, if an interval is over."""
@@ -118,6 +118,8 @@ class PopulationBasedTraining(TrialScheduler):
         rng = rng_of(self._seed, trial.index, PERTURBATION, self._count[me])
         source = self._trials[best[int(rng.integers(len(best)))]]
         self._scores[me] = self._scores[source.trial_id]
+        # Its next interval begins where it goes on; but not before this one's end, or two could set back each other.
+        self._compared_at[me] = max(time, self._compared_at[source.trial_id])
         config = self._explored(source.config, rng)
         at = source.checkpoint_iteration
         past = [one for one in self.policies[source.trial_id] if one[0] < at]
@@ -125,7 +127,8 @@ class PopulationBasedTraining(TrialScheduler):
         return {me: Exploit(source, config)}
 
     def on_trial_end(self, trial: Trial) -> Verdicts:
-        """What it had stays in the comparison, and its checkpoint can be copied."""
+        """It is in the population no more: who copied its end would end there too."""
+        self._scores.pop(trial.trial_id, None)
         return {}
 
     def _quantiles(self) -> tuple[list[str], list[str]]:
@@ -138,7 +141,16 @@ class PopulationBasedTraining(TrialScheduler):
     def _explored(self, config: dict[str, Any], rng: Rng) -> dict[str, Any]:
         changed: dict[str, Any] = copy.deepcopy(config)
         self._explore(changed, self._mutations, rng)
-        return changed if self._explore_fn is None else self._explore_fn(changed)
+        return self._agreed(changed)
+
+    def _agreed(self, changed: dict[str, Any]) -> dict[str, Any]:
+        """What the user's function makes of a new configuration."""
+        if self._explore_fn is None:
+            return changed
+        found = self._explore_fn(changed)
+        if not isinstance(found, dict):
+            raise TypeError(f"custom_explore_fn returned {found!r}. It must return the configuration to use.")
+        return found
 
     def _explore(self, config: dict[str, Any], mutations: Mapping[str, Any], rng: Rng) -> None:
         for key, mutation in mutations.items():
@@ -157,7 +169,8 @@ class PopulationBasedTraining(TrialScheduler):
             return mutation[min(max(place, 0), len(mutation) - 1)]
         if isinstance(value, bool) or not isinstance(value, int | float):
             return _sampled(mutation, rng)
-        return type(value)(value * self._factors[int(rng.integers(2))])
+        changed = value * self._factors[int(rng.integers(2))]
+        return round(changed) if isinstance(value, int) else type(value)(changed)
 
 
 def _as_choices(mutations: Mapping[str, Any]) -> dict[str, Any]:

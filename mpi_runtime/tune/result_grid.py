@@ -14,7 +14,7 @@ from mpi_runtime.tune.checkpoint import Checkpoint, Saved
 from mpi_runtime.tune.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.study import Study
 from mpi_runtime.tune.study_events import Reported
-from mpi_runtime.tune.trial import ERROR, TERMINATED, Trial, flat
+from mpi_runtime.tune.trial import ERROR, TERMINATED, Trial, flat, named_in
 
 
 class TuneError(Exception):
@@ -24,8 +24,9 @@ class TuneError(Exception):
 class History:
     """All reports of an experiment, read from its journal when somebody asks."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, metric: str | None) -> None:
         self._directory = directory
+        self._metric = metric
         self._reports: dict[str, list[dict[str, Any]]] | None = None
 
     def of(self, trial_id: str) -> list[dict[str, Any]]:
@@ -35,7 +36,7 @@ class History:
             for line in study_log.read(self._directory):
                 if isinstance(line.event, Reported):
                     reports = self._reports.setdefault(line.event.trial_id, [])
-                    metrics = dict(line.event.metrics)
+                    metrics = named_in(dict(line.event.metrics), self._metric)
                     reports.append({"training_iteration": len(reports) + 1, "time_s": line.now, **metrics})
         return self._reports.get(trial_id, [])
 
@@ -88,7 +89,7 @@ class ResultGrid(Sequence[Result]):
         self._study = study
         self._directory = directory
         self._kept = kept
-        self._history = History(directory)
+        self._history = History(directory, study.metric)
         self._made: dict[int, Result] = {}
 
     @property

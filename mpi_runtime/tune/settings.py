@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -151,7 +152,7 @@ def study_of(space: Mapping[str, Any], tune: TuneConfig, run: RunConfig, slots: 
         space=dict(space),
         searcher=tune.search_alg or BasicVariantGenerator(),
         scheduler=tune.scheduler or FIFOScheduler(),
-        stopper=as_stopper(run.stop),
+        stopper=as_stopper(copy.deepcopy(run.stop)),  # it counts, and this experiment may be told anew
         metric=tune.metric,
         mode=tune.mode,
         seed=tune.seed,

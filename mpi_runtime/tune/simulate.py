@@ -79,8 +79,11 @@ class _Simulation:
         self._reports = 0
 
     def run(self) -> Simulated:
-        now = 0.0
-        self._obey(self._study.begin(now), now)
+        return self.to_the_end(self._study.begin(0.0), 0.0)
+
+    def to_the_end(self, orders: list[Order], now: float) -> Simulated:
+        """Obey these orders, and what follows from them."""
+        self._obey(orders, now)
         while not self._study.is_done:
             at, number, trial_id, event = heapq.heappop(self._queue)
             awaited, seconds, _ = self._working.get(trial_id, (0, 0.0, None))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
+
+from mpi_runtime.tune.trial import value_in
 
 Result = Mapping[str, Any]
 
@@ -43,13 +45,8 @@ class _KeyStopper(Stopper):
         self._limits = dict(limits)
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        for key in self._limits:
-            if key not in result:
-                raise ValueError(
-                    f"The stop condition {key!r} is not in the report of trial {trial_id}, which has {sorted(result)}. "
-                    "Correct the name, or report it."
-                )
-        return any(result[key] >= limit for key, limit in self._limits.items())
+        values = {key: _reported(key, f"stop condition {key!r}", trial_id, result) for key in self._limits}
+        return any(values[key] >= limit for key, limit in self._limits.items())
 
 
 class MaximumIterationStopper(Stopper):
@@ -83,7 +80,7 @@ class TrialPlateauStopper(Stopper):
             std: the standard deviation of the last values at which a trial ends.
             num_results: how many values these are.
             grace_period: before so many reports no trial ends.
-            metric_threshold: end only trials that are no better than this.
+            metric_threshold: end only trials that have come as far as this: no trial on a plateau that is worse.
             mode: "min" or "max"; needed with a threshold.
 
         Raises:
@@ -105,10 +102,10 @@ class TrialPlateauStopper(Stopper):
         if self._counts[trial_id] < self._grace:
             return False
         if self._threshold is not None and (
-            value > self._threshold if self._mode == "max" else value < self._threshold
+            value < self._threshold if self._mode == "max" else value > self._threshold
         ):
             return False
-        return statistics.pstdev(values) <= self._std
+        return _spread(values) <= self._std
 
 
 class ExperimentPlateauStopper(Stopper):
@@ -122,7 +119,7 @@ class ExperimentPlateauStopper(Stopper):
             std: the standard deviation of the best values at which the experiment ends.
             top: how many values these are.
             mode: whether small or large values are good: "min" or "max".
-            patience: so many further reports are waited for.
+            patience: so many reports in a row must find a plateau; the first of them counts.
 
         Raises:
             ValueError: an argument has no meaning.
@@ -145,10 +142,10 @@ class ExperimentPlateauStopper(Stopper):
 
     def stop_all(self) -> bool:
         """Whether the plateau was long enough."""
-        return self._is_plateau() and self._waited > self._patience
+        return self._is_plateau() and self._waited >= self._patience
 
     def _is_plateau(self) -> bool:
-        return len(self._best) == self._top and statistics.pstdev(self._best) <= self._std
+        return len(self._best) == self._top and _spread(self._best) <= self._std
 
 
 class TimeoutStopper(Stopper):
@@ -206,9 +203,20 @@ def time_limit(stopper: Stopper) -> float:
 
 
 def _value(metric: str, trial_id: str, result: Result) -> float:
-    if metric not in result:
+    return float(_reported(metric, f"metric {metric!r} of a stopper", trial_id, result))
+
+
+def _reported(name: str, what: str, trial_id: str, result: Result) -> Any:
+    try:
+        return value_in(result, name)
+    except KeyError:
         raise ValueError(
-            f"The metric {metric!r} of a stopper is not in the report of trial {trial_id}, which has {sorted(result)}. "
+            f"The {what} is not in the report of trial {trial_id}, which has {sorted(result)}. "
             "Correct the name, or report it."
-        )
-    return float(result[metric])
+        ) from None
+
+
+def _spread(values: Iterable[float]) -> float:
+    """The standard deviation; infinite if a value is not finite: such values are on no plateau."""
+    known = list(values)
+    return statistics.pstdev(known) if all(map(math.isfinite, known)) else math.inf

@@ -30,7 +30,7 @@ from mpi_runtime.tune.study_events import (
     Start,
     Woken,
 )
-from mpi_runtime.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, Trial
+from mpi_runtime.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, Trial, named_in, value_in
 from mpi_runtime.tune.trial_scheduler import (
     CONTINUE,
     PAUSE,
@@ -208,7 +208,7 @@ class Study:
         trial.time_total_s += passed
         trial.iteration = int(metrics.get("training_iteration", trial.iteration + 1))
         known = {"training_iteration": trial.iteration, "time_this_iter_s": passed, "time_total_s": trial.time_total_s}
-        return {**known, "done": False, **metrics, "trial_id": trial.trial_id}
+        return named_in({**known, "done": False, **metrics, "trial_id": trial.trial_id}, self.metric)
 
     def _compared(self, trial: Trial, result: dict[str, Any]) -> tuple[float, float]:
         """What the scheduler is told: how far the trial is and how good, more being better."""
@@ -404,14 +404,16 @@ def _agreed(name: str, value: str | None, scheduler: TrialScheduler) -> str | No
 
 
 def _number(role: str, name: str, trial: Trial, result: Mapping[str, Any]) -> float:
-    if name not in result:
+    try:
+        value = value_in(result, name)
+    except KeyError:
         raise ValueError(
             f"The {role} {name!r} is not in the report of trial {trial.trial_id}, which has {sorted(result)}. "
             "Correct the name, or report it."
-        )
+        ) from None
     try:
-        return float(result[name])
+        return float(value)
     except (TypeError, ValueError):
         raise ValueError(
-            f"The {role} {name!r} of trial {trial.trial_id} is {result[name]!r}, which is no number. Report one."
+            f"The {role} {name!r} of trial {trial.trial_id} is {value!r}, which is no number. Report one."
         ) from None

@@ -20,7 +20,7 @@ from typing import Any
 
 import mpi_runtime
 import mpi_runtime.tune.study_log as study_log
-from mpi_runtime.errors import HeadDiedError, MpiRuntimeError, TaskError
+from mpi_runtime.errors import HeadDiedError, MpiRuntimeError, ObjectLostError, TaskError
 from mpi_runtime.tune.callback import Callback
 from mpi_runtime.tune.checkpoint import Saved, keep
 from mpi_runtime.tune.kept_checkpoints import KeptCheckpoints
@@ -64,7 +64,8 @@ class Run:
     """The placement group of its bundles."""
     asks: bool = False
     """It has reported, and waits."""
-    checkpoints_at_end: bool = False
+    is_from_memory: bool = False
+    """It was to go on from a checkpoint that is not on the disk."""
 
 
 @dataclass
@@ -137,25 +138,26 @@ class Driver:
         waited = [*streams, *self._ending]
         left = self.study.deadline - self.now()
         if waited:
-            ready, _ = mpi_runtime.wait(waited, timeout=max(0.0, min(TURN_S, left)))
-            more = mpi_runtime.wait(waited, num_returns=len(waited), timeout=0)[0] if ready else []
-        else:
-            more = []
+            mpi_runtime.wait(waited, timeout=max(0.0, min(TURN_S, left)))
+        if self._ending:
+            for one in mpi_runtime.wait([*self._ending], num_returns=len(self._ending), timeout=0)[0]:
+                self._ended(self._ending.pop(one))
         with together():  # or each message wakes another process, which costs more than the decision
-            for one in more:
-                if one in self._ending:
-                    self._ended(self._ending.pop(one))
-                else:
-                    run = streams[one]
-                    while self._runs.get(run.trial_id) is run and not run.asks and one.next_ready(look=False):
-                        self._hear(run)
-                    if self._runs.get(run.trial_id) is run and not run.asks and one.is_finished():
-                        self._hear(run)
+            for stream, run in streams.items():
+                # What has come is known by now: asking costs no look at the connection.
+                while self._waits_for(run) and stream.next_ready(look=False):
+                    self._hear(run)
+                if self._waits_for(run) and stream.is_finished():
+                    self._hear(run)
         if left <= 0:
             self._happened(Woken())
         self._log.turn()
         for callback in self._plan.callbacks:
             callback.on_step_end(self._count, _Trials(self.study))
+
+    def _waits_for(self, run: Run) -> bool:
+        """Whether it is this run's turn to say something."""
+        return self._runs.get(run.trial_id) is run and not run.asks
 
     def _hear(self, run: Run) -> None:
         """Take what a trial has sent, and have it decided about."""
@@ -170,7 +172,10 @@ class Driver:
             raise
         except TaskError as error:
             self._gone(run)
-            self._broken(Failed(run.trial_id, str(error)), error)
+            if run.is_from_memory and isinstance(error.cause, ObjectLostError):
+                self._happened(self._older(run.trial_id))  # a host was lost, with the checkpoint: nobody failed
+            else:
+                self._broken(Failed(run.trial_id, str(error)), error)
             return
         except MpiRuntimeError as error:
             self._gone(run)
@@ -182,6 +187,13 @@ class Driver:
         host, pid = self.where[run.trial_id]
         metrics = {"timestamp": int(time.time()), "hostname": host, "pid": pid, **metrics}
         self._happened(Reported(run.trial_id, metrics, saved))
+
+    def _older(self, trial_id: str) -> Moved:
+        """A trial whose last checkpoint is gone begins where the last one on the disk is, or anew."""
+        for kept in reversed(self._plan.kept.of(trial_id)):
+            if kept.saved.path:
+                return Moved(trial_id, Saved(kept.saved.number, kept.saved.path), kept.iteration, kept.time_s)
+        return Moved(trial_id, None, 0, 0.0)
 
     def _broken(self, event: Failed | Crashed, error: BaseException) -> None:
         trial = self.study.trials[event.trial_id]
@@ -258,7 +270,8 @@ class Driver:
         )
         plan.kept.uses(trial.trial_id, order.checkpoint)
         stream = self._function_for(request.bundles[0], group).remote(start)
-        self._runs[trial.trial_id] = Run(trial.trial_id, stream, group)
+        is_from_memory = order.checkpoint is not None and not order.checkpoint.path
+        self._runs[trial.trial_id] = Run(trial.trial_id, stream, group, is_from_memory=is_from_memory)
 
     def _function_for(self, bundle: Mapping[str, float], group: Any) -> Any:
         """The function with what a trial reserves. Trials that reserve the same share one: a new one has to be told."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,3 +78,29 @@ def flat(values: Any, prefix: str = "") -> dict[str, Any]:
         else:
             found[f"{prefix}{name}"] = value
     return found
+
+
+def value_in(result: Mapping[str, Any], name: str) -> Any:
+    """A reported value. As in Ray Tune, `a/b` is the value `b` of the dictionary `a`.
+
+    Raises:
+        KeyError: it was not reported.
+    """
+    if name in result:
+        return result[name]
+    value: Any = result
+    for part in name.split("/"):
+        if not isinstance(value, Mapping) or part not in value:
+            raise KeyError(name)
+        value = value[part]
+    return value
+
+
+def named_in(result: dict[str, Any], name: str | None) -> dict[str, Any]:
+    """The same report; with the value of this name also where it is looked for, if it is inside of a dictionary."""
+    if name is None or name in result or "/" not in name:
+        return result
+    try:
+        return {**result, name: value_in(result, name)}
+    except KeyError:
+        return result

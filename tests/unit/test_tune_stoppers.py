@@ -43,11 +43,11 @@ def test_a_trial_on_a_plateau_ends() -> None:
     assert ends(stopper, [1, 2, 3, 3, 3], "b") == [False, False, False, False, True]
 
 
-def test_a_plateau_that_is_good_enough_goes_on() -> None:
+def test_a_plateau_that_is_not_good_enough_goes_on() -> None:
     more: dict[str, Any] = {"num_results": 2, "grace_period": 0}
-    assert ends(tune.TrialPlateauStopper("x", metric_threshold=5, mode="max", **more), [6, 6]) == [False, False]
-    assert ends(tune.TrialPlateauStopper("x", metric_threshold=5, mode="max", **more), [4, 4]) == [False, True]
-    assert ends(tune.TrialPlateauStopper("x", metric_threshold=5, mode="min", **more), [6, 6]) == [False, True]
+    assert ends(tune.TrialPlateauStopper("x", metric_threshold=5, mode="max", **more), [6, 6]) == [False, True]
+    assert ends(tune.TrialPlateauStopper("x", metric_threshold=5, mode="max", **more), [4, 4]) == [False, False]
+    assert ends(tune.TrialPlateauStopper("x", metric_threshold=5, mode="min", **more), [6, 6]) == [False, False]
     with pytest.raises(ValueError, match="needs mode"):
         tune.TrialPlateauStopper("x", metric_threshold=5)
     with pytest.raises(ValueError, match="metric 'y' of a stopper"):
@@ -55,7 +55,7 @@ def test_a_plateau_that_is_good_enough_goes_on() -> None:
 
 
 def test_an_experiment_whose_best_are_alike_ends() -> None:
-    stopper = tune.ExperimentPlateauStopper("x", std=0.1, top=3, mode="max", patience=1)
+    stopper = tune.ExperimentPlateauStopper("x", std=0.1, top=3, mode="max", patience=2)
     assert ends(stopper, [9, 9, 1, float("nan"), 9]) == [False] * 5
     assert not stopper.stop_all()
     assert ends(stopper, [1]) == [True]
