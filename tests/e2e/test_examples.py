@@ -123,7 +123,11 @@ WITHOUT_A_JOB = {"tune_simulate"}
 """Each rank would run it for itself."""
 
 ON_RANKS = list(
-    zip((name for name in LINES if name not in {*WITHOUT_A_JOB, *NEEDS}), itertools.cycle(("openmpi", "mpich")), strict=False)
+    zip(
+        (name for name in LINES if name not in {*WITHOUT_A_JOB, *NEEDS}),
+        itertools.cycle(("openmpi", "mpich")),
+        strict=False,
+    )
 )
 
 
