@@ -13,7 +13,7 @@ from mpi_runtime.tune.result_grid import Result, ResultGrid, TuneError, best_of
 from mpi_runtime.tune.settings import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from mpi_runtime.tune.trainable import Resources, prepared, with_resources
 from mpi_runtime.tune.trial import Trial
-from mpi_runtime.tune.tuner import Tuner
+from mpi_runtime.tune.tuner import DEFAULT_FOLDER, Tuner
 
 
 class ExperimentAnalysis:
@@ -260,7 +260,7 @@ def run_experiments(
 
 def _free(name: str, folder: Any) -> str:
     """The name, with a number if there is such an experiment already."""
-    base = Path(folder or "~/tune_results").expanduser()
+    base = Path(folder or DEFAULT_FOLDER).expanduser()
     number, free = 1, name
     while Tuner.can_restore(base / free):
         number += 1

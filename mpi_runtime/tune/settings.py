@@ -102,8 +102,8 @@ class RunConfig:
     verbose: int = 1
     """0: nothing is shown."""
     on_walltime: str | None = None
-    """With "requeue": before the time of a Slurm job ends, it is put into the queue again, and goes on where the experiment
-    was. None: the experiment ends in time, and can be resumed."""
+    """With "requeue": before the time of a Slurm job ends, it is put into the queue again, and goes on where the
+    experiment was. None: the experiment ends in time, and can be resumed."""
 
     def __post_init__(self) -> None:
         """Check what has no meaning."""
