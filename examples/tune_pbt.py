@@ -17,7 +17,7 @@ STEPS = 60
 
 def train(config: dict[str, Any]) -> None:
     checkpoint = tune.get_checkpoint()
-    state = checkpoint.to_dict() if checkpoint else {"step": 0, "accuracy": 0.0}
+    state: dict[str, Any] = checkpoint.to_dict() if checkpoint else {"step": 0, "accuracy": 0.0}
     for step in range(state["step"], STEPS):
         fits = 0.1 * (1 - state["accuracy"]) + 0.002  # large at first, small at the end
         gain = 0.1 * (1 - state["accuracy"]) * max(0.0, 1 - abs(config["lr"] - fits) / fits)
@@ -30,9 +30,7 @@ def search(name: str, folder: str, scheduler: PopulationBasedTraining | None) ->
         train,
         param_space={"lr": tune.grid_search([0.1, 0.08, 0.04, 0.02])},
         tune_config=tune.TuneConfig("accuracy", "max", scheduler=scheduler, seed=3),
-        run_config=tune.RunConfig(
-            name=name, storage_path=folder, stop={"training_iteration": STEPS}, verbose=0
-        ),
+        run_config=tune.RunConfig(name=name, storage_path=folder, stop={"training_iteration": STEPS}, verbose=0),
     ).fit()
 
 

@@ -34,7 +34,8 @@ def main() -> None:
     best = results.get_best_result()
     reports = sum(len(result.history) for result in results)
     print(f"{len(results)} trials made {reports} of {len(results) * EPOCHS} epochs")
-    print(f"the best: loss {best.metrics['loss']:.3f} with lr {best.config['lr']:.4f}, {best.config['net']['units']} units")
+    units = best.config["net"]["units"]
+    print(f"the best: loss {best.metrics['loss']:.3f} with lr {best.config['lr']:.4f}, {units} units")
     print(f"curves, rungs and a table to sort: {results.write_html()}")
 
 

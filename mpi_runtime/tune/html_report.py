@@ -123,7 +123,7 @@ def _table(results: Any) -> str:
 
 
 def _thinned(points: list[Any]) -> list[Any]:
-    """About `POINTS_MAX` of them, the last among them. A single one stands twice: a line of one point is not painted."""
+    """About `POINTS_MAX` of them, the last among them. A single one stands twice, or it is not painted."""
     chosen = points[:: max(1, len(points) // POINTS_MAX)]
     return chosen if len(points) > 1 and chosen[-1] == points[-1] else [*chosen, *points[-1:]]
 

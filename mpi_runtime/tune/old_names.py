@@ -13,7 +13,7 @@ from mpi_runtime.tune.result_grid import Result, ResultGrid, TuneError, best_of
 from mpi_runtime.tune.settings import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from mpi_runtime.tune.trainable import Resources, prepared, with_resources
 from mpi_runtime.tune.trial import Trial
-from mpi_runtime.tune.tuner import Tuner
+from mpi_runtime.tune.tuner import DEFAULT_FOLDER, Tuner
 
 
 class ExperimentAnalysis:
@@ -157,7 +157,7 @@ def run(
     seed: int = 0,
     local_dir: str | os.PathLike[str] | None = None,
 ) -> ExperimentAnalysis:
-    """Run an experiment: what `Tuner` does, with all settings as arguments.
+    """Run an experiment: what `Tuner` does, with all settings as arguments. See `RunConfig` and `TuneConfig` too.
 
     Args:
         run_or_experiment: the function, the class, or the name of a registered one.
@@ -166,8 +166,6 @@ def run(
         raise_on_failed_trial: whether a trial that has failed is an error at the end.
         local_dir: an older name of `storage_path`.
         restore: not here: trials begin from what they get by `get_checkpoint()`.
-        name, metric, mode, stop, time_budget_s, config, num_samples, storage_path, search_alg, scheduler, and others:
-            see `RunConfig` and `TuneConfig`.
 
     Raises:
         TuneError: a trial has failed.
@@ -214,13 +212,12 @@ def run_experiments(
     raise_on_failed_trial: bool = True,
     callbacks: Sequence[Any] = (),
 ) -> list[Trial]:
-    """Run experiments, one after another, each described by a dictionary.
+    """Run experiments, one after another, each described by a dictionary. The other arguments are as in `run`.
 
     Args:
         experiments: for each name a dictionary with "run" and, as needed, "config", "stop", "resources" (or
             "resources_per_trial"), "num_samples" (or "repeat"), "max_failures", "storage_path" (or "local_dir").
             If the directory of the name has an experiment, a number is added to the name.
-        scheduler, verbose, progress_reporter, raise_on_failed_trial, callbacks: as in `run`.
 
     Returns:
         The trials of all of them.
@@ -260,7 +257,7 @@ def run_experiments(
 
 def _free(name: str, folder: Any) -> str:
     """The name, with a number if there is such an experiment already."""
-    base = Path(folder or "~/tune_results").expanduser()
+    base = Path(folder or DEFAULT_FOLDER).expanduser()
     number, free = 1, name
     while Tuner.can_restore(base / free):
         number += 1

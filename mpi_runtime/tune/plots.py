@@ -47,6 +47,8 @@ def parallel(results: Any, metric: str | None = None, ax: Any = None) -> Any:
     """
     name, axes = _metric(results, metric), _axes(ax)
     parameters, rows, values = table(results, name)
+    if not rows:
+        raise ValueError(f"no trial has ended with a number in {name!r}, so there is nothing to draw")
     columns = [place(column) for column in [*zip(*rows, strict=True), values]]
     from matplotlib import colormaps
 

@@ -17,70 +17,61 @@ from mpi_runtime.tune.trial_scheduler import FIFOScheduler, TrialScheduler
 
 @dataclass(frozen=True)
 class TuneConfig:
-    """What is searched for, and how.
-
-    Attributes:
-        metric: the reported value to be best; None if trials are not compared.
-        mode: whether "min" or "max" is best.
-        search_alg: suggests configurations; None: grids and random values.
-        scheduler: decides which trials go on; None: all of them.
-        num_samples: how many trials, or how many for each combination of the grids; -1: until a limit of time.
-        max_concurrent_trials: the most that run at a time; None: as many as have room.
-        time_budget_s: seconds after which the experiment ends.
-        reuse_actors: whether an object of a class serves one trial after another, if its `reset_config` agrees. None:
-            each trial has an object of its own, in a process that others have used. False: and a process of its own.
-        trial_name_creator: makes the name of a trial from the trial; None: its number.
-        seed: of everything that is drawn. What is drawn for a trial depends on the seed and its number alone.
-    """
+    """What is searched for, and how."""
 
     metric: str | None = None
+    """The reported value to be best; None if trials are not compared."""
     mode: str | None = None
+    """Whether "min" or "max" is best."""
     search_alg: Searcher | None = None
+    """Suggests configurations; None: grids and random values."""
     scheduler: TrialScheduler | None = None
+    """Decides which trials go on; None: all of them."""
     num_samples: int = 1
+    """How many trials, or how many for each combination of the grids; -1: until a limit of time."""
     max_concurrent_trials: int | None = None
+    """The most that run at a time; None: as many as have room."""
     time_budget_s: float | datetime.timedelta | None = None
+    """Seconds after which the experiment ends."""
     reuse_actors: bool | None = None
+    """Whether an object of a class serves one trial after another, if its `reset_config` agrees. None: each trial has
+    an object of its own, in a process that others have used. False: and a process of its own."""
     trial_name_creator: Callable[[Any], str] | None = None
+    """Makes the name of a trial from the trial; None: its number."""
     seed: int = 0
+    """Of everything that is drawn. What is drawn for a trial depends on the seed and its number alone."""
 
 
 @dataclass(frozen=True)
 class FailureConfig:
-    """What becomes of trials that fail.
-
-    Attributes:
-        max_failures: how often a trial that raised an error runs again, from its last checkpoint; -1: always.
-        fail_fast: whether the first trial that fails for good ends the experiment.
-        max_crashes: how often a trial whose process died runs again; -1: always. Memory that runs out and a GPU that
-            fails are no fault of the trial, so they are counted apart.
-    """
+    """What becomes of trials that fail."""
 
     max_failures: int = 0
+    """How often a trial that raised an error runs again, from its last checkpoint; -1: always."""
     fail_fast: bool = False
+    """Whether the first trial that fails for good ends the experiment."""
     max_crashes: int = 3
+    """How often a trial whose process died runs again; -1: always. Memory that runs out and a GPU that fails are no
+    fault of the trial, so they are counted apart."""
 
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """Which checkpoints stay.
-
-    Attributes:
-        num_to_keep: so many of each trial; None: all that are on disk. The last one stays in any case.
-        checkpoint_score_attribute: the reported value by which the best ones are found; None: the last ones stay.
-        checkpoint_score_order: whether "max" or "min" is best.
-        checkpoint_frequency: classes make one at every so many steps; 0: none, unless the scheduler needs them.
-        checkpoint_at_end: whether classes make one at their end.
-        persist_s: at least so many seconds pass between two checkpoints of a trial, made of dictionaries, that are
-            written to disk. In between they are in shared memory only.
-    """
+    """Which checkpoints stay."""
 
     num_to_keep: int | None = None
+    """So many of each trial; None: all that are on disk. The last one stays in any case."""
     checkpoint_score_attribute: str | None = None
+    """The reported value by which the best ones are found; None: the last ones stay."""
     checkpoint_score_order: str = "max"
+    """Whether "max" or "min" is best."""
     checkpoint_frequency: int = 0
+    """Classes make one at every so many steps; 0: none, unless the scheduler needs them."""
     checkpoint_at_end: bool = False
+    """Whether classes make one at their end."""
     persist_s: float = 30.0
+    """At least so many seconds pass between two checkpoints of a trial, made of dictionaries, that are written to disk.
+    In between they are in shared memory only."""
 
     def __post_init__(self) -> None:
         """Check what has no meaning."""
@@ -92,31 +83,28 @@ class CheckpointConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """How an experiment runs, whatever is searched for.
-
-    Attributes:
-        stop: ends trials: a dictionary of reported values (one that is reached suffices), a function of trial id and
-            report, or a `Stopper`.
-        failure_config: what becomes of trials that fail.
-        name: of the experiment, and of its directory; None: that of the trainable with date and time.
-        storage_path: where the directory is made, on a file system that all hosts share; None: `~/tune_results`.
-        checkpoint_config: which checkpoints stay.
-        callbacks: are told what happens, for example loggers.
-        progress_reporter: shows how it goes; None: a table in a terminal or a notebook, lines elsewhere.
-        verbose: 0: nothing is shown.
-        on_walltime: "requeue": before the time of a Slurm job ends, it is put into the queue again, and goes on where
-            the experiment was. None: the experiment ends in time, and can be resumed.
-    """
+    """How an experiment runs, whatever is searched for."""
 
     stop: Stopper | Mapping[str, float] | Callable[[str, dict[str, Any]], bool] | None = None
+    """Ends trials: a dictionary of reported values (one that is reached suffices), a function of trial id and report,
+    or a `Stopper`."""
     failure_config: FailureConfig = field(default_factory=FailureConfig)
+    """What becomes of trials that fail."""
     name: str | None = None
+    """Of the experiment, and of its directory; None: that of the trainable with date and time."""
     storage_path: Any = None
+    """Where the directory is made, on a file system that all hosts share; None: `~/tune_results`."""
     checkpoint_config: CheckpointConfig = field(default_factory=CheckpointConfig)
+    """Which checkpoints stay."""
     callbacks: Sequence[Any] = ()
+    """Are told what happens, for example loggers."""
     progress_reporter: Any = None
+    """Shows how it goes; None: a table in a terminal or a notebook, lines elsewhere."""
     verbose: int = 1
+    """0: nothing is shown."""
     on_walltime: str | None = None
+    """With "requeue": before the time of a Slurm job ends, it is put into the queue again, and goes on where the
+    experiment was. None: the experiment ends in time, and can be resumed."""
 
     def __post_init__(self) -> None:
         """Check what has no meaning."""

@@ -18,19 +18,16 @@ Steps = Iterator[tuple[float, Mapping[str, Any], Any]]
 
 @dataclass(frozen=True)
 class Simulated:
-    """What an experiment would have done.
-
-    Attributes:
-        trials: each trial as it ended, in the order of their beginnings.
-        seconds: how long it would have taken.
-        busy_seconds: how long its trials would have worked, all together, up to the last report of each.
-        reports: how many reports there would have been.
-    """
+    """What an experiment would have done."""
 
     trials: list[Trial]
+    """Each trial as it ended, in the order of their beginnings."""
     seconds: float
+    """How long it would have taken."""
     busy_seconds: float
+    """How long its trials would have worked, all together, up to the last report of each."""
     reports: int
+    """How many reports there would have been."""
 
 
 def simulate(

@@ -86,14 +86,12 @@ class PlacementGroupFactory:
     """What a trial needs where it starts tasks or actors of its own: bundles that are reserved together.
 
     The trial itself runs in the first bundle, and what it starts in any of them.
-
-    Attributes:
-        bundles: amounts by name ("CPU", "GPU", "memory", custom resources), for each bundle.
-        strategy: "PACK", "SPREAD", "STRICT_PACK" or "STRICT_SPREAD".
     """
 
     bundles: Sequence[Mapping[str, float]]
+    """Amounts by name ("CPU", "GPU", "memory", custom resources), for each bundle."""
     strategy: str = "PACK"
+    """One of "PACK", "SPREAD", "STRICT_PACK" and "STRICT_SPREAD"."""
 
     def __post_init__(self) -> None:
         if not self.bundles or not all(isinstance(bundle, Mapping) for bundle in self.bundles):

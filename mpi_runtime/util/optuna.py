@@ -45,8 +45,11 @@ class Trial:
         """What was suggested."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
+        known = None if name.startswith("_") else getattr(optuna.trial.Trial, name, None)
+        if known is None:
+            raise AttributeError(f"a trial has no {name!r} here: its study is elsewhere", name=name)
+        if not callable(known):
+            return mpi_runtime.get(self._keeper.call.remote(self.number, name, (), {}))
 
         def call(*args: Any, **kwargs: Any) -> Any:
             value = mpi_runtime.get(self._keeper.call.remote(self.number, name, args, kwargs))
@@ -114,7 +117,8 @@ def optimize(
 
     Args:
         study: any study of Optuna. Its sampler and pruner are copied; its trials are known to the copy.
-        objective: the unchanged objective. `trial` may be asked for anything that has a name in Optuna.
+        objective: the unchanged objective. `trial` may be asked for anything that a trial of Optuna has, except its
+            `study`.
         n_trials: how many trials.
         timeout: seconds after which no trial begins.
         n_jobs: how many run at a time; None: as many as have CPUs.
@@ -124,13 +128,18 @@ def optimize(
 
     Raises:
         TaskError: the objective has raised an error that is not in `catch`. It is also an instance of that.
-        ValueError: `n_trials` or `n_jobs` is below 1.
+        ValueError: `n_trials` or `n_jobs` is below 1, or the study has enqueued trials that have not run.
     """
     if n_trials < 1 or (n_jobs is not None and n_jobs < 1):
         raise ValueError(f"n_trials={n_trials}, n_jobs={n_jobs}: at least 1 is needed")
     if not mpi_runtime.is_initialized():
         mpi_runtime.init()
     known = study.get_trials(deepcopy=False)
+    if waiting := sum(one.state == optuna.trial.TrialState.WAITING for one in known):
+        raise ValueError(
+            f"The study has {waiting} enqueued trials, and trials that run elsewhere cannot take their place. Run them "
+            f"first: study.optimize(objective, n_trials={waiting})."
+        )
     parts = {
         "directions": list(study.directions), "sampler": study.sampler, "pruner": study.pruner,
         "trials": [one for one in known if one.state.is_finished()],

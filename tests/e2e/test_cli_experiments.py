@@ -107,7 +107,8 @@ def train(config):
 mpi_runtime.init(num_cpus=2)
 print("driver", os.getpid(), flush=True)
 tune.Tuner(
-    train, param_space={"a": tune.grid_search([1, 2, 3, 4, 5, 6]), "hold": sys.argv[2]}, tune_config=tune.TuneConfig("score", "max"),
+    train, param_space={"a": tune.grid_search([1, 2, 3, 4, 5, 6]), "hold": sys.argv[2]},
+    tune_config=tune.TuneConfig("score", "max"),
     run_config=tune.RunConfig(name="e", storage_path=sys.argv[1], verbose=0),
 ).fit()
 """

@@ -96,7 +96,8 @@ LINES = {
     ],
     "tune_pbt": [
         r"the best constant rate, 0\.\d+: accuracy 0\.916",
-        r"a population of the same size: accuracy 0\.9[2-9]\d, with this schedule:\n  from step  0: lr 0\.\d+\n  from step ",
+        r"a population of the same size: accuracy 0\.9[2-9]\d, with this schedule:",
+        r"  from step  0: lr 0\.\d+\n  from step ",
     ],
     "tune_optuna_unchanged": [
         r"100 trials, \d+ of them pruned",
@@ -123,7 +124,11 @@ WITHOUT_A_JOB = {"tune_simulate"}
 """Each rank would run it for itself."""
 
 ON_RANKS = list(
-    zip((name for name in LINES if name not in {*WITHOUT_A_JOB, *NEEDS}), itertools.cycle(("openmpi", "mpich")), strict=False)
+    zip(
+        (name for name in LINES if name not in {*WITHOUT_A_JOB, *NEEDS}),
+        itertools.cycle(("openmpi", "mpich")),
+        strict=False,
+    )
 )
 
 

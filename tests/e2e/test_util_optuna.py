@@ -69,3 +69,31 @@ def test_errors_end_it_or_count_as_failed() -> None:
     assert [trial.state.name for trial in found.trials[-3:]] == ["FAIL"] * 3
     with pytest.raises(ValueError, match="n_trials=0"):
         optimize(found, fails, 0)
+
+
+def test_a_trial_has_what_a_trial_of_optuna_has() -> None:
+    def curious(trial: Any) -> float:
+        trial.suggest_int("n", 1, 9)
+        trial.set_user_attr("a", [1])
+        assert trial.user_attrs == {"a": [1]}
+        assert trial.params == {"n": trial.params["n"]}
+        assert list(trial.distributions) == ["n"]
+        assert trial.datetime_start.year > 2000
+        assert not hasattr(trial, "study")
+        assert not hasattr(trial, "no_such_name")
+        return float(trial.number)
+
+    found = study()
+    optimize(found, curious, 3)
+    assert sorted(trial.value for trial in found.trials) == [0, 1, 2]
+
+
+def test_enqueued_trials_are_run_first() -> None:
+    found = study()
+    found.enqueue_trial({"x": 1.5, "kind": "a"})
+    with pytest.raises(ValueError, match=r"1 enqueued trials.*n_trials=1"):
+        optimize(found, objective, 3)
+    found.optimize(objective, n_trials=1)
+    optimize(found, objective, 3)
+    assert len(found.trials) == 4
+    assert found.trials[0].params["x"] == 1.5

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 import mpi_runtime
-from mpi_runtime import batch, config, errors, exceptions, ray_errors, slurm, util
+from mpi_runtime import batch, config, errors, exceptions, ray_errors, slurm, tune, util
 from mpi_runtime.calls import options
 from mpi_runtime.cli import run
 from mpi_runtime.cli.main import VERBS
+from mpi_runtime.tune import schedulers, search
 from tests.helpers import ROOT
 from tests.rules.house import PACKAGE, modules, texts
 
@@ -47,6 +48,8 @@ RAYS_NAMES = {name for name in exceptions.__all__ if getattr(exceptions, name)._
 """Other names of errors of ours, which a guide lists, and errors that nothing raises."""
 NOT_SET_BY_USERS = {config.RANKS_TAKEN}
 """Variables that we set ourselves."""
+OTHER_NAMES = {"tune.TuneContext", "tune.schedulers.ASHAScheduler"}
+"""Of classes that have a place of their own."""
 STANDARD = {"util.multiprocessing.TimeoutError"}
 """The standard library documents it."""
 
@@ -74,12 +77,16 @@ def public_names() -> set[str]:
     found |= {f"errors.{name}" for name in exceptions.__all__ if name not in RAYS_NAMES}
     found |= {f"slurm.{name}" for name in slurm.__all__}
     found |= {f"batch.{name}" for name in batch.__all__}
+    found |= {f"tune.{name}" for name in tune.__all__ if not inspect.ismodule(getattr(tune, name))}
+    found |= {
+        f"tune.{part.__name__.rpartition('.')[2]}.{name}" for part in (schedulers, search) for name in part.__all__
+    }
     modules = {one.name for one in pkgutil.iter_modules(util.__path__)} - INSIDE - {"placement_group", "accelerators"}
     for path in ["util", *(f"util.{name}" for name in modules)]:
         module = load(path)
         if module is not None:
             found |= {f"{path}.{name}" for name in getattr(module, "__all__", None) or own_names(module)}
-    return found - STANDARD
+    return found - STANDARD - OTHER_NAMES
 
 
 def load(path: str) -> Any:

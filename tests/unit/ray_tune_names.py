@@ -2,8 +2,8 @@
 
     .venv-bench/bin/python -m tests.unit.ray_tune_names > tests/unit/ray_tune_names.txt
 
-A line is a name as it is imported below `ray.tune`, its parameters, and after a colon its public methods and properties.
-Nothing of Ray is imported.
+A line is a name as it is imported below `ray.tune`, its parameters, and after a colon its public methods and
+properties. Nothing of Ray is imported.
 """
 
 import ast
@@ -17,7 +17,10 @@ MODULES = {
     "schedulers": None,
     "schedulers.pb2": ["PB2"],
     "search": None,
-    **{f"search.{name}": None for name in ("ax", "bayesopt", "bohb", "hebo", "hyperopt", "nevergrad", "optuna", "zoopt")},
+    **{
+        f"search.{name}": None
+        for name in ("ax", "bayesopt", "bohb", "hebo", "hyperopt", "nevergrad", "optuna", "zoopt")
+    },
     "stopper": None,
     "logger": None,
     "trainable": None,
@@ -74,7 +77,9 @@ def parameters(node: Found, known: dict[str, list[tuple[Path, Found]]]) -> list[
             given = init.args
             names = [arg.arg for arg in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
             break
-        names += [each.target.id for each in one.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
+        names += [
+            each.target.id for each in one.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+        ]
     return [name for name in dict.fromkeys(names) if name != "self" and not name.startswith("_")]
 
 

@@ -4,6 +4,7 @@
 with Ray.
 """
 
+import contextlib
 import inspect
 import re
 from dataclasses import dataclass
@@ -67,10 +68,8 @@ def missing(value: Any, name: Name) -> set[str]:
     """Parameters and methods that Ray has and we do not. `**more` takes those of the base class."""
     taken: set[str] = set()
     for one in value.__mro__[:-1] if inspect.isclass(value) else [value]:
-        try:
+        with contextlib.suppress(ValueError):  # exceptions say nothing
             taken |= set(inspect.signature(one).parameters)
-        except ValueError:  # exceptions say nothing
-            continue
     members = set(dir(value)) | set(getattr(value, "__annotations__", {}))
     members |= set(re.findall(r"self\.(\w+)\b[^=]*= ", inspect.getsource(value)))
     return {one for one in (*name.parameters, *name.methods) if one not in taken | members}
