@@ -34,8 +34,8 @@ def what_is_looked_at_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 def values_are_dropped_before_they_are_written(patch: pytest.MonkeyPatch) -> None:
     write = spilling.write
 
-    def planted(state: State, room: Room, found: Object, place: Stored) -> None:
-        write(state, room, found, place)
+    def planted(state: State, room: Room, found: Object, place: Stored, for_copies: bool) -> None:
+        write(state, room, found, place, for_copies)
         state.frees.setdefault(place.rank, []).append(place.offset)
 
     patch.setattr(spilling, "write", planted)

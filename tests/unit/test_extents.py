@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from mpi_runtime.rank.extents import AHEAD_MAX, AHEAD_S, ALLOCATE_RETRY_S, ALLOCATE_WAIT_S, Extents
+from mpi_runtime.rank.extents import AHEAD_MAX, AHEAD_S, ALLOCATE_RETRY_S, ALLOCATE_WAIT_S, NOBODY, Extents
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.channel import Channel
 from mpi_runtime.transport.messages import Ahead, Allocate, Allocated, GiveBack
@@ -27,6 +27,9 @@ class Arena:
 
     def is_plentiful(self, size: int) -> bool:
         return 2 * size <= len(self.vacant)
+
+    def lacking(self, sizes: list[int]) -> int:
+        return sum(sizes)
 
     def refusal(self, size: int) -> str:
         return f"no room for {size}"
@@ -85,6 +88,22 @@ def test_who_has_waited_too_long_is_refused_and_who_asks_for_too_much_at_once() 
     desk.now = ALLOCATE_WAIT_S
     assert desk.extents.serve_waiting() is None
     assert desk.answers() == [(late, -1)]
+
+
+def test_copies_get_as_much_time_again_when_those_before_them_are_refused() -> None:
+    desk = Desk(room=1)
+    desk.ask(1)
+    late = desk.ask(2)
+    copies: list[int] = []
+    desk.extents.ask(1, NOBODY, lambda offset, reason: copies.append(offset))
+    desk.now = ALLOCATE_WAIT_S
+    assert desk.extents.serve_waiting() == ALLOCATE_RETRY_S
+    assert (desk.answers(), copies) == ([(1, 0), (late, -1)], [])
+    desk.now += 0.9 * ALLOCATE_WAIT_S
+    assert desk.extents.serve_waiting() == ALLOCATE_RETRY_S
+    desk.now += 0.2 * ALLOCATE_WAIT_S
+    assert desk.extents.serve_waiting() is None
+    assert copies == [-1]
 
 
 def test_a_dead_client_gets_nothing_and_what_it_had_is_freed_once() -> None:

@@ -101,7 +101,7 @@ def test_large_objects_go_past_the_page_cache_where_that_can_be(
     assert target[:] == data[:]
     small = bytearray(5)
     desk.file.read(B, second.offset, memoryview(small))
-    assert (desk.ended().problem, small) == ("", b"small")
+    assert (desk.ended().problem, bytes(small)) == ("", b"small")
 
 
 def test_a_full_disk_is_told_and_takes_no_room(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
