@@ -459,7 +459,7 @@ def test_who_writes_the_same_size_again_uses_memory_that_came_ahead(both: tuple[
     assert again.ahead == 8
     put(client, bytes(100_000))
     put(client, bytes(100_000))
-    places = [message.value.stored.offset for message in peer.rest() if type(message) is Put]
+    places = [stored.offset for message in peer.rest() if type(message) is Put and (stored := message.value.stored)]
     assert places[-2:] == [200_704, 301_056]
     assert put_in_thread(client, peer, Allocated(3, 0, 401_408)).ahead == 8, "they are used up"
 
