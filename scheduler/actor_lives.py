@@ -7,7 +7,7 @@ whose count is zero has no calls either.
 from __future__ import annotations
 
 from mpi_runtime.scheduler import actor_names, backoff, checkpoints, deadline, endings, notes, objects
-from mpi_runtime.scheduler.actor_calls import fail_call, fail_pending, give_again, line_up, out_of_order
+from mpi_runtime.scheduler.actor_calls import fail_call, fail_pending, give_again, line_up
 from mpi_runtime.scheduler.dependencies import not_sent
 from mpi_runtime.scheduler.effects import CRASH, RESTARTED, StopExecutor
 from mpi_runtime.scheduler.events import ACTOR, Value

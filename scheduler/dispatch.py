@@ -228,6 +228,7 @@ def give(state: State, executor: Executor, count: int, now: int) -> None:
     messages = state.effects.clients[executor.id]
     known = executor.known
     stories = state.stories
+    before, estimate = None, 0
     for _ in range(count):
         if not ready:
             break
@@ -236,7 +237,9 @@ def give(state: State, executor: Executor, count: int, now: int) -> None:
             queue.tidy()
         call = task.call
         function = task.function
-        executor.take(task, estimate_us(function))
+        if function is not before:
+            before, estimate = function, estimate_us(function)
+        executor.take(task, estimate)
         if call.arguments and not stage(state, executor, task):
             continue
         advance(stories, task, SEND)

@@ -11,6 +11,7 @@ from mpi_runtime.calls import options as option_rules
 from mpi_runtime.calls import running, specs
 from mpi_runtime.calls.arguments import digest_of_arguments, pack, parameters_of
 from mpi_runtime.calls.specs import Method
+from mpi_runtime.client import current
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.refs import ActorRef, ObjectRef, weak_actor
 from mpi_runtime.client.submitting import submit
@@ -140,7 +141,7 @@ class ActorMethod:
             parameters.check(args, kwargs, spec.name)
         if ref._client.has_ended:
             ref.check_job()
-        client = running.client()
+        client = current._client or running.client()
         if self._method.max_pending:
             self._check_pending(client)
         if client is not self._client:

@@ -13,7 +13,7 @@ def client() -> Client:
     Raises:
         RuntimeNotInitializedError: this is a forked child of a process of a job.
     """
-    found = current._client
+    found = current.client_or_none()
     if found is None:
         if current.is_disowned():
             raise RuntimeNotInitializedError(

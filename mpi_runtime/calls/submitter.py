@@ -12,6 +12,7 @@ from mpi_runtime.calls import running, specs
 from mpi_runtime.calls.arguments import Packed, Parameters, digest_of_arguments, pack
 from mpi_runtime.calls.code import Code
 from mpi_runtime.calls.registered import Registered
+from mpi_runtime.client import current
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.client.submitting import submit
 from mpi_runtime.scheduler.events import Call, Spec, Where
@@ -61,8 +62,10 @@ class Submitter(Registered, Generic[P, R]):
             parameters = self._parameters
             if kwargs or not parameters.least <= len(args) <= parameters.most:
                 parameters.check(args, kwargs, self._name)
-            client = running.client()
-            spec = self._registered_spec(client)
+            client = current._client or running.client()
+            spec, inherited = self._spec, client.inherited
+            if spec is None or inherited is not self._inherited or inherited.where is not self._where:
+                spec = self._registered_spec(client)
             count = spec.num_returns
             if args or kwargs:
                 packed = pack(args, kwargs, self._name)

@@ -16,6 +16,9 @@ EPOLL_GRAIN_S = 1e-3
 GATHER_S = 500e-6
 """Seconds that a rank reads before it answers, as long as there is more to read."""
 
+ALONE_MAX = 8
+"""After so many turns without more to read, `gather` looks for more in one of so many turns."""
+
 
 class HasFileno(Protocol):
     """A socket, a channel, a pipe."""
@@ -32,6 +35,8 @@ class Poller:
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._writers: dict[int, Channel] = {}
         self.patience = Patience()
+        self._alone = 0
+        """In how many turns in a row `gather` found nothing more."""
 
     def add(self, source: HasFileno | int, callback: Callable[[], None]) -> None:
         """Call the callback whenever there is something to read, or the other end is gone.
@@ -96,11 +101,17 @@ class Poller:
     def gather(self, timeout_s: float | None) -> bool:
         """Like `poll`, but repeat it for a moment as long as there is more, so that one turn answers all of it.
 
-        With little traffic this costs one more poll. With much traffic it saves most of the sends, and with them most
-        wake-ups of other processes, which are the larger part of the cost of a short call.
+        With much traffic it saves most of the sends, and with them most wake-ups of other processes, which are the
+        larger part of the cost of a short call. With little traffic it would cost one more poll in each turn, on the
+        way of whoever waits for a single call. So after some turns in which there was no more, it is looked for in
+        every eighth only.
         """
         if not self.poll(timeout_s):
             return False
+        self._alone += 1
+        if (self._alone > ALONE_MAX and self._alone % ALONE_MAX) or not self.poll(0):
+            return True
+        self._alone = 0
         until = time.monotonic() + GATHER_S
         while self.poll(0) and time.monotonic() < until:
             pass

@@ -644,7 +644,12 @@ def test_a_small_extent_is_written_through_the_file_once_and_then_in_memory(monk
     client = ClientArena(descriptor)
     calls: list[int] = []
     write = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda *args: calls.append(args[2]) or write(*args))
+
+    def counted(file: int, data: memoryview, offset: int) -> int:
+        calls.append(offset)
+        return write(file, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", counted)
     for value in (b"a", b"b", b"c"):
         data = memoryview(value * MIB)
         client.write(0, PAGE, MIB + 64, [(0, memoryview(value * 3)), (64, data)])

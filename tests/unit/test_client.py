@@ -35,7 +35,7 @@ from mpi_runtime.scheduler.events import (
 )
 from mpi_runtime.transport import channel, codec
 from mpi_runtime.transport.channel import LOCAL, Splitter, packed
-from mpi_runtime.transport.messages import Abandon, Allocate, Allocated, Shutdown
+from mpi_runtime.transport.messages import Abandon, Ahead, Allocate, Allocated, GiveBack, Shutdown
 from tests.helpers import wait_until, wait_until_in_client
 
 LIMIT_S = 10.0
@@ -450,6 +450,49 @@ def test_memory_that_nobody_waits_for_any_more_is_given_back(
     assert given_back.offset == 64
     assert not client.questions._replies.here
     assert not client.questions._replies.unwanted
+
+
+def test_who_writes_the_same_size_again_uses_memory_that_came_ahead(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    put_in_thread(client, peer, Allocated(1, 0, 0))
+    again = put_in_thread(client, peer, Allocated(2, 0, 100_352), Ahead(0, again_size(), [200_704, 301_056]))
+    assert again.ahead == 8
+    put(client, bytes(100_000))
+    put(client, bytes(100_000))
+    places = [stored.offset for message in peer.rest() if type(message) is Put and (stored := message.value.stored)]
+    assert places[-2:] == [200_704, 301_056]
+    assert put_in_thread(client, peer, Allocated(3, 0, 401_408)).ahead == 8, "they are used up"
+
+
+def test_memory_that_came_ahead_is_given_back_when_it_is_wanted(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    peer.say(Ahead(0, 100_000, [64, 128]), GiveBack())
+    client.line.wait_until(lambda: client.line._arrivals.taken == 2, LIMIT_S, None)
+    assert [message.offset for message in peer.hear(Abandon) if type(message) is Abandon] == [64, 128]
+
+
+def test_a_forked_child_does_not_use_what_its_parent_was_given_ahead(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    peer.say(Ahead(0, 100_000, [64]))
+    client.line.wait_until(lambda: client.line._arrivals.taken == 1, LIMIT_S, None)
+    client.forked()
+    with pytest.raises(errors.HeadDiedError):
+        put(client, bytes(99_990))
+
+
+def again_size() -> int:
+    return serialize.dumps(bytes(100_000)).size()
+
+
+def put_in_thread(client: Client, peer: Peer, *answer: Any) -> Allocate:
+    """Put 100 000 bytes, and answer; what was asked for."""
+    thread, found = in_thread(lambda: put(client, bytes(100_000)))
+    (asked,) = (message for message in peer.hear(Allocate) if type(message) is Allocate)
+    answer[0].request = asked.request
+    peer.say(*answer)
+    thread.join(LIMIT_S)
+    assert type(found[0]) is ObjectRef
+    return asked
 
 
 # Streams
