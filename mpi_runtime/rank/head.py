@@ -26,7 +26,7 @@ from mpi_runtime import log
 from mpi_runtime.rank.bad_frames import BadFrames
 from mpi_runtime.rank.gpu_finder import Finder
 from mpi_runtime.rank.heartbeat import Heartbeat
-from mpi_runtime.rank.joining import Host, Rank, library, now_us
+from mpi_runtime.rank.joining import Host, Rank, library, now_us, once_for_each_host
 from mpi_runtime.rank.journal_keeper import JournalKeeper, open_journal
 from mpi_runtime.rank.node_agent import NodeAgent
 from mpi_runtime.rank.poller import Poller
@@ -191,8 +191,8 @@ class Head:
 
     def _begin_job(self, now: int) -> None:
         """Begin the job: all ranks have joined. They are added in order, so nodes have the same numbers in each run."""
-        for rank in sorted(self._joined):
-            self._scheduler.handle_rank(self._joined[rank], now)
+        for joined in once_for_each_host([self._joined[rank] for rank in sorted(self._joined)]):
+            self._scheduler.handle_rank(joined, now)
         self._poller.add(self._driver, self._on_driver)
         journal, problem = open_journal(self._config, self._job, self._transport.hostnames[0])
         if problem:

@@ -6,7 +6,10 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from typing import NoReturn
+
+import msgspec
 
 from mpi_runtime import config as configuration
 from mpi_runtime.config import Config
@@ -74,9 +77,25 @@ class Host:
         self.working = [rank for rank in self.ranks if rank] or self.ranks
         """Those that run calls. Rank 0, which schedules, does so only if it is alone on its host."""
         self.regions = {rank: index for index, rank in enumerate(self.ranks)}
+        self._transport, self._key, self._lost_seen = transport, job.token.encode(), len(job.lost)
         capacity = config.object_store_memory or arena.default_capacity(machine.memory_limit())
-        created = arena.create(capacity, len(self.ranks)) if transport.rank == self.ranks[0] else None
-        self.arena = transport.share_descriptor(created)
+        shared = None
+        if transport.rank != self.ranks[0]:
+            shared = transport.share_descriptor(None, self._key)
+        if shared is None:
+            shared = transport.share_descriptor(arena.create(capacity, len(self.ranks)), self._key)
+        assert shared is not None
+        self.arena = shared
+
+    def heed_losses(self) -> None:
+        """Share the arena once more if a lower rank of this host has died: it may not have come to do so for all."""
+        transport = self._transport
+        if len(transport.lost) == self._lost_seen:
+            return
+        self._lost_seen = len(transport.lost)
+        lower = self.ranks[: self.ranks.index(transport.rank)]
+        if lower and all(rank in transport.lost for rank in lower):
+            transport.share_again(self.arena, self._key)
 
 
 class Rank:
@@ -115,9 +134,9 @@ class Rank:
         self.joined = self._joined(transport, own.layout.capacity, gpus)
 
     def _joined(self, transport: Transport, capacity: int, gpus: Gpus) -> RankJoined:
-        """Return the resources of this rank. The first working rank of a host reports those given to `init()`."""
+        """Return the resources of this rank. Each working rank reports those of the host: the head takes them once."""
         config, me = self.config, transport.rank
-        tells = me == self._working[0]
+        tells = me in self._working
         cpus = machine.cpus_allowed() if me in self._working else []
         cpu = -1
         if config.num_cpus is not None:
@@ -144,6 +163,18 @@ class Rank:
             gpu_limit=gpus.limit if config.num_gpus else "",
             end_us=_end_us(config.requeue_before_s if config.requeue else 0.0) if me == 0 else 0,
         )
+
+
+def once_for_each_host(ranks: Iterable[RankJoined]) -> Iterator[RankJoined]:
+    """Leave out what a rank says of its whole host, if one before it has: any of them may have died before."""
+    told = set()
+    for one in ranks:
+        if one.host in told:
+            yield msgspec.structs.replace(one, cpu=min(one.cpu, 0), gpu=0, memory=0, custom={}, labels={})
+            continue
+        if one.custom:
+            told.add(one.host)
+        yield one
 
 
 def _spill_directory(config: Config) -> str:

@@ -93,6 +93,8 @@ class Worker:
             for source, frame in transport.receive():
                 active = True
                 self._hear(source, frame)
+            if self._host is not None:
+                self._host.heed_losses()
             soon = self._agent.turn()
             if self._is_ending and not self._agent.is_transferring:
                 self._is_ending = False

@@ -84,11 +84,23 @@ class Transport(Protocol):
     def wake(self, rung: bool = False) -> None:
         """Announce that this rank is awake again, and clear the doorbell. `rung`: the doorbell is known to be set."""
 
-    def share_descriptor(self, descriptor: int | None) -> int:
+    def share_descriptor(self, descriptor: int | None, key: bytes) -> int | None:
         """Share a descriptor among the ranks of a host. Collective over them.
 
-        The lowest rank that lives passes the descriptor; the others pass None and get a copy.
+        The lowest rank that lives passes the descriptor; the others pass None and get a copy. `key` says what it is:
+        it is the same on all these ranks, and another one each time.
+
+        Returns:
+            The descriptor. None: all lower ranks of the host have died, and no living rank got one from them. So this
+            one has to call again with a descriptor of its own.
+
+        Raises:
+            TransportError: none has come for a long time.
+            HeadLostError: rank 0 has died meanwhile.
         """
+
+    def share_again(self, descriptor: int, key: bytes) -> None:
+        """Share a descriptor once more, as the lowest rank that lives: a lower one may have died before all had it."""
 
     def close(self, clean: bool) -> None:
         """Close the transport: with MPI_Finalize if `clean`, else at once, without waiting for other ranks."""

@@ -28,6 +28,11 @@ met; after that another user has nothing to send to.
 3. Through these the lowest sends every rank the memory file of the flags, all eventfds and all these ends. So any rank
    can send descriptors to all others later, whichever of them has died.
 
+**Later.** The lowest rank that lives gives a descriptor to the others in the order of their numbers. If it dies
+meanwhile, those who have got it are the first of them. So if the next one has it, it gives it to all again. If it has
+not, nobody has, and it makes one of its own. A message has a key, so that one that was sent twice is not taken for
+another.
+
 Rejected: the datagram sockets themselves as doorbells (a ring costs 12 µs more, both ends together, and a round trip
 has four rings; and other users could ring); named pipes, semaphores and POSIX shared memory (a process killed with -9
 leaves them behind, and /dev/shm may be tiny).
@@ -37,6 +42,7 @@ import contextlib
 import errno
 import mmap
 import os
+import select
 import socket
 import struct
 import time
@@ -45,6 +51,7 @@ from collections.abc import Mapping, Sequence
 from mpi_runtime.transport.base import TransportError
 
 NAME_BYTES = 32
+KEY_BYTES_MAX = 64
 START_LIMIT_S = 60.0
 """Seconds that ranks of one host wait for one another at the start. They have just met in an MPI collective."""
 
@@ -176,27 +183,43 @@ class Doorbell:
         """Whether a rank of this host has ended by itself. One that was killed has not."""
         return self._flags is None or bool(self._flags[(rank << _SPACING_SHIFT) + _LEFT])
 
-    def share_descriptor(self, descriptor: int | None) -> int:
-        """See `Transport.share_descriptor`."""
-        if descriptor is None:
-            if not self._lines:
-                raise TransportError("the only rank of a host must give the descriptor that is to be shared")
-            return self._receive_descriptors(self._inbox, 1)[1][0]
-        for rank in list(self._lines):
-            self._give(rank, descriptor)
-        return descriptor
+    def give(self, descriptor: int, key: bytes, wait: bool = True) -> None:
+        """Send the other ranks of this host a copy, the lowest first. `wait`: for those who do not read yet."""
+        for rank in sorted(self._lines):
+            line = self._lines[rank]
+            line.settimeout(START_LIMIT_S if wait else 0.0)
+            try:
+                self._send_descriptors(rank, [descriptor], line, key=key)
+            except TransportError as error:
+                if isinstance(error.__cause__, BlockingIOError):
+                    continue  # it does not wait for this one, or it would read
+                if not isinstance(error.__cause__, ConnectionRefusedError):
+                    raise
+                self.forget(rank)  # it has just died: MPI will report it, or the launcher ends the job
 
-    def _give(self, rank: int, descriptor: int) -> None:
-        try:
-            self._send_descriptors(rank, [descriptor], self._lines[rank])
-        except TransportError as error:
-            if not isinstance(error.__cause__, ConnectionRefusedError):
-                raise
-            self.forget(rank)  # it has just died: MPI will report it, or the launcher ends the job
+    def take(self, key: bytes, timeout_s: float) -> int | None:
+        """Return the descriptor with this key, if it comes within so many seconds; drop those with others."""
+        deadline = time.monotonic() + timeout_s
+        while select.select([self._inbox], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            _, found, descriptors = self._receive_message(self._inbox)
+            if found == key and len(descriptors) == 1:
+                return descriptors[0]
+            for one in descriptors:
+                os.close(one)
+        return None
 
-    def _send_descriptors(self, rank: int, descriptors: Sequence[int], line: socket.socket, name: bytes = b"") -> None:
+    def waited_too_long(self) -> TransportError:
+        """Return the error that no descriptors have come."""
+        return TransportError(
+            f"rank {self._rank} has waited {START_LIMIT_S:.0f} s for descriptors from other ranks of its host: "
+            "one of them has ended or hangs; look at what they printed"
+        )
+
+    def _send_descriptors(
+        self, rank: int, descriptors: Sequence[int], line: socket.socket, name: bytes = b"", key: bytes = b""
+    ) -> None:
         deadline = time.monotonic() + START_LIMIT_S
-        address, me = [_address(name)] if name else [], _SENDER.pack(self._rank)
+        address, me = [_address(name)] if name else [], _SENDER.pack(self._rank) + key
         at = 0
         while at < len(descriptors):
             part = descriptors[at : at + _DESCRIPTORS_MAX]
@@ -219,24 +242,25 @@ class Doorbell:
         """Return the rank that sent the last message, and the next `count` descriptors."""
         received: list[int] = []
         sender = -1
-        space = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4 * _DESCRIPTORS_MAX)
         while len(received) < count:
             try:
-                data, ancillary, _, _ = line.recvmsg(_SENDER.size, space, socket.MSG_CMSG_CLOEXEC)
+                sender, _, descriptors = self._receive_message(line)
             except TimeoutError as error:
-                raise TransportError(
-                    f"rank {self._rank} has waited {START_LIMIT_S:.0f} s for descriptors from other ranks of its host: "
-                    "one of them has ended or hangs; look at what they printed"
-                ) from error
-            user, pid, descriptors = _unpack(ancillary)
-            if user == os.getuid() and len(data) == _SENDER.size:
-                self._sender_pid = pid
-                received += descriptors
-                sender = _SENDER.unpack(data)[0]
-            else:
-                for descriptor in descriptors:
-                    os.close(descriptor)
+                raise self.waited_too_long() from error
+            received += descriptors
         return sender, received
+
+    def _receive_message(self, line: socket.socket) -> tuple[int, bytes, list[int]]:
+        """Return the rank that sent the next message, its key and its descriptors. None: a stranger sent it."""
+        space = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4 * _DESCRIPTORS_MAX)
+        data, ancillary, _, _ = line.recvmsg(_SENDER.size + KEY_BYTES_MAX, space, socket.MSG_CMSG_CLOEXEC)
+        user, pid, descriptors = _unpack(ancillary)
+        if user == os.getuid() and len(data) >= _SENDER.size:
+            self._sender_pid = pid
+            return _SENDER.unpack(data[: _SENDER.size])[0], data[_SENDER.size :], descriptors
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return -1, b"", []
 
     def close(self) -> None:
         """Close all descriptors and unmap the flags."""

@@ -144,7 +144,7 @@ class MemoryTransport:
         """See `Transport.has_left`."""
         return True
 
-    def share_descriptor(self, descriptor: int | None) -> int:
+    def share_descriptor(self, descriptor: int | None, key: bytes) -> int:
         """See `Transport.share_descriptor`."""
         if self.hosts[self.rank] == self.rank:
             if descriptor is None:
@@ -159,6 +159,9 @@ class MemoryTransport:
             raise TransportError(
                 f"rank {self.rank} has waited in vain for the descriptor of rank {self.hosts[self.rank]}"
             ) from error
+
+    def share_again(self, descriptor: int, key: bytes) -> None:
+        """See `Transport.share_again`: nobody dies here."""
 
     def close(self, clean: bool) -> None:
         """See `Transport.close`."""

@@ -51,7 +51,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpi_runtime.transport.base import Buffer, HeadLostError, Transfer, TransportError
 from mpi_runtime.transport.bulk import Bulk
-from mpi_runtime.transport.doorbell import NAME_BYTES, Doorbell
+from mpi_runtime.transport.doorbell import NAME_BYTES, START_LIMIT_S, Doorbell
 from mpi_runtime.transport.open_mpi import set_yields
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ BACKSTOP_S, BACKSTOP_S_MAX = 0.2, 1.0
 """A tenth of the time that a rank has been idle, within these bounds."""
 NOTICE_S = 0.2
 """How soon a rank that sleeps notices, where MPI survives it, that another one has died: nobody rings for the dead."""
+PROBES = 10
+"""How often a rank that waits for others of its host has MPI work before it asks who has died."""
 CLOSE_LIMIT_S = 10.0
 
 _ME = struct.Struct(f"<i256s{NAME_BYTES}s")
@@ -431,13 +433,44 @@ class MpiTransport:
         if self._bell is not None:
             self._bell.wake(rung)
 
-    def share_descriptor(self, descriptor: int | None) -> int:
+    def share_descriptor(self, descriptor: int | None, key: bytes) -> int | None:
         """See `Transport.share_descriptor`."""
+        if self._bell is None:
+            if descriptor is None:
+                raise TransportError("the only rank of a host must give the descriptor that is to be shared")
+            return descriptor
+        if descriptor is not None:
+            self._bell.give(descriptor, key)
+            return descriptor
+        lower = [rank for rank in range(self.rank) if self.hosts[rank] == self.hosts[self.rank]]
+        deadline = time.monotonic() + START_LIMIT_S
+        while True:
+            # Who is known to have died has sent what it sent: so look first who has, and then what has come.
+            alone = all(rank in self.lost for rank in lower)
+            found = self._bell.take(key, 0.0 if alone else NOTICE_S)
+            if found is not None or alone:
+                return found
+            if time.monotonic() > deadline:
+                raise self._bell.waited_too_long()
+            self._hear_of_deaths()
+
+    def share_again(self, descriptor: int, key: bytes) -> None:
+        """See `Transport.share_again`."""
         if self._bell is not None:
-            return self._bell.share_descriptor(descriptor)
-        if descriptor is None:
-            raise TransportError("the only rank of a host must give the descriptor that is to be shared")
-        return descriptor
+            self._bell.give(descriptor, key, wait=False)
+
+    def _hear_of_deaths(self) -> None:
+        """Have MPI notice who has died, without taking any message.
+
+        It probes for messages of this rank to itself, which there are none of: where a message is found, as those of
+        the head that wait meanwhile, Open MPI does no other work.
+        """
+        try:
+            for _ in range(PROBES):
+                self._comm.Iprobe(self.rank, 0)
+            self._look_for_dead()
+        except self.mpi_error as error:
+            self._survive(error, "receive")
 
     def close(self, clean: bool) -> None:
         """See `Transport.close`; frames that arrive meanwhile are dropped.

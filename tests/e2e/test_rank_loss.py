@@ -396,6 +396,33 @@ print("second job", ray.get(agent.remote()) is not None, len(ranks()), flush=Tru
         program.finish().expect(0)
 
 
+@pytest.mark.dies("rank with ulfm")
+def test_the_first_rank_that_runs_calls_dies_as_a_job_begins() -> None:
+    """What was given to `init` counts for the host, whichever of its ranks had told of it."""
+    prelude = """
+import os, signal
+from mpi_runtime.rank import worker
+begin, jobs = worker.Worker._begin, []
+def begin_and_die(self, job):
+    jobs.append(job)
+    if self._transport.rank == 1 and len(jobs) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin(self, job)
+worker.Worker._begin = begin_and_die
+"""
+    source = """
+ray.shutdown()
+ray.init(num_cpus=3, resources={"licence": 2}, labels={"kind": "fast"})
+(node,) = ray.nodes()
+found = [node["Resources"][name] for name in ("CPU", "licence", "node:" + os.uname().nodename)]
+there = agent.options(resources={"licence": 2}, label_selector={"kind": "fast"})
+print("second job", ray.get(there.remote(), timeout=30) is not None, ranks(), found, flush=True)
+"""
+    with start(source, prelude=prelude) as program:
+        assert program.wait_for_line("second job").endswith("True [0, 2, 3] [3.0, 2.0, 1.0]")
+        program.finish().expect(0)
+
+
 @pytest.mark.dies("rank")
 def test_without_ulfm_the_job_ends_at_once_and_says_what_would_have_helped() -> None:
     with start("print('ready', flush=True)\ntime.sleep(100)", launcher="") as program:

@@ -96,6 +96,55 @@ def test_a_worker_on_another_host_is_killed(victim: int, two_hosts: Lab) -> None
         program.finish().expect(0)
 
 
+DIES_SHARING = """
+import os, signal
+from mpi_runtime.rank import worker
+from mpi_runtime.transport.doorbell import Doorbell
+jobs = []
+begin, send = worker.Worker._begin, Doorbell._send_descriptors
+def count(self, job):
+    jobs.append(job)
+    sent.clear()
+    begin(self, job)
+sent = []
+def send_and_die(self, rank, *args, **kwargs):
+    if self._rank in VICTIMS and len(jobs) == 2:
+        if len(sent) == SENT:
+            os.kill(os.getpid(), signal.SIGKILL)
+        sent.append(rank)
+    send(self, rank, *args, **kwargs)
+worker.Worker._begin, Doorbell._send_descriptors = count, send_and_die
+"""
+SECOND = """
+ray.shutdown()
+began_s = time.monotonic()
+ray.init(num_cpus=4)
+assert time.monotonic() - began_s < 30, "nobody waits for the dead"
+left = wait_for_loss(LOSSES)
+places = ({"num_cpus": 0}, {"num_cpus": 0, **there})
+values = [make.options(**place).remote(number) for number in range(8) for place in places]
+sums = ray.get([add.options(**place).remote(*values) for place in places for _ in range(6)])
+nodes = [ray.nodes()[index]["Resources"]["CPU"] for index in range(2)]
+print("second job", left, {total for _, total in sums}, nodes, flush=True)
+"""
+
+
+@pytest.mark.parametrize(("victims", "sent"), [((2,), 0), ((2,), 1), ((2, 3), 0)], ids=str)
+@pytest.mark.dies("rank with ulfm")
+def test_the_lowest_rank_of_a_host_dies_as_it_shares_memory(
+    victims: tuple[int, ...], sent: int, two_hosts: Lab
+) -> None:
+    """The second job begins, at once: the next rank shares what it has got, or memory of its own."""
+    prelude = DIES_SHARING.replace("VICTIMS", str(victims)).replace("SENT", str(sent))
+    source = prelude + BEGIN + SECOND.replace("LOSSES", str(len(victims)))
+    with two_hosts.mpirun(source, ranks=HOSTS, options=ULFM) as program:
+        left = [rank for rank in range(5) if rank not in victims]
+        assert program.wait_for_line("second job", 60) == f"second job {left} {{{2 * sum(range(8))}}} [4.0, 4.0]"
+        completed = program.finish().expect(0)
+        for rank in victims:
+            assert f"rank {rank} on host2 died before the job began, which goes on without it" in completed.stderr
+
+
 @pytest.mark.dies("host")
 def test_a_host_that_is_cut_off_ends_the_job(two_hosts: Lab) -> None:
     source = BEGIN + "print('ready', flush=True)\ntime.sleep(100)\n"

@@ -163,7 +163,8 @@ def check_collectives(loop: Loop) -> None:
         made = os.memfd_create("mpi_runtime-test")
         os.truncate(made, 4096 + transport.size)
         os.pwrite(made, b"of rank %d" % lowest, 0)
-    descriptor = transport.share_descriptor(made)
+    descriptor = transport.share_descriptor(made, b"a file")
+    assert descriptor is not None
     assert not os.get_inheritable(descriptor)
     with mmap.mmap(descriptor, 4096 + transport.size) as shared:
         assert shared[:16].rstrip(b"\0") == b"of rank %d" % lowest

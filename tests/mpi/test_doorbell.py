@@ -71,32 +71,62 @@ def test_late_rings_do_not_keep_a_rank_awake() -> None:
         bell.close()
 
 
-def test_share_descriptor() -> None:
+def test_give_and_take() -> None:
     bells = joined([0, 1], size=2)
     inner, outer = os.pipe()
-    assert bells[0].share_descriptor(outer) == outer
-    copy = bells[1].share_descriptor(None)
+    bells[0].give(outer, b"pipe")
+    copy = bells[1].take(b"pipe", 1.0)
+    assert copy is not None
     assert not os.get_inheritable(copy)
     os.write(copy, b"through the copy")
     assert os.read(inner, 100) == b"through the copy"
-    bells[1].forget(0)
-    with pytest.raises(TransportError, match="must give the descriptor"):
-        bells[1].share_descriptor(None)
+    assert bells[1].take(b"pipe", 0.0) is None
     for descriptor in (inner, outer, copy):
         os.close(descriptor)
     for bell in bells.values():
         bell.close()
 
 
+def test_what_was_given_again_is_not_taken_for_another() -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    bells = joined([0, 1, 2], size=3)
+    old, new = os.memfd_create("old"), os.memfd_create("new")
+    for _ in range(2):
+        bells[0].give(old, b"old")
+    bells[1].give(new, b"new")
+    copy = bells[2].take(b"new", 1.0)
+    assert copy is not None
+    assert os.fstat(copy) == os.fstat(new)
+    for descriptor in (old, new, copy):
+        os.close(descriptor)
+    for bell in bells.values():
+        bell.close()
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_who_does_not_read_keeps_nobody_who_gives_again() -> None:
+    bells = joined([0, 1], size=2)
+    outer = os.memfd_create("outer")
+    for _ in range(2000):
+        bells[0].give(outer, b"outer", wait=False)
+    copy = bells[1].take(b"outer", 1.0)
+    assert copy is not None
+    os.close(copy)
+    os.close(outer)
+    for bell in bells.values():
+        bell.close()
+
+
 @pytest.mark.parametrize("is_known", [True, False])
-def test_any_rank_shares_a_descriptor_when_the_lowest_has_died(is_known: bool) -> None:
+def test_any_rank_gives_a_descriptor_when_the_lowest_has_died(is_known: bool) -> None:
     bells = joined([2, 3, 5], size=7)
     bells.pop(2).close()
     if is_known:
         bells[3].forget(2)
     inner, outer = os.pipe()
-    assert bells[3].share_descriptor(outer) == outer
-    copy = bells[5].share_descriptor(None)
+    bells[3].give(outer, b"pipe")
+    copy = bells[5].take(b"pipe", 1.0)
+    assert copy is not None
     assert os.fstat(copy) == os.fstat(outer)
     for descriptor in (inner, outer, copy):
         os.close(descriptor)
@@ -141,8 +171,9 @@ def test_descriptors_of_strangers_are_not_taken() -> None:
     assert send_as_a_stranger(bells[0].name) == 0
     meet(bells, size=2)
     inner, outer = os.pipe()
-    bells[0].share_descriptor(outer)
-    copy = bells[1].share_descriptor(None)
+    bells[0].give(outer, b"pipe")
+    copy = bells[1].take(b"pipe", 1.0)
+    assert copy is not None
     assert os.fstat(copy) == os.fstat(outer)
     for descriptor in (inner, outer, copy):
         os.close(descriptor)

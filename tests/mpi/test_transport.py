@@ -44,7 +44,7 @@ def test_alone() -> None:
     contract.check_all(transport)
     assert transport.fileno() == -1
     assert transport.prepare_sleep(1.0) is None
-    assert transport.share_descriptor(17) == 17
+    assert transport.share_descriptor(17, b"it") == 17
     transport.close(clean=True)
 
 
