@@ -7,7 +7,8 @@ Each line is one program. "start" is the time until the first command has begun,
 `posix_spawn` is as many processes as there are processors, each of which starts /bin/sh and waits for it, again and
 again, with the output in a file: what cannot be beaten with a shell for each command. GNU parallel is left out if it
 is not installed. HyperQueue is measured if an interpreter is named that has its package (`--hyperqueue PYTHON`), with a
-server and a worker in one process, by a shell for each command as all others. CPU is that of everything, the commands
+server and a worker in one process, by a shell for each command as all others. `--srun N` measures N steps of the Slurm
+job in which this runs; their CPU time is that of `srun` alone. CPU is that of everything, the commands
 too; on a busy machine it tells more than the time.
 """
 
@@ -76,6 +77,12 @@ def with_batch(count: int, processors: int) -> None:
     subprocess.run(words, check=True, env=env, stderr=subprocess.DEVNULL)
 
 
+def with_srun(count: int, processors: int) -> None:
+    """A step of Slurm for each, as loops in batch scripts have it: to be run within an allocation."""
+    words = ["xargs", "-P", str(processors), "-d", "\n", "-I{}", "srun", "-N1", "-n1", "--exact", "sh", "-c", "{}"]
+    subprocess.run(words, input="\n".join(map(command, range(count))), text=True, check=True)
+
+
 HYPERQUEUE = """
 import os, sys
 from hyperqueue import Job, LocalCluster
@@ -110,6 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.batch")
     parser.add_argument("--commands", type=int, default=5_000)
     parser.add_argument("--hyperqueue", metavar="PYTHON", help="an interpreter that has the package hyperqueue")
+    parser.add_argument("--srun", type=int, default=0, metavar="N", help="also N steps of Slurm, in an allocation; 0")
     options = parser.parse_args()
     count = options.commands
     spent_us, size = journal_us(20_000)
@@ -118,7 +126,11 @@ def main() -> None:
     ways = dict(WAYS)
     if options.hyperqueue:
         ways["HyperQueue"] = partial(with_hyperqueue, os.path.abspath(options.hyperqueue))
+    counts = dict.fromkeys(ways, count)
+    if options.srun:
+        ways["srun"], counts["srun"] = with_srun, options.srun
     for name, run in ways.items():
+        count = counts.get(name, options.commands)
         if name == "GNU parallel" and shutil.which("parallel") is None:
             print(f"{name:20} is not installed")
             continue

@@ -22,15 +22,20 @@ def note_length(queue: Queue) -> None:
 
 def begins_in_us(source: Source, request: Request, now: int) -> int:
     """In what time a source can serve a request, estimated from the calls that run there; NOTHING: never."""
-    if not fits(request, reachable(source)):
-        return NOTHING
+    return comes_free_in_us(source, request, now) if fits(request, reachable(source)) else NOTHING
+
+
+def comes_free_in_us(source: Source, request: Request, now: int) -> int:
+    """As `begins_in_us`, of a source that is known to serve the request at some time."""
+    if fits(request, source.free):
+        return 0
     begin_us, free = now, copy_of(source.free)
-    for executor in sorted(holders(source), key=lambda one: (ends_us(one, now), one.id)):
-        if fits(request, free):
-            break
+    for end_us, _, executor in sorted((ends_us(one, now), one.id, one) for one in holders(source)):
         assert executor.grant is not None
         give_back(executor.grant, free)
-        begin_us = ends_us(executor, now)
+        begin_us = end_us
+        if fits(request, free):
+            break
     return begin_us - now
 
 

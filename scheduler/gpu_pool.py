@@ -232,10 +232,8 @@ def are_shared(source: Source) -> bool:
 
 def held_by_actors(source: Source) -> list[tuple[int, int, int]]:
     """The devices of a node or bundle that actors hold: they do not come free by waiting."""
-    executors = (one for rank in node_of(source).ranks for one in rank.executors.values())
-    grants = (
-        one.grant for one in executors if one.actor is not None and one.source is source and one.grant is not None
-    )
+    executors = [one for rank in node_of(source).ranks for one in rank.executors.values() if one.actor is not None]
+    grants = [one.grant for one in executors if one.source is source and one.grant is not None]
     return [entry for grant in grants for entry in grant.devices]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from mpi_runtime.scheduler import gpu_pool
-from mpi_runtime.scheduler.backfill import begins_in_us
+from mpi_runtime.scheduler.backfill import comes_free_in_us
 from mpi_runtime.scheduler.constraints import allows, reachable, sources
 from mpi_runtime.scheduler.effects import StopExecutor
 from mpi_runtime.scheduler.lifecycle import STOP, advance
@@ -42,12 +42,12 @@ def reserve(state: State, queue: Queue, now: int) -> None:
     first = list(islice(possible, RESERVABLE_MAX))
     if not first:
         return
-    source = min(first, key=lambda source: (begins_in_us(source, request, now), source.reserved_for is not None))
+    source = min(first, key=lambda source: (comes_free_in_us(source, request, now), source.reserved_for is not None))
     if source.reserved_for is not None:
         lapse(state, source.reserved_for, now)
     if not small or whole:
         claim(state, queue, [source], now)
-        source.begins_in_us = begins_in_us(source, request, now)
+        source.begins_in_us = comes_free_in_us(source, request, now)
         if now + source.begins_in_us > source.reserved_until_us:
             source.reserved_until_us = now + source.begins_in_us + queue.patience_us
             state.alarms.set(source, source.reserved_until_us)

@@ -169,11 +169,12 @@ class BatchRun:
 
     def _submit_ready(self) -> None:
         """Submit what may start and is not done, in few messages; what is done makes others ready."""
-        with together():
-            self._submit_all_ready()
+        if ready := self.graph.take_ready():
+            with together():
+                self._submit_all(ready)
 
-    def _submit_all_ready(self) -> None:
-        while ready := self.graph.take_ready():
+    def _submit_all(self, ready: list[Command]) -> None:
+        while ready:
             for command in ready:
                 key, after = self._memory.key_of(command)
                 known = self._memory.known_end(command, key, after)
@@ -188,6 +189,7 @@ class BatchRun:
                     self.graph.end(command.name, True)
                 else:
                     self._submit(command, key)
+            ready = self.graph.take_ready()
 
     def _submit(self, command: Command, key: bytes) -> None:
         self._memory.began(command)

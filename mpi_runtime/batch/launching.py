@@ -25,7 +25,7 @@ from mpi_runtime.executor import scratch
 
 DIRECTORY = "batch-output"
 """Where the output of commands is written that name no other place."""
-GATHER_US = 10_000
+GATHER_US = 20_000
 """How long the end of a command of a batch may be told later, together with others, if its process has more to run."""
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -176,7 +176,7 @@ def _run(data: bytes, directory: str, raises: bool, names: str, *values: Any) ->
     with claimed_cpus(int(made.num_cpus)) if made.pin else _NOT_PINNED as cpus:
         attempt = 1
         while True:
-            result = _attempt(made, directory, attempt, cpus)
+            result = _attempt(made, directory, attempt, cpus, not raises)
             if result.is_success or attempt > made.retries or not _is_retried(made, result):
                 break
             time.sleep(made.retry_delay)
@@ -200,7 +200,7 @@ def _is_retried(made: Command, result: CommandResult) -> bool:
     return not made.retry_codes or code in made.retry_codes
 
 
-def _attempt(made: Command, directory: str, attempt: int, cpus: tuple[int, ...]) -> CommandResult:
+def _attempt(made: Command, directory: str, attempt: int, cpus: tuple[int, ...], is_alone: bool) -> CommandResult:
     host = socket.gethostname()
     gpu_ids = tuple(mpi_runtime.get_gpu_ids())
     values = {
@@ -217,7 +217,7 @@ def _attempt(made: Command, directory: str, attempt: int, cpus: tuple[int, ...])
         text = fill(made.text, values)
         ending = run_program(
             text,
-            _environment(made, values),
+            _environment(made, values, is_alone),
             fill(made.cwd, values, plain),
             (fill(made.stdin, values, plain), stdout, stderr),
             made.time_limit,
@@ -244,6 +244,7 @@ def _result(
     paths: tuple[str, str],
     workdir: str,
 ) -> CommandResult:
+    stdout = os.path.abspath(paths[0])
     return CommandResult(
         name=made.name,
         command=text,
@@ -259,17 +260,25 @@ def _result(
         gpu_ids=gpu_ids,
         peak_memory=ending.peak_memory,
         cpu_time=ending.cpu_time,
-        stdout=os.path.abspath(paths[0]),
-        stderr=os.path.abspath(paths[1]),
+        stdout=stdout,
+        stderr=os.path.abspath(paths[1]) if paths[1] != paths[0] else stdout,
         workdir=workdir,
     )
 
 
-def _environment(made: Command, values: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a command: this executor's, which has its GPUs and nothing of the launcher."""
+def _environment(made: Command, values: Mapping[str, str], is_alone: bool) -> dict[str, str]:
+    """The environment of a command: this executor's, which has its GPUs and nothing of the launcher.
+
+    Where no code of users runs beside commands (`is_alone`), nothing changes it.
+    """
     threads = str(max(1, int(made.num_cpus)))
-    own = {name: fill(text, values, plain) for name, text in made.env.items()}
-    return {**environment(), **dict.fromkeys(_THREADS, threads), **own}
+    base = _unchanged_environment(threads) if is_alone else {**environment(), **dict.fromkeys(_THREADS, threads)}
+    return {**base, **{name: fill(text, values, plain) for name, text in made.env.items()}} if made.env else base
+
+
+@functools.lru_cache(maxsize=10)
+def _unchanged_environment(threads: str) -> dict[str, str]:
+    return {**environment(), **dict.fromkeys(_THREADS, threads)}
 
 
 @contextlib.contextmanager

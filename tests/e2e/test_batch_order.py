@@ -73,6 +73,7 @@ def test_a_group_has_a_name_like_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        ([sys.executable], "is no recording of a job"),
         (["batch-none"], "batch-none has no batch"),
         (["batch-none", "--nodes", "0"], "must be whole numbers of 1 or more"),
         (["batch-none", "--gpus-per-node", "many"], "must be numbers with commas between them, not 'many'"),
@@ -107,3 +108,44 @@ def test_whatif_tells_how_long_a_real_run_took(tmp_path: Path) -> None:
     said_s = Batch(history).on(1, Shape(2)).seconds
     assert said_s > 3.1
     assert 0.9 * said_s <= real_s <= 1.1 * said_s + 2, "a busy machine takes longer between commands"
+
+
+JOB = """
+import time
+import mpi_runtime as ray
+
+@ray.remote
+def sleep(seconds, *after):
+    time.sleep(seconds)
+
+@ray.remote
+def outer():
+    ray.get([sleep.remote(0.5) for _ in range(2)])
+    time.sleep(0.5)
+
+ray.init()
+begin = time.time()
+first = [sleep.remote(0.4 + 0.1 * n) for n in range(6)]
+ray.get([sleep.remote(0.5, *first), outer.remote()])
+ray.get([sleep.remote(0.5) for _ in range(4)])
+print(time.time() - begin)
+"""
+
+
+def test_whatif_tells_how_long_a_real_job_took_from_its_recording(tmp_path: Path) -> None:
+    """The same job on one CPU is looked at from the recording of two: an upper and a lower bound, and the real time."""
+    real_s = {}
+    for cpus in ("1", "2"):
+        variables = {"MPI_RUNTIME_NUM_CPUS": cpus, "MPI_RUNTIME_RECORD": str(tmp_path / f"{cpus}.rec")}
+        done = helpers.run_program(JOB, env=variables, cwd=tmp_path).expect(0)
+        real_s[cpus] = float(done.stdout)
+    for source in ("1", "2"):
+        for cpus in ("1", "2"):
+            words = ["whatif", f"{source}.rec", "--nodes", "1", "--cpus-per-node", cpus]
+            first, _, row = run(tmp_path, *words).expect(0).stdout.splitlines()
+            assert first == "14 calls"
+            said_s = float(row.split()[3])
+            work_s = (3.9 + 0.5 + 1.5 + 2.0) / int(cpus)
+            assert work_s <= said_s
+            assert 0.9 * said_s <= real_s[cpus] + 0.5, (source, cpus, real_s, row)
+            assert real_s[cpus] <= 1.1 * said_s + 2, (source, cpus, real_s, row)

@@ -12,6 +12,8 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from mpi_runtime.batch.past import read_history
 from tests import helpers
 from tests.e2e.test_cli_batch import run_batch, written
@@ -82,6 +84,22 @@ def test_only_what_has_failed_and_what_comes_after_it(tmp_path: Path) -> None:
     assert not (tmp_path / "never").exists()
     wrong = run_batch(file, "--only", "wel", cwd=tmp_path).expect(2)
     assert "there is no command or array 'wel'; did you mean 'well'?" in wrong.stderr
+
+
+@pytest.mark.mpi
+def test_what_is_named_is_run_on_ranks_too(tmp_path: Path) -> None:
+    text = "echo >> well #batch name=well\ntest -e mended #batch name=bad\necho >> after #batch after=bad name=next\n"
+    file = written(tmp_path / "jobs.txt", text)
+
+    def run(code: int, *words: str) -> str:
+        return run_batch("-n", "2", file, *words, cwd=tmp_path).expect(code).stderr
+
+    assert "1 of 3 done, 1 failed, 1 skipped" in run(1)
+    assert "1 of 3 done, 1 of them before, 1 failed, 1 skipped" in run(1, "--retry-failed")
+    (tmp_path / "mended").touch()
+    assert "3 of 3 done, 1 of them before" in run(0, "--from", "bad")
+    assert "there is no command or array 'nope'" in run(2, "--only", "nope")
+    assert (tmp_path / "well").read_text() == (tmp_path / "after").read_text() == "\n"
 
 
 def test_two_runs_of_one_batch_do_not_run_at_a_time(tmp_path: Path) -> None:

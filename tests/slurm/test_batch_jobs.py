@@ -34,6 +34,31 @@ def test_a_batch_goes_on_in_the_next_life_of_its_job(slurm: Cluster) -> None:
     assert len(lines(folder, "long")) == len(lines(folder, "end")) == 1
 
 
+def test_a_job_in_which_nothing_more_can_end_is_queued_again_at_once(slurm: Cluster) -> None:
+    """What is left may take 95 seconds, and after the first command fewer are left of 120."""
+    folder = slurm.directory()
+    lines_of = ["sleep 30; echo >> first #batch name=first", "echo >> long #batch after=first time_limit=90s name=long"]
+    (folder / "jobs.txt").write_text("\n".join(lines_of) + "\n")
+    words = ["submit", "--batch", "jobs.txt", "-N", "1", "--cpus-per-node=1", "--time=2", "--requeue"]
+    job = slurm.run("mpi-runtime", *words, cwd=folder).stdout.strip()
+    ended = slurm.wait_for_requeued(job).expect()
+    assert "nothing that is left can end before the job does" in ended.stdout
+    assert "told to end" not in ended.stdout, "it did not wait for the end of its time"
+    assert "2 of 2 done, 1 of them before" in ended.stdout
+    assert len(lines(folder, "first")) == len(lines(folder, "long")) == 1
+
+
+def test_a_job_is_not_queued_again_for_what_no_such_job_can_do(slurm: Cluster) -> None:
+    folder = slurm.directory()
+    (folder / "jobs.txt").write_text("true\ntrue #batch time_limit=1h\n")
+    words = ["submit", "--batch", "jobs.txt", "-N", "1", "--cpus-per-node=1", "--time=2", "--requeue"]
+    job = slurm.run("mpi-runtime", *words, cwd=folder).stdout.strip()
+    ended = slurm.wait(job)
+    assert "have a longer job, or shorter limits" in ended.stdout, ended.stdout
+    assert "1 of 2 done, 1 skipped" in ended.stdout
+    assert slurm.facts(job)["Restarts"] == "0"
+
+
 def test_what_is_wrong_is_said_before_anything_waits_in_a_queue(slurm: Cluster) -> None:
     folder = slurm.directory()
     (folder / "jobs.txt").write_text("true\ntrue #batch after=nobody\n")
