@@ -62,7 +62,7 @@ def ours(table: Table, seed: int, trials: int, slots: int) -> float:
     space = {name: tune.choice(range(len(values))) for name, values in table.space.items()}
     config = tune.TuneConfig("regret", "min", search_alg=tune.search.OptunaSearch(), num_samples=trials, seed=seed)
     done = tune.simulate(steps, param_space=space, tune_config=config, slots=slots)
-    return min(trial.last_result["regret"] for trial in done.trials)
+    return float(min(trial.last_result["regret"] for trial in done.trials))
 
 
 def interval(first: np.ndarray, second: np.ndarray) -> tuple[float, float, float]:
