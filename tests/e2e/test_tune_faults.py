@@ -83,6 +83,35 @@ print([one.metrics["first"] for one in results])
     assert "SIGKILL" in said(tmp_path, 0)
 
 
+@pytest.mark.parametrize(("persist_s", "again"), [(30.0, 0), (0.0, 3)])
+def test_a_checkpoint_that_is_lost_with_its_host_is_no_failure(persist_s: float, again: int, tmp_path: Path) -> None:
+    """The trial goes on from the last one on the disk, or begins anew. The loss is a stand-in: what opening raises."""
+    done = run(
+        f"""
+ray.init(num_cpus=1)
+
+def train(config):
+    found = tune.get_checkpoint()
+    if found is not None and found.is_in_memory and {persist_s} and not os.path.exists(FOLDER + "/lost"):
+        open(FOLDER + "/lost", "w").close()
+        raise ray.errors.ObjectLostError("its host is gone")
+    for epoch in range(first(), 5):
+        if epoch == 3 and not os.path.exists(FOLDER + "/killed"):
+            open(FOLDER + "/killed", "w").close()
+            os.kill(os.getpid(), 9)
+        tune.report({{"epoch": epoch, "first": first()}}, checkpoint=checkpoint(epoch + 1))
+
+results = fit(train, {{}}, run={{"checkpoint_config": tune.CheckpointConfig(persist_s={persist_s})}})
+shown(results)
+print(results[0].metrics["first"])
+""",
+        tmp_path,
+    )
+    assert done.stdout == f"00000 TERMINATED 4\n{again}\n"
+    assert (counted(tmp_path, "Crashed"), counted(tmp_path, "Failed")) == (1, 0)
+    assert counted(tmp_path, "Moved") == (1 if persist_s else 0)
+
+
 def test_a_trial_that_uses_up_the_memory_is_ended_and_the_others_are_not(tmp_path: Path) -> None:
     done = run(
         """

@@ -370,7 +370,14 @@ def test_a_repetition_that_is_no_number_is_left_out_of_the_mean(values: list[Any
     assert error == (mean is None)
 
 
-@pytest.mark.parametrize("searcher", [lambda: Repeater(TuneBOHB(), 2), TuneBOHB, lambda: ConcurrencyLimiter(Told(), 1)])
+def optuna_search() -> Searcher:
+    pytest.importorskip("optuna")
+    return tune.search.OptunaSearch()
+
+
+@pytest.mark.parametrize(
+    "searcher", [lambda: Repeater(TuneBOHB(), 2), TuneBOHB, lambda: ConcurrencyLimiter(Told(), 1), optuna_search]
+)
 def test_a_trial_that_is_tried_again_ends_twice_and_its_searcher_hears_of_the_first(searcher: Any) -> None:
     study = Study({"x": tune.uniform(0, 1)}, searcher(), metric="v", mode="max", limits=Limits(1, 1))
     study.begin(0.0)
@@ -379,6 +386,35 @@ def test_a_trial_that_is_tried_again_ends_twice_and_its_searcher_hears_of_the_fi
     study.handle(Reported("00000", {"v": 1.0}), 3.0)
     study.handle(Ended("00000"), 4.0)
     assert study.trials["00000"].status == TERMINATED
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_optuna_is_asked_as_if_it_were_used_plainly(mode: str) -> None:
+    """One trial at a time: the same values as `study.optimize` of Optuna draws, to the last one."""
+    optuna = pytest.importorskip("optuna")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    sign = 1 if mode == "min" else -1
+
+    def value(x: float, n: int, kind: str) -> float:
+        return sign * ((x - 0.3) ** 2 + 0.1 * abs(n - 4) + (kind == "a"))
+
+    plain: list[dict[str, Any]] = []
+
+    def objective(trial: Any) -> float:
+        x, n = trial.suggest_float("x", 1e-3, 1.0, log=True), trial.suggest_int("n", 1, 8)
+        kind = "abc"[trial.suggest_categorical("kind", [0, 1, 2])]
+        plain.append({"x": x, "n": n, "kind": kind})
+        return sign * value(x, n, kind)
+
+    optuna.create_study(sampler=optuna.samplers.TPESampler(seed=5)).optimize(objective, n_trials=40)
+
+    def steps(config: dict[str, Any], checkpoint: Any) -> Iterator[tuple[float, dict[str, Any], Any]]:
+        yield 1.0, {"v": value(**config)}, None
+
+    space = {"x": tune.loguniform(1e-3, 1.0), "n": tune.randint(1, 9), "kind": tune.choice(["a", "b", "c"])}
+    config = tune.TuneConfig("v", mode, search_alg=tune.search.OptunaSearch(), num_samples=40, seed=5)
+    done = tune.simulate(steps, param_space=space, tune_config=config)
+    assert [one.config for one in done.trials] == plain
 
 
 # --- revived, ended and changed trials ---
