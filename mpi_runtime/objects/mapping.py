@@ -1,0 +1,212 @@
+"""A region of the arena as a process sees it: its mapping, and how bytes are written to it.
+
+Two things make a copy slow: pages that this process has not mapped yet, and small pages that lie scattered. So a client
+maps what it is about to write in pieces, asks for large pages where it writes much (`LargePages`), and writes a small
+extent through the file the first time.
+"""
+
+import errno
+import mmap
+import os
+import resource
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from mpi_runtime.objects.allocator import PAGE, round_down, round_up
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+COPY_STEP = 2 << 20
+"""Bytes that a client copies while its other threads cannot run."""
+TOUCH_GRAIN = 64 << 10
+NEW_BYTES_MAX = 2 << 20
+"""Up to this size an extent that a process writes to for the first time is written by a system call: for memory that
+nobody has used yet this takes six tenths of the time of mapping its pages and copying, for other memory as long."""
+MADV_POPULATE_READ = 22
+MADV_COLLAPSE = 25
+HUGE = 2 << 20
+"""A large page. A copy into warm memory of small pages, scattered as they are after a while, takes 1.3 times as long as
+one into large pages."""
+MAP_FIXED = 0x10
+COLLAPSE_FAILURES_MAX = 4
+"""After so many failures no more large pages are asked for."""
+COLLAPSE_S_MAX = 0.02
+"""CPU time for a large page that counts as a failure: the system has none left, and moves others' pages."""
+
+
+def map_part(descriptor: int, start: int, size: int, access: int) -> mmap.mmap:
+    """Map a part of the file."""
+    mapping = mmap.mmap(descriptor, size, access=access, offset=start)
+    with suppress(OSError):  # or a core dump would contain the arena
+        mapping.madvise(mmap.MADV_DONTDUMP)
+    return mapping
+
+
+def _map_aligned(descriptor: int, start: int, size: int, access: int) -> tuple[mmap.mmap, int]:
+    """Map a part of the file such that large pages of the file can be large pages of the mapping.
+
+    The kernel chooses any address. So more than the part is mapped, and then the part over it, at an address that fits.
+
+    Returns:
+        The mapping, and where the part begins in it.
+    """
+    import ctypes  # not at the top: only processes with large values need it
+
+    whole = map_part(descriptor, start - HUGE, size + HUGE, access)
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+    except (OSError, AttributeError):
+        return whole, HUGE
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    is_written = access == mmap.ACCESS_WRITE
+    address = ctypes.addressof(ctypes.c_char.from_buffer(whole)) if is_written else _address(whole)
+    wanted = round_up(address, HUGE)
+    protection = mmap.PROT_READ | (mmap.PROT_WRITE if is_written else 0)
+    if libc.mmap(wanted, size, protection, mmap.MAP_SHARED | MAP_FIXED, descriptor, start) != wanted:
+        return map_part(descriptor, start, size, access), 0  # what was mapped there may be gone
+    with suppress(OSError):
+        whole.madvise(mmap.MADV_DONTDUMP)
+    return whole, wanted - address
+
+
+def _address(mapping: mmap.mmap) -> int:
+    import numpy  # who reads needs it anyway
+
+    return numpy.frombuffer(mapping, numpy.uint8).ctypes.data
+
+
+class LargePages:
+    """Has memory that is about to be written be made of large pages, as far as the system lets us (Linux 6.1).
+
+    It does so for memory files whatever `transparent_hugepage/shmem_enabled` says, unless that is "deny". A part that
+    is empty becomes a page of zeros, which takes a fifth of the time of 512 faults. Of one that is not, its small pages
+    are copied.
+    """
+
+    def __init__(self, shift: int, size: int) -> None:
+        """For a mapping of which `size` bytes from `shift` on are aligned."""
+        self._shift = shift
+        self._asked = bytearray(size // HUGE)
+        """Which of its large pages were asked for."""
+        self._failures = 0
+
+    def make(self, mapping: mmap.mmap, low: int, high: int, end: int, touched: bytearray) -> None:
+        """Make those that begin from `low` to `high` and end before `end`. All of that is about to be written."""
+        at = low + (self._shift - low) % HUGE
+        while at < high and at + HUGE <= end and self._failures < COLLAPSE_FAILURES_MAX:
+            number = (at - self._shift) // HUGE
+            if not self._asked[number]:
+                self._asked[number] = 1
+                self._make(mapping, at)
+                first, last = -(-at // TOUCH_GRAIN), (at + HUGE) // TOUCH_GRAIN
+                touched[first:last] = b"\1" * (last - first)
+            at += HUGE
+
+    def _make(self, mapping: mmap.mmap, at: int) -> None:
+        started = time.thread_time()
+        try:
+            mapping[at] = 0  # where nothing was written the system makes none
+            mapping.madvise(MADV_COLLAPSE, at, HUGE)
+        except OSError as error:
+            self._failures += 1 if error.errno != errno.EINVAL else COLLAPSE_FAILURES_MAX
+        if time.thread_time() - started > COLLAPSE_S_MAX:
+            self._failures += 1
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    """Which file it is, whatever its number."""
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
+class Window:
+    """The mapping of a region in one process: as a whole, or extent by extent if the address space is limited.
+
+    A whole mapping is faster, because pages stay in the page table once they were touched.
+    """
+
+    def __init__(self, descriptor: int, start: int, size: int, access: int, is_plain: bool = False) -> None:
+        """`is_plain`: do without large pages, and without ctypes, which rank processes do not load."""
+        self._descriptor = descriptor
+        self._start = start
+        self._size = size
+        self._access = access
+        self._whole: mmap.mmap | None = None
+        self._shift = 0
+        """Where the region begins in that mapping."""
+        if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+            with suppress(OSError):
+                if is_plain:
+                    self._whole = map_part(descriptor, self._start, self._size, access)
+                else:
+                    self._whole, self._shift = _map_aligned(descriptor, self._start, self._size, access)
+        self.touched = bytearray(0 if self._whole is None else -(-(self._shift + self._size) // TOUCH_GRAIN))
+        """For `copy`: which parts of the mapping were written by this process; empty if there is no whole mapping."""
+        self.large = None if self._whole is None or is_plain else LargePages(self._shift, self._size)
+        self._seen = bytearray(0 if self._whole is None else -(-self._size // TOUCH_GRAIN))
+        """Which parts this process has written in any way."""
+        self._file = _identity(descriptor)
+
+    def is_new(self, offset: int, size: int) -> bool:
+        """Whether an extent is to be written with `write`. It is noted that all of it is written now."""
+        first, last = offset // TOUCH_GRAIN, -(-(offset + size) // TOUCH_GRAIN)
+        if size > NEW_BYTES_MAX or self._seen.find(0, first, last) < 0:
+            return False
+        self._seen[first:last] = b"\1" * len(self._seen[first:last])
+        try:
+            return _identity(self._descriptor) == self._file
+        except OSError:  # user code has closed what it has not opened
+            return False
+
+    def write(self, offset: int, data: memoryview) -> bool:
+        """Write without touching the memory. Returns whether all was written."""
+        return os.pwrite(self._descriptor, data, self._start + offset) == len(data)
+
+    def whole(self) -> "NDArray[numpy.uint8] | None":
+        """All bytes of the region; None if it is not mapped as a whole."""
+        import numpy
+
+        if self._whole is None:
+            return None
+        return numpy.frombuffer(self._whole, numpy.uint8)[self._shift : self._shift + self._size]
+
+    def locate(self, offset: int, size: int) -> tuple[mmap.mmap, int]:
+        """Return a mapping that contains an extent, and the offset of the extent in it."""
+        if size < 1 or not 0 <= offset <= self._size - size:
+            raise ValueError(f"{size} bytes at offset {offset} are no extent of a region of {self._size} bytes")
+        if self._whole is not None:
+            return self._whole, self._shift + offset
+        first = round_down(offset, PAGE)
+        return map_part(self._descriptor, self._start + first, offset + size - first, self._access), offset - first
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """Return the bytes of an extent."""
+        mapping, at = self.locate(offset, size)
+        return memoryview(mapping)[at : at + size]
+
+
+def copy(
+    mapping: mmap.mmap, start: int, source: memoryview, touched: bytearray, large: LargePages | None = None
+) -> None:
+    """Copy in steps, so that other threads can run in between.
+
+    Where the source covers whole large pages, such are asked for first, once. Other warm pages that this process has
+    not touched are entered into its page table for reading, which the system does for many pages at once. For 100 MB
+    that takes 76 ms; one page fault after the other takes 190 ms, and the copy itself 13 ms.
+    """
+    end = start + len(source)
+    for position in range(0, len(source), COPY_STEP):
+        piece = source[position : position + COPY_STEP]
+        low, high = start + position, start + position + len(piece)
+        first, last = low // TOUCH_GRAIN, -(-high // TOUCH_GRAIN)
+        if large is not None and end - low >= HUGE:
+            large.make(mapping, low, high, end, touched)
+        if not touched or touched.find(0, first, last) >= 0:
+            touched[first:last] = b"\1" * len(touched[first:last])
+            with suppress(OSError):  # Linux before 5.14
+                mapping.madvise(MADV_POPULATE_READ, round_down(low, PAGE), high - round_down(low, PAGE))
+        mapping[low:high] = piece
