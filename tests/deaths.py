@@ -1,7 +1,7 @@
-"""The table "what dies, what happens" of docs/failures.md, row by row; each row is shown by tests that kill just that.
+"""The table "what dies, what happens", row by row; each row is shown by tests that kill just that.
 
 Such a test is marked `@pytest.mark.dies("executor")`, with the name of its row. `python -m tests.deaths` writes the
-table, with the files of these tests, into the page. `tests/rules/test_deaths.py` compares.
+table into README.md, and with the files of these tests into docs/failures.md. `tests/rules/test_deaths.py` compares.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from pathlib import Path
 from tests.helpers import ROOT
 
 PAGE = ROOT / "docs" / "failures.md"
-HEAD = "| what dies | what happens | shown by |\n| --- | --- | --- |\n"
+README = ROOT / "README.md"
+BEGINS = "| what dies |"
 ROWS = {
     "code": (
         "your code raises",
@@ -34,7 +35,7 @@ ROWS = {
     ),
     "rank with ulfm": (
         "a worker rank, under Open MPI started with ULFM",
-        "the job goes on without it: see below",
+        "the job goes on without it: its calls are run again elsewhere, its values made again, its actors restarted",
     ),
     "rank": (
         "a worker rank, else",
@@ -95,20 +96,20 @@ def marks(path: Path) -> list[str]:
     ]
 
 
-def table() -> str:
-    """The table as the page has it."""
+def table(with_tests: bool = True) -> str:
+    """The table as the page has it, or, without the files of the tests, as the README has it."""
     files = shown_by()
-    rows = (
-        f"| {what} | {happens} | {', '.join(f'`{file}`' for file in sorted(files.get(name, ())))} |\n"
-        for name, (what, happens) in ROWS.items()
-    )
-    return HEAD + "".join(rows)
+    rows = [["what dies", "what happens", "shown by"], ["---"] * 3]
+    for name, (what, happens) in ROWS.items():
+        rows.append([what, happens, ", ".join(f"`{file}`" for file in sorted(files.get(name, ())))])
+    return "".join(f"| {' | '.join(row if with_tests else row[:2])} |\n" for row in rows)
 
 
 def main() -> None:
-    before, _, rest = PAGE.read_text().partition("| what dies |")
-    after = rest.partition("\n\n")[2]
-    PAGE.write_text(f"{before}{table()}\n{after}")
+    for page, with_tests in ((PAGE, True), (README, False)):
+        before, _, rest = page.read_text().partition(BEGINS)
+        after = rest.partition("\n\n")[2]
+        page.write_text(f"{before}{table(with_tests)}\n{after}")
 
 
 if __name__ == "__main__":
