@@ -62,7 +62,7 @@ def find(name: str) -> Any:
             value: Any = importlib.import_module(".".join(["mpi_runtime", *parts[:count]]))
         except ImportError as error:
             if not (error.name or "").startswith("mpi_runtime"):
-                pytest.skip(f"needs {error.name}")
+                pytest.skip(f"needs {error.name or error}")
             continue
         for part in parts[count:]:
             value = inspect.getattr_static(value, part) if inspect.isclass(value) else getattr(value, part)
