@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mpi_runtime import config as configuration
 from mpi_runtime.objects import range_locks
 from mpi_runtime.objects.allocator import LARGE, PAGE, Allocator, Statistics, round_down, round_up
-from mpi_runtime.objects.mapping import HUGE, Window, copy, map_part
+from mpi_runtime.objects.region import HUGE, Window, copy, map_part
 from mpi_runtime.transport.base import Buffer
 
 if TYPE_CHECKING:

@@ -53,11 +53,13 @@ def run(place: Path, *words: str, **variables: str) -> helpers.Completed:
 
 
 def test_longest_chains_go_first_and_a_group_has_its_limit(tmp_path: Path) -> None:
-    """While the first command takes the only place of the group, all others become known."""
+    """While the first command takes the only place of the group, all others are known, most from the beginning."""
     (tmp_path / "jobs.toml").write_text(BATCH.replace("one at a time", "single"))
     done = run(tmp_path, "batch", "jobs.toml").expect(0)
     assert "5 of 5 done" in done.stderr, done.output()
-    assert (tmp_path / "order").read_text().split() == ["begin", "urgent", "first", "alone", "second"]
+    order = (tmp_path / "order").read_text().split()
+    assert sorted(order[:2]) == ["begin", "urgent"], "the first may have begun before the urgent one was read"
+    assert order[2:] == ["first", "alone", "second"]
 
     told = run(tmp_path, "whatif", "batch-jobs", "--nodes", "1,8", "--cpus-per-node", "4").expect(0).stdout.splitlines()
     assert told[0] == "5 commands"

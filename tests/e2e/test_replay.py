@@ -11,7 +11,7 @@ from mpi_runtime.scheduler.events import Call
 from mpi_runtime.scheduler.rank_events import JobBegan, RankJoined
 from mpi_runtime.scheduler.recording import ClientSaid, RankSaid, Recording, replay
 from tests.e2e.test_cli_batch import run_batch
-from tests.e2e.test_examples import EXAMPLES, HANGS_S, LINES, WITHOUT_A_JOB
+from tests.e2e.test_examples import EXAMPLES, HANGS_S, LINES, NEEDS, WITHOUT_A_JOB
 from tests.helpers import run_program
 
 
@@ -27,6 +27,8 @@ def replayed(path: Path) -> str:
 @pytest.mark.timeout(HANGS_S + 30)
 @pytest.mark.parametrize("name", [name for name in LINES if name not in WITHOUT_A_JOB])
 def test_every_example(name: str, tmp_path: Path) -> None:
+    for library in NEEDS.get(name, []):
+        pytest.importorskip(library)
     path = tmp_path / "job"
     run_program(EXAMPLES / f"{name}.py", env={"MPI_RUNTIME_RECORD": str(path)}, timeout=HANGS_S).expect(0)
     assert re.fullmatch(r"\d+ events, \d+ decisions: identical", replayed(path))

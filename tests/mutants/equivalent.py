@@ -32,8 +32,8 @@ EQUIVALENT = [
     Equivalent(
         "scheduler/locality.py",
         "nearest",
-        "best = max(bytes_on, key=lambda number: (bytes_on[number], -number), default=-1)",
-        "best = max(bytes_on, key=lambda number: (bytes_on[number], -number), default=-2)",
+        "best = max(able, key=lambda number: (found[number], -number), default=-1)",
+        "best = max(able, key=lambda number: (found[number], -number), default=-2)",
         NO_NODE,
     ),
     Equivalent(

@@ -36,7 +36,7 @@ FILES = (
     "scheduler/*.py",
     "gpu/ledger.py",
     "mpi_runtime/objects/arena.py",
-    "mpi_runtime/objects/mapping.py",
+    "mpi_runtime/objects/region.py",
     "mpi_runtime/objects/allocator.py",
     "mpi_runtime/rank/custody.py",
     "mpi_runtime/rank/forkserver_line.py",

@@ -134,8 +134,7 @@ def calls_beside_others_are_thought_not_to_have_run(patch: pytest.MonkeyPatch) -
 
 
 def calls_overtake_one_that_waits_for_an_argument(patch: pytest.MonkeyPatch) -> None:
-    for module in (actor_calls, actor_lives):
-        patch.setattr(module, "out_of_order", lambda actor: bool(actor.creation.function.spec.concurrency))
+    patch.setattr(actor_calls, "out_of_order", lambda actor: bool(actor.creation.function.spec.concurrency))
 
 
 def what_dies_at_once_is_run_again_at_once(patch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy
 import pytest
 
-from mpi_runtime.objects import arena, mapping
+from mpi_runtime.objects import arena, region
 from mpi_runtime.objects.allocator import PAGE
 from mpi_runtime.objects.arena import (
     TRIM_STEP,
@@ -29,7 +29,7 @@ from mpi_runtime.objects.arena import (
     create,
     default_capacity,
 )
-from mpi_runtime.objects.mapping import COPY_STEP
+from mpi_runtime.objects.region import COPY_STEP
 
 MIB = 1 << 20
 CAPACITY = 16 * MIB
@@ -82,9 +82,9 @@ def nothing() -> None:
 def test_the_layout_is_in_the_file(descriptor: int) -> None:
     layout = Layout.of(descriptor)
     assert layout == Layout(CAPACITY, 2)
-    length = -(-LENGTH // mapping.HUGE) * mapping.HUGE
-    assert (layout.start(0), layout.start(1)) == (mapping.HUGE, mapping.HUGE + length)
-    assert os.fstat(descriptor).st_size == layout.size == mapping.HUGE + 2 * length
+    length = -(-LENGTH // region.HUGE) * region.HUGE
+    assert (layout.start(0), layout.start(1)) == (region.HUGE, region.HUGE + length)
+    assert os.fstat(descriptor).st_size == layout.size == region.HUGE + 2 * length
     assert not os.get_inheritable(descriptor)
     assert resident(descriptor) <= PAGE
     with pytest.raises(ValueError, match="not 2"):
@@ -93,7 +93,7 @@ def test_the_layout_is_in_the_file(descriptor: int) -> None:
 
 def test_the_words_of_all_regions_have_room_before_the_first() -> None:
     """With 87381 regions there is one word more than a large page holds."""
-    assert [Layout(CAPACITY, regions).header // mapping.HUGE for regions in (1, 87380, 87381)] == [1, 1, 2]
+    assert [Layout(CAPACITY, regions).header // region.HUGE for regions in (1, 87380, 87381)] == [1, 1, 2]
 
 
 def test_nobody_can_cut_it_short(descriptor: int) -> None:
@@ -236,7 +236,7 @@ def settle_all(agents: list[AgentArena]) -> list[int]:
 def test_spare_memory_of_others_does_not_make_a_host_exceed_its_capacity() -> None:
     capacity = 3 * TRIM_STEP
     descriptor = create(capacity, 3)
-    agents = [AgentArena(descriptor, region) for region in range(3)]
+    agents = [AgentArena(descriptor, number) for number in range(3)]
     client = ClientArena(descriptor)
     data = bytes(TRIM_STEP + MIB)
     agents[0].free(put(agents[0], client, data))
@@ -315,11 +315,11 @@ def test_memory_that_the_system_does_not_take_back_stays_spare(descriptor: int) 
 def test_what_was_written_is_noted_only_of_a_region_that_is_mapped_as_a_whole(
     limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mapping.resource, "getrlimit", lambda _: (limit, limit))
-    descriptor = create(5 * mapping.TOUCH_GRAIN + PAGE, 1)
+    monkeypatch.setattr(region.resource, "getrlimit", lambda _: (limit, limit))
+    descriptor = create(5 * region.TOUCH_GRAIN + PAGE, 1)
     layout = Layout.of(descriptor)
-    made = mapping.Window(descriptor, layout.start(0), layout.length, mmap.ACCESS_WRITE)
-    length = mapping.HUGE // mapping.TOUCH_GRAIN
+    made = region.Window(descriptor, layout.start(0), layout.length, mmap.ACCESS_WRITE)
+    length = region.HUGE // region.TOUCH_GRAIN
     if limit == resource.RLIM_INFINITY:
         assert length <= len(made.touched) <= 2 * length
     assert bool(made.touched) == (made.large is not None) == (limit == resource.RLIM_INFINITY)
@@ -331,8 +331,8 @@ def test_pages_are_asked_for_once_where_that_is_noted() -> None:
     for touched, times in ((bytearray(2), 1), (bytearray(), 2)):
         pages = Pages()
         for _ in range(2):
-            mapping.copy(pages, PAGE + 1, source, touched)  # type: ignore[arg-type]
-        assert pages.asked == [(mapping.MADV_POPULATE_READ, PAGE, 3 * PAGE + 1)] * times
+            region.copy(pages, PAGE + 1, source, touched)  # type: ignore[arg-type]
+        assert pages.asked == [(region.MADV_POPULATE_READ, PAGE, 3 * PAGE + 1)] * times
     assert touched == bytearray()
 
 
@@ -363,7 +363,7 @@ def test_what_is_written_lies_in_large_pages_where_the_system_has_some() -> None
     writer = client._writers[1]
     found = in_large_pages() - before
     if writer.large is not None and not writer.large._failures:  # in all of the value but for its ends, when read too
-        assert found >= 2 * (len(data) - 2 * mapping.HUGE)
+        assert found >= 2 * (len(data) - 2 * region.HUGE)
     assert resident(descriptor) <= len(data) + 2 * MIB, "nothing beside the value takes memory"
     agent.free(offset)
     assert agent.trim(3 * MIB + PAGE) == 3 * MIB + PAGE  # large pages are cut
@@ -371,22 +371,22 @@ def test_what_is_written_lies_in_large_pages_where_the_system_has_some() -> None
     os.close(descriptor)
 
 
-@pytest.mark.parametrize(("error", "tries"), [(errno.EINVAL, 1), (errno.EAGAIN, mapping.COLLAPSE_FAILURES_MAX)])
+@pytest.mark.parametrize(("error", "tries"), [(errno.EINVAL, 1), (errno.EAGAIN, region.COLLAPSE_FAILURES_MAX)])
 def test_a_system_without_large_pages_is_asked_a_few_times(error: int, tries: int) -> None:
     pages, touched = Collapsing(OSError(error, "refused")), bytearray(1 << 10)
-    large = mapping.LargePages(3 * PAGE, 64 * MIB)
-    mapping.copy(pages, 3 * PAGE, memoryview(bytes(32 * MIB)), touched, large)  # type: ignore[arg-type]
-    asked = [one for one in pages.asked if one[0] == mapping.MADV_COLLAPSE]
-    assert asked == [(mapping.MADV_COLLAPSE, 3 * PAGE + n * mapping.HUGE, mapping.HUGE) for n in range(tries)]
+    large = region.LargePages(3 * PAGE, 64 * MIB)
+    region.copy(pages, 3 * PAGE, memoryview(bytes(32 * MIB)), touched, large)  # type: ignore[arg-type]
+    asked = [one for one in pages.asked if one[0] == region.MADV_COLLAPSE]
+    assert asked == [(region.MADV_COLLAPSE, 3 * PAGE + n * region.HUGE, region.HUGE) for n in range(tries)]
 
 
 def test_only_what_is_overwritten_is_made_large() -> None:
     pages, touched = Collapsing(), bytearray(1 << 10)
-    large = mapping.LargePages(0, 64 * MIB)
+    large = region.LargePages(0, 64 * MIB)
     for _ in range(2):
-        mapping.copy(pages, mapping.HUGE - PAGE, memoryview(bytes(2 * mapping.HUGE)), touched, large)  # type: ignore[arg-type]
-    asked = [one[1:] for one in pages.asked if one[0] == mapping.MADV_COLLAPSE]
-    assert asked == [(mapping.HUGE, mapping.HUGE)]  # once
+        region.copy(pages, region.HUGE - PAGE, memoryview(bytes(2 * region.HUGE)), touched, large)  # type: ignore[arg-type]
+    asked = [one[1:] for one in pages.asked if one[0] == region.MADV_COLLAPSE]
+    assert asked == [(region.HUGE, region.HUGE)]  # once
 
 
 # Clients.
