@@ -126,6 +126,76 @@ def test_tasks_actors_and_objects_survive_the_loss_of_ranks(victims: tuple[int, 
             assert f"rank {rank} on " in completed.stderr
 
 
+WAITING = """
+from mpi_runtime.util import collective, placement_group, state
+from mpi_runtime.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+@ray.remote(num_returns="streaming", max_retries=10)
+def count(number):
+    for step in range(20):
+        time.sleep(0.05)
+        yield np.full(50_000, number + step)
+
+@ray.remote(max_retries=10)
+def square(number):
+    time.sleep(0.02)
+    return number * number
+
+@ray.remote(num_cpus=0, max_restarts=0)
+class Member:
+    def join(self, rank):
+        collective.init_collective_group(3, rank, group_name="all", timeout_s=2)
+
+    def total(self):
+        numbers = np.ones(3)
+        collective.allreduce(numbers, "all")
+        return float(numbers[0])
+
+@ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)
+class Placed:
+    def say(self, word):
+        time.sleep(0.01)
+        return word
+
+group = placement_group([{"CPU": 1}])
+placed = Placed.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote()
+members = [Member.options(name=f"member {rank}").remote() for rank in range(3)]
+ray.get([member.join.remote(rank) for rank, member in enumerate(members)])
+assert ray.get([member.total.remote() for member in members]) == [3.0] * 3
+streams = [count.remote(100 * number) for number in range(3)]
+words = [placed.say.remote(number) for number in range(100)]
+squares = square.map(range(500))
+heads = [int(ray.get(next(stream))[0]) for stream in streams]
+rank = {one.actor_id: one.rank for one in state.list_workers(limit=1000)}[members[1]._actor_id.hex()]
+print("ready", rank, flush=True)
+print("left", wait_for_loss(1), flush=True)
+assert heads == [0, 100, 200]
+for number, stream in enumerate(streams):
+    assert [int(ray.get(one)[0]) for one in stream] == [100 * number + step for step in range(1, 20)]
+assert list(squares) == [number * number for number in range(500)]
+assert ray.get(words) == list(range(100))
+for index, member in enumerate(members):
+    try:
+        ray.get(member.total.remote())
+    except TimeoutError as error:
+        print("told", index, str(error).splitlines()[-1], flush=True)
+    except ray.exceptions.ActorDiedError as error:
+        print("dead", index, flush=True)
+print("right", flush=True)
+"""
+
+
+def test_streams_maps_groups_and_collectives_when_a_rank_is_lost() -> None:
+    """Whatever the lost rank had a part in goes on, or is told: nothing waits for it for ever."""
+    with start(WAITING) as program:
+        rank = int(program.wait_for_line("ready").split()[-1])
+        assert rank > 0, "rank 0 runs no calls"
+        kill(workers(program)[rank - 1])
+        completed = program.finish(timeout=100).expect(0)
+        assert "dead 1" in completed.stdout
+        assert completed.stdout.rstrip().endswith("right")
+
+
 def test_a_loss_is_noticed_while_nothing_else_happens() -> None:
     source = """
 ray.get(agent.remote())
