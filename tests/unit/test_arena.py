@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import itertools
 import mmap
 import os
 import pickle
@@ -354,7 +355,15 @@ def in_large_pages() -> int:
     return 0
 
 
-def test_what_is_written_lies_in_large_pages_where_the_system_has_some() -> None:
+def test_what_is_written_lies_in_large_pages_where_the_system_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused, make = [], region.LargePages._make
+
+    def noted(large: region.LargePages, mapping: mmap.mmap, at: int) -> None:
+        before = large._failures
+        make(large, mapping, at)
+        refused.extend([at] * (large._failures - before))
+
+    monkeypatch.setattr(region.LargePages, "_make", noted)
     descriptor = create(64 * MIB, 2)
     agent, client = AgentArena(descriptor, 1), ClientArena(descriptor)
     before, data = in_large_pages(), os.urandom(1 << 16) * 256
@@ -362,7 +371,7 @@ def test_what_is_written_lies_in_large_pages_where_the_system_has_some() -> None
     assert client.read(1, offset, len(data), nothing) == data
     writer = client._writers[1]
     found = in_large_pages() - before
-    if writer.large is not None and not writer.large._failures:  # in all of the value but for its ends, when read too
+    if writer.large is not None and not refused:  # in all of the value but for its ends, when read too
         assert found >= 2 * (len(data) - 2 * region.HUGE)
     assert resident(descriptor) <= len(data) + 2 * MIB, "nothing beside the value takes memory"
     agent.free(offset)
@@ -378,6 +387,18 @@ def test_a_system_without_large_pages_is_asked_a_few_times(error: int, tries: in
     region.copy(pages, 3 * PAGE, memoryview(bytes(32 * MIB)), touched, large)  # type: ignore[arg-type]
     asked = [one for one in pages.asked if one[0] == region.MADV_COLLAPSE]
     assert asked == [(region.MADV_COLLAPSE, 3 * PAGE + n * region.HUGE, region.HUGE) for n in range(tries)]
+
+
+@pytest.mark.parametrize(("every", "tries"), [(1, region.COLLAPSE_FAILURES_MAX), (2, 32 // 2)])
+def test_where_large_pages_take_long_few_are_asked_for(every: int, tries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of so many takes long."""
+    took_s = itertools.cycle([1.1 * region.COLLAPSE_S_MAX, *[0.0] * (every - 1)])
+    times = (now_s for took in took_s for now_s in (0.0, took))
+    monkeypatch.setattr(region.time, "thread_time", partial(next, times))
+    pages, touched = Collapsing(), bytearray(1 << 10)
+    large = region.LargePages(3 * PAGE, 64 * MIB)
+    region.copy(pages, 3 * PAGE, memoryview(bytes(32 * MIB)), touched, large)  # type: ignore[arg-type]
+    assert len([one for one in pages.asked if one[0] == region.MADV_COLLAPSE]) == tries
 
 
 def test_only_what_is_overwritten_is_made_large() -> None:
@@ -638,41 +659,3 @@ sys.late = Late()
 def test_default_capacity() -> None:
     assert default_capacity(10 << 30) == (3 << 30)
     assert default_capacity(123_457) % PAGE == 0
-
-
-def test_a_small_extent_is_written_through_the_file_once_and_then_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    descriptor = create(1 << 26, 1)
-    client = ClientArena(descriptor)
-    calls: list[int] = []
-    write = os.pwrite
-
-    def counted(file: int, data: memoryview, offset: int) -> int:
-        calls.append(offset)
-        return write(file, data, offset)
-
-    monkeypatch.setattr(os, "pwrite", counted)
-    for value in (b"a", b"b", b"c"):
-        data = memoryview(value * MIB)
-        client.write(0, PAGE, MIB + 64, [(0, memoryview(value * 3)), (64, data)])
-        found = client.read(0, PAGE, MIB + 64, lambda: None)
-        assert bytes(found[:3]) == value * 3
-        assert found[64:] == data
-        del found
-    assert len(calls) == 2, "the first time both parts, and then none"
-    os.close(descriptor)
-
-
-def test_where_the_descriptor_is_another_file_by_now_nothing_is_written_to_that(tmp_path: Path) -> None:
-    descriptor = create(1 << 26, 1)
-    client = ClientArena(descriptor)
-    client.write(0, 0, 100, [(0, memoryview(b"first"))])
-    assert bytes(client.read(0, 0, 100, lambda: None)[:5]) == b"first"  # both ways are mapped before
-    other = os.open(tmp_path / "of_the_user", os.O_CREAT | os.O_RDWR)
-    os.dup2(other, descriptor)
-    client.write(0, MIB, 100, [(0, memoryview(b"second"))])
-    assert os.fstat(other).st_size == 0
-    assert bytes(client.read(0, MIB, 100, lambda: None)[:6]) == b"second"
-    os.close(descriptor)
-    client.write(0, 2 * MIB, 100, [(0, memoryview(b"third"))])
-    assert bytes(client.read(0, 2 * MIB, 100, lambda: None)[:5]) == b"third"
-    os.close(other)
