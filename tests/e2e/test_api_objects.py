@@ -402,7 +402,8 @@ def test_the_line_that_made_a_value_is_said() -> None:
     keeper = Keeper.remote()
     refs = {"put": put(np.zeros(MIB, np.int8)), "task": load.remote(1), "method": keeper.load.remote()}
     refs["first"], refs["second"] = load.options(num_returns=2).remote(2)
-    refs["item"] = next(iter(stream.remote()))
+    items: Any = stream.remote()
+    refs["item"] = next(items)
     refs["in a method"] = get(refs["method"])[0]
     mpi_runtime.wait(list(refs.values()), num_returns=len(refs))
     (node,) = mpi_runtime.util.memory_summary()
