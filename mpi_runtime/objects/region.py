@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from mpi_runtime.host.libc import map_file
 from mpi_runtime.objects.allocator import PAGE, round_down, round_up
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ MADV_COLLAPSE = 25
 HUGE = 2 << 20
 """A large page. A copy into warm memory of small pages, scattered as they are after a while, takes 1.3 times as long as
 one into large pages."""
-MAP_FIXED = 0x10
 COLLAPSE_FAILURES_MAX = 4
 """After so many more failures than successes no more large pages are asked for."""
 COLLAPSE_S_MAX = 0.001
@@ -49,30 +49,31 @@ def _map_aligned(descriptor: int, start: int, size: int, access: int) -> tuple[m
     Returns:
         The mapping, and where the part begins in it.
     """
-    import ctypes  # not at the top: only processes with large values need it
-
     whole = map_part(descriptor, start - HUGE, size + HUGE, access)
-    try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.mmap.restype = ctypes.c_void_p
-    except (OSError, AttributeError):
-        return whole, HUGE
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
     is_written = access == mmap.ACCESS_WRITE
-    address = ctypes.addressof(ctypes.c_char.from_buffer(whole)) if is_written else _address(whole)
+    address = _address_to_write(whole) if is_written else _address_to_read(whole)
     wanted = round_up(address, HUGE)
     protection = mmap.PROT_READ | (mmap.PROT_WRITE if is_written else 0)
-    if libc.mmap(wanted, size, protection, mmap.MAP_SHARED | MAP_FIXED, descriptor, start) != wanted:
+    try:
+        map_file(descriptor, start, size, protection, wanted)
+    except OSError:
         return map_part(descriptor, start, size, access), 0  # what was mapped there may be gone
     with suppress(OSError):
         whole.madvise(mmap.MADV_DONTDUMP)
     return whole, wanted - address
 
 
-def _address(mapping: mmap.mmap) -> int:
-    import numpy  # who reads needs it anyway
+def _address_to_write(mapping: mmap.mmap) -> int:
+    import ctypes  # not at the top: only processes with large values need it
 
-    return numpy.frombuffer(mapping, numpy.uint8).ctypes.data
+    return ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+
+
+def _address_to_read(mapping: mmap.mmap) -> int:
+    import numpy  # ctypes takes no memory that cannot be written; who reads needs numpy anyway
+
+    address: int = numpy.frombuffer(mapping, numpy.uint8).__array_interface__["data"][0]
+    return address
 
 
 class LargePages:
@@ -135,9 +136,10 @@ class Window:
                     self._whole = map_part(descriptor, self._start, self._size, access)
                 else:
                     self._whole, self._shift = _map_aligned(descriptor, self._start, self._size, access)
-        self.touched = bytearray(0 if self._whole is None else -(-(self._shift + self._size) // TOUCH_GRAIN))
-        """For `copy`: which parts of the mapping were written by this process; empty if there is no whole mapping."""
-        self.large = None if self._whole is None or is_plain else LargePages(self._shift, self._size)
+        notes = self._whole is not None and access == mmap.ACCESS_WRITE
+        self.touched = bytearray(-(-(self._shift + self._size) // TOUCH_GRAIN) if notes else 0)
+        """For `copy`: which parts of the mapping were written by this process; empty if that is not noted."""
+        self.large = LargePages(self._shift, self._size) if notes and not is_plain else None
 
     def whole(self) -> "NDArray[numpy.uint8] | None":
         """All bytes of the region; None if it is not mapped as a whole."""
