@@ -172,7 +172,7 @@ def once_for_each_host(ranks: Iterable[RankJoined]) -> Iterator[RankJoined]:
         if one.host in told:
             yield msgspec.structs.replace(one, cpu=min(one.cpu, 0), gpu=0, memory=0, custom={}, labels={})
             continue
-        if one.custom:
+        if _resource_of_host(one.hostname) in one.custom:  # it is a working rank, which reports those of its host
             told.add(one.host)
         yield one
 
@@ -195,9 +195,14 @@ def _end_us(spare_s: float) -> int:
 
 
 def _custom_units(config: Config, hostname: str) -> dict[str, int]:
-    """Return the custom resources. `node:<hostname>` is one of them: calls that request some of it run there."""
+    """Return the custom resources of this host."""
     stated = {name: round(units * UNIT) for name, units in config.resources.items()}
-    return {f"node:{hostname}": UNIT, **stated}
+    return {_resource_of_host(hostname): UNIT, **stated}
+
+
+def _resource_of_host(hostname: str) -> str:
+    """Return the name of the custom resource that each host has: calls that request some of it run there."""
+    return f"node:{hostname}"
 
 
 def raise_descriptor_limit() -> None:
