@@ -54,7 +54,6 @@ class Session:
         except BaseException:
             self._listen_no_more()
             raise
-        self.size = welcome.size
         self.client = Client(head.socket, ClientArena(self._arena), welcome.regions, config.inline_bytes_max)
         self.client.scopes.enter(Scope(b"driver", number))
         self.client.inherited.namespace = config.namespace
@@ -172,11 +171,6 @@ def _requeue_in_time(seconds: float) -> None:
 def _save_and_requeue() -> None:
     if _session is not None:
         _session.save_and_requeue()
-
-
-def session() -> Session | None:
-    """Return the running session; None if there is none."""
-    return _session
 
 
 def stop() -> None:

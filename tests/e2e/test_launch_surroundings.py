@@ -154,6 +154,30 @@ print(set(ray.get([actor.limit.remote() for actor in actors])), resource.getrlim
     assert completed.stdout == "{256} 256\n"
 
 
+@pytest.mark.parametrize("ranks", WAYS)
+def test_whoever_started_it_ignores_the_end_of_children(ranks: int | None) -> None:
+    """Processes inherit that. Then nobody could learn how a child has ended, unless he changes it."""
+    source = """
+import os, signal
+import mpi_runtime as ray
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+ray.init(num_cpus=1)
+
+@ray.remote(max_retries=0)
+def end(code):
+    os._exit(code)
+
+try:
+    ray.get(end.remote(7))
+except ray.errors.WorkerCrashedError as error:
+    print("code 7" in str(error))
+print(ray.get(ray.remote(os.system).remote("exit 3")) >> 8)
+"""
+    completed = run_program(source, ranks=ranks).expect()
+    assert (completed.stdout, completed.stderr) == ("True\n3\n", "")
+
+
 def test_a_directory_that_is_gone() -> None:
     source = """
 import os, sys
