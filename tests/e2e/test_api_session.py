@@ -214,6 +214,7 @@ def test_use_after_shutdown_of_what_is_waited_for() -> None:
     shutdown()
     thread.join(20)
     assert not thread.is_alive()
+    assert isinstance(said[0], ObjectLostError)
     assert "shut down" in str(said[0])
 
 
