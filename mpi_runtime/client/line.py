@@ -128,8 +128,10 @@ class Line:
     def _check_open(self) -> None:
         if self.closed == LOST:
             raise errors.HeadDiedError(self.outbox.why_lost())
+        if self.closed == SHUT_DOWN:
+            raise errors.ObjectLostError(SHUT_DOWN)
         if self.closed:
-            raise (errors.ObjectLostError if self.closed == SHUT_DOWN else errors.RuntimeNotInitializedError)(self.closed)
+            raise errors.RuntimeNotInitializedError(self.closed)
 
     def lost(self) -> None:
         """Note that the other end has closed."""
