@@ -98,7 +98,8 @@ class Session:
         self._listen_no_more()
         self.client.close()
         self.head.listen_no_more()
-        os.close(self._arena)
+        with contextlib.suppress(OSError):  # the program has closed all descriptors
+            os.close(self._arena)
         if not self.head.is_reusable:
             self.head.end()
 
