@@ -116,7 +116,8 @@ def show_picture(ledger: Any) -> None:
         f"\n{ROWS} rows on {len(ranks)} rank{'s' * (len(ranks) > 1)} of {len(hosts)} host{'s' * (len(hosts) > 1)} ",
         end="",
     )
-    print(f"by {len(pids)} processes: {took_s:.2f} s, of {sum(origin.cpu_s for origin in origins):.2f} s CPU time;")
+    cpu_s = sum(origin.cpu_s for origin in origins)
+    print(f"by {len(pids)} processes, in {took_s:.2f} s and {cpu_s:.2f} s of CPU time;")
     print(f"{whole.nbytes / 1e6:.1f} MB of escape times put once and read by {ROWS} tasks\n")
     for rank in sorted(ranks):
         own = [origin for origin in origins if origin.rank == rank]

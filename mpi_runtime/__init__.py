@@ -61,6 +61,7 @@ _MODULES = {
     "runtime_context": "runtime_context",
     "runtime_env": "runtime_env",
     "slurm": "slurm",
+    "tune": "tune",
     "util": "util",
 }
 """Modules that are public names: `actor` has `exit_actor`."""
@@ -102,12 +103,24 @@ __all__ = [
     "shutdown",
     "slurm",
     "timeline",
+    "tune",
     "util",
     "wait",
 ]
 
 if TYPE_CHECKING:
-    from mpi_runtime import actor, batch, cloudpickle, errors, exceptions, runtime_context, runtime_env, slurm, util
+    from mpi_runtime import (
+        actor,
+        batch,
+        cloudpickle,
+        errors,
+        exceptions,
+        runtime_context,
+        runtime_env,
+        slurm,
+        tune,
+        util,
+    )
     from mpi_runtime.api import cancel, explain, get, init, is_initialized, kill, put, remote, shutdown, wait
     from mpi_runtime.as_ray import install_as_ray
     from mpi_runtime.calls.actor_class import ActorClass, method

@@ -13,7 +13,7 @@ import sys
 import types
 from collections.abc import Sequence
 
-from mpi_runtime.cli.main import VERBS, help_text
+from mpi_runtime.cli.main import VERBS, advice
 from mpi_runtime.cli.main import main as run_verb
 from mpi_runtime.config import environment
 from mpi_runtime.host.launch import detect
@@ -47,7 +47,7 @@ def main(words: Sequence[str]) -> None:
         sys.exit(f"mpi_runtime: {launch.problem}" if launch.rank == 0 else 1)
     if words[0] not in ("-m", "-c", "-") and not os.path.exists(words[0]):
         if launch.rank == 0:
-            print(f"mpi_runtime: {words[0]!r} is neither a file nor a verb\n\n{help_text()}", file=sys.stderr)
+            print(f"mpi_runtime: {words[0]!r} is neither a file nor a verb; {advice(words[0])}", file=sys.stderr)
         sys.exit(2)
     if launch.rank > 0:
         at_start = set(sys.modules)  # the program on rank 0 finds them loaded too, whatever names its own have

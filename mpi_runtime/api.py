@@ -132,11 +132,9 @@ def init(
     if runtime_env is not None:
         option_rules.check({"runtime_env": runtime_env}, ("runtime_env",), "init()")
     client = current.client_or_none()
-    running_session = session.session()
     if client is None:
-        running_session = session.start(config)
+        inherited = session.start(config).client.inherited
         try:
-            inherited = running_session.client.inherited
             inherited.environment = specs.environment(inherited, {"runtime_env": runtime_env})
         except BaseException:
             session.stop()
@@ -146,8 +144,9 @@ def init(
             "init() was called, but the job is running already. Call shutdown() first, or pass "
             "ignore_reinit_error=True."
         )
-    size = running_session.size if running_session is not None else 0
-    return Context({"address": "local", "ranks": size, "node_id": running.client().questions.node_id()})
+    questions = running.client().questions
+    ranks = sum(len(node["ranks"]) for node in questions.query("nodes"))
+    return Context({"address": "local", "ranks": ranks, "node_id": questions.node_id()})
 
 
 def shutdown() -> None:
@@ -242,7 +241,7 @@ def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
         ValueError: `actor` is not a handle.
     """
     if not isinstance(actor, ActorHandle):
-        raise ValueError(f"kill() only supports actors. For tasks, let them end. Got: {type(actor)}.")
+        raise ValueError(f"kill() is for actors, not for {type(actor)}. To end a task: cancel() of its reference.")
     actor._mpi_runtime_ref.check_job()
     client = running.client()
     client.outbox.post(KillRequested(actor._mpi_runtime_ref.binary(), no_restart))

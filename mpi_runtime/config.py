@@ -31,6 +31,8 @@ GPU_PIN_MB = "MPI_RUNTIME_GPU_PIN_MB"
 
 AMOUNT_MAX = 9e14
 """The largest amount of a resource. 10 000 times as much fits into the 64 bits in which amounts are counted."""
+AMOUNT_MIN = 1e-4
+"""The smallest amount but 0: a unit of the scheduler."""
 _RESERVED_RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory", "object_store_memory": "the argument"}
 _GPU_RESERVE_MB = 512
 _WAYS_TO_FIND = ("auto", "always", "never")
@@ -262,19 +264,19 @@ def _check(config: Config) -> None:
         raise TypeError(f"report must be the path of a file, not {config.report!r}")
     if not isinstance(config.journal, str):
         raise TypeError(f"journal must be the path of a directory, not {config.journal!r}")
-    check_amount("journal_sync_s", config.journal_sync_s)
-    check_amount("requeue_before_s", config.requeue_before_s)
+    check_number("journal_sync_s", config.journal_sync_s)
+    check_number("requeue_before_s", config.requeue_before_s)
     if config.requeue and not config.journal:
         raise ValueError(
             "requeue=True needs a journal, or the job would begin anew each time: init(journal=DIR, requeue=True), or "
             "the variable MPI_RUNTIME_JOURNAL"
         )
-    check_amount("waiting_line_s", config.waiting_line_s)
-    check_amount("start_timeout_s", config.start_timeout_s)
+    check_number("waiting_line_s", config.waiting_line_s)
+    check_number("start_timeout_s", config.start_timeout_s)
     if config.start_timeout_s == 0:
         raise ValueError("start_timeout_s must be more than 0 seconds")
-    check_amount("heartbeat_timeout_s", config.heartbeat_timeout_s)
-    check_amount("memory_usage_threshold", config.memory_usage_threshold)
+    check_number("heartbeat_timeout_s", config.heartbeat_timeout_s)
+    check_number("memory_usage_threshold", config.memory_usage_threshold)
     if config.memory_usage_threshold > 1:
         raise ValueError(
             "memory_usage_threshold must be a share of the memory between 0 (never) and 1, not "
@@ -290,8 +292,15 @@ def _check_names(name: str, value: object) -> None:
             raise TypeError(f"{name} must have names (not empty strings) as keys, not {key!r}")
 
 
-def check_amount(name: str, value: object) -> None:
+def check_amount(name: str, value: float) -> None:
     """Raise TypeError or ValueError if this is not an amount of a resource. `True` is not one."""
+    check_number(name, value)
+    if 0 < value < AMOUNT_MIN:
+        raise ValueError(f"{name} must be 0, or {AMOUNT_MIN} or more, the smallest amount that is counted, not {value}")
+
+
+def check_number(name: str, value: object) -> None:
+    """Raise TypeError or ValueError if this is not a finite number, 0 or more. `True` is not one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, 0 or more, not {value!r}")
     if not 0 <= value < math.inf:

@@ -25,6 +25,7 @@ import msgspec
 
 from mpi_runtime import config as configuration
 from mpi_runtime import log
+from mpi_runtime.client.outbox import CLOSED, is_closed_here
 from mpi_runtime.config import Config
 from mpi_runtime.errors import HeadDiedError, LaunchError, from_code
 from mpi_runtime.host import launchers, machine
@@ -140,10 +141,11 @@ class HeadHandle:
             if head not in ready and not select.select([head], [], [], REAP_LIMIT_S)[0]:
                 self._process.kill()
             code = self._process.wait()
-            is_orphan = launcher >= 0 and bool(select.select([launcher], [], [], 0)[0])
+            is_orphan = launcher >= 0 and _has_ended(launcher)
         finally:
             for descriptor in watched:
-                os.close(descriptor)
+                with contextlib.suppress(OSError):  # the program has closed all descriptors
+                    os.close(descriptor)
         self._tell_end(f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}")
         if is_orphan:
             time.sleep(SAVE_LIMIT_S)
@@ -208,6 +210,8 @@ class HeadHandle:
         return self._why()
 
     def _why(self) -> str:
+        if is_closed_here(self.socket):
+            return CLOSED
         return (
             f"The head process, which has the scheduler, {self._how}: the job cannot go on. What it said is above, if "
             "it could; `dmesg` tells whether the kernel killed it for memory. The program may save its work and end."
@@ -234,7 +238,10 @@ class HeadHandle:
         job = Job(configuration.to_bytes(config), *where, descriptors, preload, token)
         try:
             theirs = listener.theirs.fileno() if listener is not None else -1
-            send_start(self.socket, Start(job, self.launch, log.level(config.quiet), theirs))
+            try:
+                send_start(self.socket, Start(job, self.launch, log.level(config.quiet), theirs))
+            except OSError as error:
+                raise LaunchError(self._why()) from error
             if listener is not None:
                 listener.theirs.close()
             welcome, arena = self._read_welcome(config.start_timeout_s)
@@ -284,7 +291,8 @@ class HeadHandle:
         self.expected_to_end = True
         with contextlib.suppress(OSError):  # it is gone already
             send_start(self.socket, Start(None, self.launch))
-        self.socket.close()
+        with contextlib.suppress(OSError):
+            self.socket.close()
         if self._process is not None:
             import subprocess  # it was imported to start the process
 
@@ -298,6 +306,14 @@ class HeadHandle:
             _is_lost = True
         if self._thread is not None:
             self._thread.join(limit_s)
+
+
+def _has_ended(process: int) -> bool:
+    """Whether the process of a pidfd has ended."""
+    try:
+        return bool(select.select([process], [], [], 0)[0])
+    except OSError:
+        return False  # the program has closed all descriptors
 
 
 def _working_directory() -> str:

@@ -54,7 +54,6 @@ class Session:
         except BaseException:
             self._listen_no_more()
             raise
-        self.size = welcome.size
         self.client = Client(head.socket, ClientArena(self._arena), welcome.regions, config.inline_bytes_max)
         self.client.scopes.enter(Scope(b"driver", number))
         self.client.inherited.namespace = config.namespace
@@ -99,7 +98,8 @@ class Session:
         self._listen_no_more()
         self.client.close()
         self.head.listen_no_more()
-        os.close(self._arena)
+        with contextlib.suppress(OSError):  # the program has closed all descriptors
+            os.close(self._arena)
         if not self.head.is_reusable:
             self.head.end()
 
@@ -172,11 +172,6 @@ def _requeue_in_time(seconds: float) -> None:
 def _save_and_requeue() -> None:
     if _session is not None:
         _session.save_and_requeue()
-
-
-def session() -> Session | None:
-    """Return the running session; None if there is none."""
-    return _session
 
 
 def stop() -> None:

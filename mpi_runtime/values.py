@@ -72,7 +72,7 @@ def get(
         TaskError: a task raised. The error is also an instance of the class that the task raised.
         DeviceUnavailableError: the value holds an array of a GPU, and this process can use no GPU; see `device`.
         MpiRuntimeError: there is no value for another reason: a crash, a dead actor, a full object store.
-        TypeError: with `device="cpu"`, numpy does not have the element type of an array.
+        TypeError: with `device="cpu"`, numpy does not have the element type of an array; or `timeout` is no number.
         ValueError: `refs` is not a reference or a list of references, or `device` is not one of the above.
     """
     timeout = _seconds(timeout)
@@ -112,8 +112,11 @@ def _seconds(timeout: float | None) -> float | None:
         TypeError: it is not a number.
         ValueError: it is nan.
     """
-    if timeout is None or 0 <= timeout < _FOREVER_S:
-        return timeout
+    try:
+        if timeout is None or 0 <= timeout < _FOREVER_S:
+            return timeout
+    except TypeError:
+        raise TypeError(f"timeout must be a number of seconds or None, not {timeout!r}") from None
     if timeout != timeout:
         raise ValueError("timeout must be a number of seconds or None, not nan")
     return None if timeout > 0 else timeout

@@ -65,7 +65,7 @@ class ActorHandle(Generic[T]):
         return found
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self._mpi_runtime_methods]
+        return sorted({*super().__dir__(), *self._mpi_runtime_methods})
 
     @property
     def _actor_id(self) -> ActorID:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mpi_runtime.config import check_amount
+from mpi_runtime.config import check_amount, check_number
 from mpi_runtime.scheduler.events import DYNAMIC, RETURNS_MAX, STREAMING
 
 TASK_OPTIONS = (
@@ -34,8 +34,14 @@ RETURNS = {"streaming": STREAMING, "dynamic": DYNAMIC}
 """Words that are values of `num_returns`."""
 WHOLE_MAX = 2**62
 COUNT_MAX = 2**31 - 1
-OLD_OPTIONS = ("placement_group", "placement_group_bundle_index", "placement_group_capture_child_tasks")
-"""Ray warns of them, and points to the same."""
+_BY_STRATEGY = "use scheduling_strategy=PlacementGroupSchedulingStrategy(...)"
+_INSTEAD = {
+    "placement_group": _BY_STRATEGY,
+    "placement_group_bundle_index": _BY_STRATEGY,
+    "placement_group_capture_child_tasks": _BY_STRATEGY,
+    "object_store_memory": "it belongs to the whole node: use init(object_store_memory=...)",
+}
+"""Options that only Ray has, and what to do instead."""
 _MAY_BE_UNLIMITED = ("max_retries", "max_restarts", "max_task_retries")
 
 
@@ -52,8 +58,7 @@ def check(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None
 
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
-            if name in OLD_OPTIONS:
-                hint = f"use scheduling_strategy=PlacementGroupSchedulingStrategy({name}=...) instead"
+            hint = _INSTEAD.get(name, hint)
             raise ValueError(f"Invalid option keyword {name!r} for {what}; {hint}")
         if value is None:
             continue
@@ -61,7 +66,7 @@ def check(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None
 
 
 def _seconds(name: str, value: Any) -> None:
-    check_amount(name, value)
+    check_number(name, value)
     if value * 1e6 < 1:
         raise ValueError(f"{name} must be more than 0 seconds (a microsecond at least), not {value!r}")
 

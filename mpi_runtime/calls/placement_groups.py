@@ -58,13 +58,20 @@ class PlacementGroup:
         When the group has been removed, `get` of the reference raises `PlacementGroupRemovedError`.
         """
         self.check_job()
+        if not self._was_removed_when_ready():
+            return self._ref
+        client = running.client()
+        serialized = serialize.Serialized(remote_errors.to_bytes(self._removed()), [], [])
+        return put_written(client, client.store.write(serialized, is_error=True))
+
+    def _was_removed_when_ready(self) -> bool:
+        """Whether the value of the reference is the group, and that was removed since."""
         client, id = running.client(), self._ref.binary()
         was_ready = client.waiting.wait([id], 1, 0)[0] and not client.waiting.may_be_error(id)
-        if not was_ready or client.questions.query("group_table", id):  # else the group was removed when it was ready
-            return self._ref
-        error = errors.PlacementGroupRemovedError(f"The placement group {self.id.hex()} was removed.")
-        written = client.store.write(serialize.Serialized(remote_errors.to_bytes(error), [], []), is_error=True)
-        return put_written(client, written)
+        return was_ready and not client.questions.query("group_table", id)
+
+    def _removed(self) -> errors.PlacementGroupRemovedError:
+        return errors.PlacementGroupRemovedError(f"The placement group {self.id.hex()} was removed.")
 
     def wait(self, timeout_seconds: float = 30) -> bool:
         """Wait until all bundles are reserved.
@@ -83,6 +90,8 @@ class PlacementGroup:
         if not client.waiting.wait([self._ref.binary()], 1, timeout_seconds)[0]:
             return False
         client.waiting.get([self._ref.binary()], None)  # or its error
+        if self._was_removed_when_ready():
+            raise self._removed()
         return True
 
     def check_job(self) -> None:

@@ -3,6 +3,7 @@
 The module of a verb is imported only when the verb is called.
 """
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -44,7 +45,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     verb = "version" if words[0] in ("-V", "--version") else words[0]
     if verb not in VERBS:
-        print(f"mpi-runtime: there is no verb {verb!r}\n\n{help_text()}", file=sys.stderr)
+        print(f"mpi-runtime: there is no verb {verb!r}; {advice(verb)}", file=sys.stderr)
         return 2
     module, _, name = VERBS[verb][0].partition(":")
     function: Callable[[Sequence[str]], int] = getattr(import_module(module), name)
@@ -53,6 +54,16 @@ def main(words: Sequence[str] | None = None) -> int:
     except LaunchError as error:
         print(f"mpi-runtime {verb}: {error}", file=sys.stderr)
         return 2
+
+
+def advice(word: str) -> str:
+    """Return what may have been meant by a word that is no verb."""
+    if os.path.isfile(word):
+        return f"to run the program: mpi-runtime run -n N {word}"
+    from difflib import get_close_matches  # not at the top: it is needed only after a mistake
+
+    near = get_close_matches(word, VERBS, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(VERBS)}"
 
 
 def help_text() -> str:

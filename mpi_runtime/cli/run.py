@@ -107,7 +107,8 @@ def run(words: Sequence[str]) -> int:
 def make_directory(path: Path) -> None:
     """Make the directory of a journal.
 
-    LaunchError: it cannot be made.
+    Raises:
+        LaunchError: it cannot be made.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -21,8 +21,8 @@ from mpi_runtime.client.scope import Scope, Scopes
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.channel import LOCAL
 
-SHUT_DOWN = "mpi_runtime was shut down"
-_FORKED = "this is a forked child of a process of mpi_runtime, which cannot use its parent's connection"
+SHUT_DOWN = "The job was shut down, by shutdown() in another thread: what this thread waits for went with it."
+_FORKED = "This is a forked child of a process of a job, and cannot use its parent's connection."
 
 
 class Line:
@@ -61,7 +61,9 @@ class Line:
             lends: with `ids`: whether an executor lends its CPU meanwhile.
 
         Raises:
-            HeadDiedError: the connection is closed.
+            HeadDiedError: the other end has closed the connection.
+            ObjectLostError: the job was shut down.
+            RuntimeNotInitializedError: this is a forked child.
         """
         outbox, blocking = self.outbox, self._blocking
         outbox.flush_or(self.lost)
@@ -124,8 +126,12 @@ class Line:
             self._blocking.waits_no_more(scope, self._scopes.running)
 
     def _check_open(self) -> None:
+        if self.closed == LOST:
+            raise errors.HeadDiedError(self.outbox.why_lost())
+        if self.closed == SHUT_DOWN:
+            raise errors.ObjectLostError(SHUT_DOWN)
         if self.closed:
-            raise errors.HeadDiedError(self.outbox.why_lost() if self.closed == LOST else self.closed)
+            raise errors.RuntimeNotInitializedError(self.closed)
 
     def lost(self) -> None:
         """Note that the other end has closed."""

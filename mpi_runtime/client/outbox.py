@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -27,6 +28,10 @@ from mpi_runtime.transport.channel import COUNT_MAX, LOCAL, packed
 from mpi_runtime.transport.draft import Draft
 
 LOST = "The connection to the scheduler is gone: its process ended or was killed. The job cannot go on."
+CLOSED = (
+    "The connection to the scheduler is gone: code of this process has closed its descriptor, as os.closerange() does. "
+    "Close only what is your own."
+)
 QUIET_S = 200e-6
 """A connection is quiet after this many seconds without a message: about a round trip."""
 FRAME_MESSAGES = 100
@@ -34,6 +39,15 @@ TICK_S = 1e-3
 TICKS_IDLE_MAX = 20
 DROPPED_MAX = 1000
 """Number of releases of small values that may wait for other messages."""
+
+
+def is_closed_here(end: socket.socket) -> bool:
+    """Whether the descriptor of a socket was closed behind its back."""
+    try:
+        os.fstat(end.fileno())
+    except OSError:
+        return end.fileno() >= 0
+    return False
 
 
 class Outbox(Outgoing):
@@ -57,7 +71,7 @@ class Outbox(Outgoing):
         """Whether there is a thread that sends messages soon."""
         self._tick_s = TICK_S
         """How soon, in seconds."""
-        self.why_lost: Callable[[], str] = lambda: LOST
+        self.why_lost: Callable[[], str] = lambda: CLOSED if is_closed_here(end) else LOST
         """Returns the message of the error for a lost connection."""
 
     def post(self, message: object) -> None:

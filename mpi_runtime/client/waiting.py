@@ -191,7 +191,7 @@ class Waiting:
         """Wait until some of the expected objects have a value here, and return their ids.
 
         Raises:
-            HeadDiedError: the connection is closed.
+            MpiRuntimeError: the connection is closed: see `Line.wait_until`.
         """
         arrived: list[bytes] = []
         come = self._arrivals.come

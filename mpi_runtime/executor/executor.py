@@ -500,4 +500,8 @@ def main(client: Client, tokens: int, cancels: int, draft: Draft, setup: Setup, 
     this_process.is_on(setup.hostname, request.gpus)
     executor.cancels.listen()
     client.line.cancels = cancels
-    executor.run()
+    try:
+        executor.run()
+    except errors.HeadDiedError as error:
+        print(error, file=sys.stderr, flush=True)
+        os._exit(1)

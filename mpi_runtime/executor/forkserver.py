@@ -148,7 +148,7 @@ class Forkserver:
             try:
                 self._scratch_lock = scratch.enter(self._setup.scratch)
             except OSError as error:
-                return str(error)
+                return scratch.why_not(error, self._setup.scratch)
         return ""
 
     def _look_for_shadowed(self) -> None:

@@ -17,6 +17,7 @@ three ways:
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import stat
@@ -79,7 +80,20 @@ def enter(directory: str) -> int:
             if os.fstat(lock).st_nlink:
                 return lock
             os.close(lock)
-    raise OSError(f"{directory} was removed again and again while it was made")
+    raise FileNotFoundError(errno.ENOENT, "it cannot be made", directory)
+
+
+def why_not(error: Exception, directory: str) -> str:
+    """Return why there can be no files in the directory of a job, and what to do."""
+    if not isinstance(error, OSError):
+        return f"{type(error).__name__}: {error}"
+    if error.errno is None:  # it is one of ours, with advice
+        return str(error)
+    base = os.path.dirname(os.path.dirname(directory))
+    return (
+        f"{error.strerror}: {error.filename or directory}. On this host files of a runtime_env are unpacked below "
+        f"{base}; the variable MPI_RUNTIME_SCRATCH_DIR names another directory"
+    )
 
 
 def leave(directory: str, lock: int = -1) -> None:
@@ -187,7 +201,7 @@ def settle_in(
                 if key == WORKING_DIR:
                     os.chdir(path)
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return why_not(error, directory)
     for path in found:
         for name in shadowed(path):
             sys.modules.pop(name, None)

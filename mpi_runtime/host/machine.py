@@ -73,6 +73,9 @@ def shortage(error: OSError) -> str:
     elif error.errno == errno.ENOMEM:
         allowed = f"there is no memory for it (`ulimit -v` is {_words(resource.RLIMIT_AS)})"
         cure = "ask for more memory"
+    elif error.errno == errno.EFBIG:
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        return f"{error.strerror}: files may have {limit} bytes (`ulimit -f`), and shared memory counts as one"
     else:
         return str(error)
     return f"{error.strerror}: {allowed}. To run more at a time {cure}; or run less at a time (num_cpus=...)"

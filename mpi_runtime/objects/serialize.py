@@ -152,7 +152,7 @@ def dumps(value: object, what: str = "the value") -> Serialized:
         return Serialized(pickle.dumps(value, 5), [], [])
     if _are_plain_or_arrays(value if kind is tuple or kind is list else (value,)):  # type: ignore[arg-type]
         return _dumps_arrays(value)
-    return _dumps_any(value, what)
+    return _dumps_any(value, f"{what} of type {kind.__name__}")
 
 
 class _Bytes:
@@ -231,11 +231,17 @@ def _dumps_any(value: object, what: str, pickler: Callable[..., pickle.Pickler] 
         try:
             pickler(file, protocol=5, buffer_callback=partial(_put_beside, buffers)).dump(value)
         except _REFUSALS as error:
-            raise TypeError(
-                f"cannot serialise {what} of type {type(value).__name__}: {error}. Locks, open files, sockets and the "
-                "like belong to one process; make them inside the task or actor that uses them."
-            ) from error
+            raise TypeError(f"cannot serialise {what}: {str(error).rstrip('.')}.{_advice(error)}") from error
     return Serialized(file.getvalue(), buffers, list(dict.fromkeys(refs)))
+
+
+def _advice(error: Exception) -> str:
+    if not str(error).startswith("cannot pickle"):  # Python's words for what belongs to a process
+        return ""
+    return (
+        " Locks, open files, sockets and the like belong to one process; make them inside the task or actor that uses "
+        "them."
+    )
 
 
 def _dumps_with_devices(value: object, what: str) -> Serialized:

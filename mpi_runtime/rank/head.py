@@ -219,7 +219,7 @@ class Head:
                 self._say(log.WARNING, log.UNUSED, text)
             driver = os.getpid() if self._is_thread else os.getppid()
             self._window = Window(self._poller, driver, lambda: self._scheduler.glance(now_us()))
-            send_welcome(self._driver, Welcome("", self._host.regions, self._transport.size), self._host.arena)
+            send_welcome(self._driver, Welcome("", self._host.regions), self._host.arena)
 
     def _on_driver(self) -> None:
         try:

@@ -28,7 +28,7 @@ from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import TransportError
 from mpi_runtime.transport.channel import Channel
 from mpi_runtime.transport.messages import Stop, Welcome, WorkerToHead
-from mpi_runtime.transport.start import read_start, send_welcome
+from mpi_runtime.transport.start import Start, read_start, send_welcome
 
 
 def serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None = None) -> int:
@@ -67,10 +67,7 @@ def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None)
     try:
         transport = join(start.launch, beside_user_mpi)
     except TransportError as error:
-        send_welcome(driver, Welcome(str(error)), None)
-        if start.log >= 0:
-            os.close(start.log)
-        return 1
+        return _refuse(driver, start, error)
     if transport.size > 1 and not beside_user_mpi:
         watch_launcher(poller, os.getppid())
     if not launchers.is_fault_tolerant():
@@ -81,7 +78,10 @@ def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None)
         start.job.lost = sorted(transport.lost)
         for rank in range(1, transport.size):
             transport.send(rank, codec.encode([start.job]))
-        host = Host(transport, start.job)
+        try:
+            host = Host(transport, start.job)
+        except TransportError as error:
+            return _refuse(driver, start, error)
         head = Head(driver, transport, poller, start, beside_user_mpi)
         agent = agent or new_agent(poller, report, path)
         agent.connect(transport)
@@ -103,6 +103,14 @@ def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None)
     return 0
 
 
+def _refuse(driver: Channel, start: Start, error: TransportError) -> int:
+    """Tell the driver why there is no job. Return the exit code."""
+    send_welcome(driver, Welcome(str(error)), None)
+    if start.log >= 0:
+        os.close(start.log)
+    return 1
+
+
 def main(descriptor: int, forkserver: Handle | None) -> None:
     """Be the head process of the driver at the other end of this descriptor.
 
@@ -114,5 +122,6 @@ def main(descriptor: int, forkserver: Handle | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole foreground group; the driver decides
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # so does the signal by which a batch system announces the end ...
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ... and the one that ends it: the driver may save first
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it was ignored, nobody would learn how a forkserver ended
     gc.set_threshold(100_000, 50, 100)  # there are many records, and they make no cycles
     end_process(serve(socket.socket(fileno=descriptor), beside_user_mpi=False, forkserver=forkserver))

@@ -70,7 +70,11 @@ class Host:
     """
 
     def __init__(self, transport: Transport, job: Job) -> None:
-        """Share an arena with the other ranks of the host. `job` has those that have died, as the head knows them."""
+        """Share an arena with the other ranks of the host. `job` has those that have died, as the head knows them.
+
+        Raises:
+            TransportError: the system refuses the memory, or it cannot be shared.
+        """
         config = configuration.from_bytes(job.config)
         mine = transport.hosts[transport.rank]
         self.ranks = [rank for rank, host in enumerate(transport.hosts) if host == mine and rank not in job.lost]
@@ -83,7 +87,7 @@ class Host:
         if transport.rank != self.ranks[0]:
             shared = transport.share_descriptor(None, self._key)
         if shared is None:
-            shared = transport.share_descriptor(arena.create(capacity, len(self.ranks)), self._key)
+            shared = transport.share_descriptor(_new_arena(capacity, len(self.ranks)), self._key)
         assert shared is not None
         self.arena = shared
 
@@ -96,6 +100,17 @@ class Host:
         lower = self.ranks[: self.ranks.index(transport.rank)]
         if lower and all(rank in transport.lost for rank in lower):
             transport.share_again(self.arena, self._key)
+
+
+def _new_arena(capacity: int, ranks: int) -> int:
+    try:
+        return arena.create(capacity, ranks)
+    except OSError as error:
+        raise TransportError(
+            f"The system refuses the file in shared memory for values, of {arena.Layout(capacity, ranks).size} bytes "
+            f"({arena.SPREAD} times object_store_memory for each rank of the host, most of it empty): "
+            f"{machine.shortage(error)}. Raise the limit, or ask for less with init(object_store_memory=...)."
+        ) from error
 
 
 class Rank:
@@ -172,7 +187,7 @@ def once_for_each_host(ranks: Iterable[RankJoined]) -> Iterator[RankJoined]:
         if one.host in told:
             yield msgspec.structs.replace(one, cpu=min(one.cpu, 0), gpu=0, memory=0, custom={}, labels={})
             continue
-        if one.custom:
+        if _resource_of_host(one.hostname) in one.custom:  # it is a working rank, which reports those of its host
             told.add(one.host)
         yield one
 
@@ -195,9 +210,14 @@ def _end_us(spare_s: float) -> int:
 
 
 def _custom_units(config: Config, hostname: str) -> dict[str, int]:
-    """Return the custom resources. `node:<hostname>` is one of them: calls that request some of it run there."""
+    """Return the custom resources of this host."""
     stated = {name: round(units * UNIT) for name, units in config.resources.items()}
-    return {f"node:{hostname}": UNIT, **stated}
+    return {_resource_of_host(hostname): UNIT, **stated}
+
+
+def _resource_of_host(hostname: str) -> str:
+    """Return the name of the custom resource that each host has: calls that request some of it run there."""
+    return f"node:{hostname}"
 
 
 def raise_descriptor_limit() -> None:

@@ -219,6 +219,7 @@ def _work(launch: Launch, start_timeout_s: float | None, forked: Handle | None) 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher and the driver; they decide
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # launchers send it to all ranks; it is for the driver
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the program may have set a handler, and does not run here
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it was ignored, nobody would learn how a forkserver ended
     raise_descriptor_limit()
     poller = Poller()
     agent = new_agent(poller, lambda message: worker.report(message), sys.path, forked)

@@ -95,8 +95,6 @@ class Welcome(Struct):
     """Why the job could not start; empty if it has."""
     regions: dict[int, int] = {}
     """For each rank of the driver's host the index of its region in the arena."""
-    size: int = 1
-    """Number of ranks."""
     error: str = "LaunchError"
     """The class of the problem."""
 

@@ -198,7 +198,7 @@ print(type(future.exception(timeout=10)).__name__)
 
 
 def test_futures_end_with_the_job() -> None:
-    assert run_program(SHUT_DOWN).expect().stdout == "HeadDiedError\n"
+    assert run_program(SHUT_DOWN).expect().stdout == "ObjectLostError\n"
 
 
 @pytest.mark.mpi

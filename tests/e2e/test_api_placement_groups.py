@@ -352,6 +352,15 @@ def test_removal_ends_all_that_runs_and_waits_in_it(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+def test_wait_after_the_removal_of_a_group_that_was_ready() -> None:
+    group = placement_group([{"CPU": 1}])
+    assert group.wait(30)
+    assert group.wait(0)
+    remove_placement_group(group)
+    with pytest.raises(PlacementGroupRemovedError, match="was removed"):
+        group.wait(30)
+
+
 def test_removing_twice_and_removing_a_group_that_waits() -> None:
     group = placement_group([{"CPU": 99}])
     waiting = here.options(**inside(group)).remote()

@@ -59,6 +59,16 @@ def test_init_as_a_context() -> None:
     assert not is_initialized()
 
 
+def test_init_in_a_task_tells_of_the_running_job() -> None:
+    @remote
+    def told() -> dict[str, Any]:
+        return dict(init(ignore_reinit_error=True))
+
+    here = dict(init(num_cpus=1))
+    assert here["ranks"] == 1
+    assert get(told.remote()) == here
+
+
 def test_a_second_init_is_refused_or_ignored() -> None:
     init(num_cpus=2)
     with pytest.raises(RuntimeError, match="running already"):
@@ -204,6 +214,7 @@ def test_use_after_shutdown_of_what_is_waited_for() -> None:
     shutdown()
     thread.join(20)
     assert not thread.is_alive()
+    assert isinstance(said[0], ObjectLostError)
     assert "shut down" in str(said[0])
 
 

@@ -105,6 +105,13 @@ def test_get_gives_up_in_time(timeout: float, gate: Gate) -> None:
     assert get(ref, timeout=30) == 5
 
 
+def test_a_timeout_is_a_number() -> None:
+    function: Any
+    for function in (get, wait):
+        with pytest.raises(TypeError, match="timeout must be a number of seconds or None, not '1'"):
+            function([put(1)], timeout="1")
+
+
 def test_get_of_what_is_there_with_timeout_zero() -> None:
     ref = same.remote(3)
     wait([ref])

@@ -360,8 +360,16 @@ def test_a_file_comes_before_a_verb_of_its_name(tmp_path: Path) -> None:
 
 def test_neither_file_nor_verb() -> None:
     done = run_cli("rnu").expect(2)
-    assert "'rnu' is neither a file nor a verb" in done.stderr
-    assert "verbs:" in done.stderr
+    assert done.stderr == "mpi_runtime: 'rnu' is neither a file nor a verb; did you mean 'run'?\n"
+    assert "; there are: run, batch," in run_cli("zzz").expect(2).stderr
+
+
+def test_a_program_in_the_place_of_a_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`mpi-runtime app.py` would start one rank, and people mean several."""
+    app = tmp_path / "app.py"
+    app.touch()
+    assert cli.main([str(app)]) == 2
+    assert capsys.readouterr().err.endswith(f"; to run the program: mpi-runtime run -n N {app}\n")
 
 
 def test_launch_that_cannot_work_is_refused_before_the_program_starts() -> None:

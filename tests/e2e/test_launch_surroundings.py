@@ -154,6 +154,30 @@ print(set(ray.get([actor.limit.remote() for actor in actors])), resource.getrlim
     assert completed.stdout == "{256} 256\n"
 
 
+@pytest.mark.parametrize("ranks", WAYS)
+def test_whoever_started_it_ignores_the_end_of_children(ranks: int | None) -> None:
+    """Processes inherit that. Then nobody could learn how a child has ended, unless he changes it."""
+    source = """
+import os, signal
+import mpi_runtime as ray
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+ray.init(num_cpus=1)
+
+@ray.remote(max_retries=0)
+def end(code):
+    os._exit(code)
+
+try:
+    ray.get(end.remote(7))
+except ray.errors.WorkerCrashedError as error:
+    print("code 7" in str(error))
+print(ray.get(ray.remote(os.system).remote("exit 3")) >> 8)
+"""
+    completed = run_program(source, ranks=ranks).expect()
+    assert (completed.stdout, completed.stderr) == ("True\n3\n", "")
+
+
 def test_a_directory_that_is_gone() -> None:
     source = """
 import os, sys
@@ -219,3 +243,37 @@ for _ in range(2):
     completed = run_program(program, options=["-X", "dev"]).expect()
     assert completed.stdout == "1\n1\n"
     assert "Warning" not in completed.stderr, completed.stderr
+
+
+@pytest.mark.parametrize("ranks", WAYS)
+def test_a_program_closes_all_descriptors(ranks: int | None) -> None:
+    """As programs do that make themselves daemons: they are told, and it is not the end of what can go on."""
+    source = """
+import os
+import mpi_runtime as ray
+
+@ray.remote(max_retries=0)
+def close(): os.closerange(3, 4096)
+
+ray.init(num_cpus=1)
+try:
+    ray.get(close.remote())
+except ray.errors.WorkerCrashedError:
+    print(ray.get(ray.remote(len).remote("four")))
+os.closerange(3, 4096)
+for _ in range(2):
+    try:
+        ray.get(ray.put(1))
+    except ray.errors.HeadDiedError as error:
+        print("Close only what is your own" in str(error))
+ray.shutdown()
+try:
+    ray.init(num_cpus=1)
+    print(ray.get(ray.put(5)))
+except ray.errors.LaunchError as error:
+    print("Close only what is your own" in str(error))
+"""
+    completed = run_program(source, ranks=ranks)
+    assert completed.stdout.splitlines() == ["4", "True", "True", "True" if ranks else "5"]
+    assert "code of this process has closed its descriptor" in completed.stderr, "what the task says"
+    assert "Traceback" not in completed.stderr

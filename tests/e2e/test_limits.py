@@ -89,6 +89,20 @@ def test_no_processes_at_all(processes: int, tmp_path: Path) -> None:
     assert f"the user may have {processes} processes and threads (`ulimit -u`)" in completed.stderr
 
 
+@pytest.mark.parametrize("ranks", [None, pytest.param(3, marks=pytest.mark.mpi)])
+def test_files_must_be_small(ranks: int | None) -> None:
+    """A limit on the size of files holds for shared memory too: the error says so, and that one can ask for less."""
+    source = "import mpi_runtime; mpi_runtime.init(object_store_memory=100 << 20); print('up')"
+    launcher = [str(Path(sys.executable).with_name("mpirun")), "-n", str(ranks)] if ranks else []
+    command = [*launcher, sys.executable, "-c", source]
+    with start_command(["bash", "-c", 'ulimit -f 102400; exec "$@"', "bash", *command]) as program:
+        completed = program.finish()
+    assert completed.returncode != 0
+    assert "LaunchError: The system refuses the file in shared memory for values" in completed.stderr
+    assert "files may have 104857600 bytes (`ulimit -f`)" in completed.stderr
+    assert "Traceback (most recent call last)" not in completed.stderr.partition("LaunchError")[2]
+
+
 def test_user_code_has_its_own_limit() -> None:
     """What the ranks raise for themselves is not what a task finds: `select` and programs of old rely on that."""
     completed = run_program("""

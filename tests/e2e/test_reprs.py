@@ -42,6 +42,7 @@ def test_functions_classes_handles_and_methods() -> None:
     assert repr(counter) == f"Actor(Counter, {id}: call a method with .add.remote(...); methods: add)"
     assert repr(counter.add) == f"<method Counter.add of actor {id}: submit a call with .add.remote(...)>"
     assert get(counter.add.remote(2)) == 2
+    assert [name for name in dir(counter) if name == "add"] == ["add"]
 
 
 def test_what_has_no_signature() -> None:

@@ -282,3 +282,25 @@ print("good")
     completed = run_program(source, str(tmp_path), str(anybodys), env=env).expect()
     assert completed.stdout == "good\n"
     assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["nowhere", "/proc"])
+def test_there_is_no_directory_for_the_files(place: str, tmp_path: Path) -> None:
+    """The error says where they go on this host, and how that is changed."""
+    write(tmp_path)
+    source = """
+import os, sys
+import mpi_runtime as ray
+
+@ray.remote
+def here(): return os.getcwd()
+
+ray.init(num_cpus=1)
+try:
+    ray.get(here.options(runtime_env={"working_dir": sys.argv[1] + "/project"}).remote())
+except ray.errors.RuntimeEnvSetupError as error:
+    print(str(error).splitlines()[-1])
+"""
+    scratch = tmp_path / "nowhere" if place == "nowhere" else Path(place)
+    completed = run_program(source, str(tmp_path), env={"MPI_RUNTIME_SCRATCH_DIR": str(scratch)}).expect()
+    assert f"unpacked below {scratch}; the variable MPI_RUNTIME_SCRATCH_DIR names another" in completed.stdout

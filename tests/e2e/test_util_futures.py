@@ -489,8 +489,8 @@ print("done")
 def test_the_job_ends_before_the_executor() -> None:
     completed = run_program(ENDS).expect(0)
     first, *others, is_initialized, last = completed.stdout.split("\n")[:-1]
-    assert first == "HeadDiedError"
-    assert set(others) <= {"HeadDiedError", RuntimeNotInitializedError.__name__}
+    assert first == "ObjectLostError"
+    assert set(others) <= {"ObjectLostError", RuntimeNotInitializedError.__name__}
     assert (is_initialized, last) == ("False", "left to itself")
 
 

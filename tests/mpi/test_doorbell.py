@@ -32,6 +32,21 @@ def meet(bells: dict[int, Doorbell], size: int) -> None:
         thread.join()
 
 
+def close(bells: dict[int, Doorbell], *descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+    for bell in bells.values():
+        bell.close()
+
+
+def taken(bell: Doorbell, key: bytes, given: int) -> int:
+    """Take what was given: a copy of this descriptor."""
+    copy = bell.take(key, 1.0)
+    assert copy is not None
+    assert os.fstat(copy) == os.fstat(given)
+    return copy
+
+
 def rings(bell: Doorbell) -> bool:
     return bool(select.select([bell.fileno()], [], [], 0)[0])
 
@@ -53,8 +68,7 @@ def test_only_sleepers_are_rung_and_only_once() -> None:
     os.eventfd_write(bells[3].fileno(), 1)  # late, and known to have come
     bells[3].wake(rung=True)
     assert not rings(bells[3])
-    for bell in bells.values():
-        bell.close()
+    close(bells)
 
 
 def test_late_rings_do_not_keep_a_rank_awake() -> None:
@@ -67,24 +81,19 @@ def test_late_rings_do_not_keep_a_rank_awake() -> None:
         bells[1].wake()
         turns += 1
         assert turns < 100
-    for bell in bells.values():
-        bell.close()
+    close(bells)
 
 
 def test_give_and_take() -> None:
     bells = joined([0, 1], size=2)
     inner, outer = os.pipe()
     bells[0].give(outer, b"pipe")
-    copy = bells[1].take(b"pipe", 1.0)
-    assert copy is not None
+    copy = taken(bells[1], b"pipe", outer)
     assert not os.get_inheritable(copy)
     os.write(copy, b"through the copy")
     assert os.read(inner, 100) == b"through the copy"
     assert bells[1].take(b"pipe", 0.0) is None
-    for descriptor in (inner, outer, copy):
-        os.close(descriptor)
-    for bell in bells.values():
-        bell.close()
+    close(bells, inner, outer, copy)
 
 
 def test_what_was_given_again_is_not_taken_for_another() -> None:
@@ -94,13 +103,8 @@ def test_what_was_given_again_is_not_taken_for_another() -> None:
     for _ in range(2):
         bells[0].give(old, b"old")
     bells[1].give(new, b"new")
-    copy = bells[2].take(b"new", 1.0)
-    assert copy is not None
-    assert os.fstat(copy) == os.fstat(new)
-    for descriptor in (old, new, copy):
-        os.close(descriptor)
-    for bell in bells.values():
-        bell.close()
+    copy = taken(bells[2], b"new", new)
+    close(bells, old, new, copy)
     assert set(os.listdir("/proc/self/fd")) == before
 
 
@@ -109,12 +113,8 @@ def test_who_does_not_read_keeps_nobody_who_gives_again() -> None:
     outer = os.memfd_create("outer")
     for _ in range(2000):
         bells[0].give(outer, b"outer", wait=False)
-    copy = bells[1].take(b"outer", 1.0)
-    assert copy is not None
-    os.close(copy)
-    os.close(outer)
-    for bell in bells.values():
-        bell.close()
+    copy = taken(bells[1], b"outer", outer)
+    close(bells, outer, copy)
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -125,13 +125,8 @@ def test_any_rank_gives_a_descriptor_when_the_lowest_has_died(is_known: bool) ->
         bells[3].forget(2)
     inner, outer = os.pipe()
     bells[3].give(outer, b"pipe")
-    copy = bells[5].take(b"pipe", 1.0)
-    assert copy is not None
-    assert os.fstat(copy) == os.fstat(outer)
-    for descriptor in (inner, outer, copy):
-        os.close(descriptor)
-    for bell in bells.values():
-        bell.close()
+    copy = taken(bells[5], b"pipe", outer)
+    close(bells, inner, outer, copy)
 
 
 def test_the_lowest_rank_knows_the_others_and_who_ends_by_itself() -> None:
@@ -142,8 +137,7 @@ def test_the_lowest_rank_knows_the_others_and_who_ends_by_itself() -> None:
     assert [bells[2].has_left(rank) for rank in (3, 5)] == [False, True]
     bells[2].ring(5)
     assert not rings(bells[5]), "it is not asleep"
-    for bell in bells.values():
-        bell.close()
+    close(bells)
 
 
 def send_as_a_stranger(name: bytes) -> int:
@@ -172,13 +166,8 @@ def test_descriptors_of_strangers_are_not_taken() -> None:
     meet(bells, size=2)
     inner, outer = os.pipe()
     bells[0].give(outer, b"pipe")
-    copy = bells[1].take(b"pipe", 1.0)
-    assert copy is not None
-    assert os.fstat(copy) == os.fstat(outer)
-    for descriptor in (inner, outer, copy):
-        os.close(descriptor)
-    for bell in bells.values():
-        bell.close()
+    copy = taken(bells[1], b"pipe", outer)
+    close(bells, inner, outer, copy)
     assert set(os.listdir("/proc/self/fd")) == before
 
 
@@ -187,8 +176,7 @@ def test_nobody_can_send_when_the_ranks_have_met() -> None:
     bells = joined([0, 1, 2], size=3)
     assert [send_as_a_stranger(bell.name) for bell in bells.values()] == [errno.ECONNREFUSED] * 3
     assert "mpi_runtime-" + bells[0].name.decode() not in Path("/proc/net/unix").read_text()
-    for bell in bells.values():
-        bell.close()
+    close(bells)
 
 
 def test_a_peer_that_is_gone_is_named() -> None:

@@ -476,7 +476,7 @@ def test_a_forked_child_does_not_use_what_its_parent_was_given_ahead(both: tuple
     peer.say(Ahead(0, 100_000, [64]))
     client.line.wait_until(lambda: client.line._arrivals.taken == 1, LIMIT_S, None)
     client.forked()
-    with pytest.raises(errors.HeadDiedError):
+    with pytest.raises(errors.RuntimeNotInitializedError, match="forked child"):
         put(client, bytes(99_990))
 
 

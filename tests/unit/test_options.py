@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mpi_runtime.calls import options, specs
+from mpi_runtime.config import AMOUNT_MIN
 from mpi_runtime.scheduler.events import ACTOR, METHOD, TASK
 from mpi_runtime.scheduler.limits import UNIT
 from mpi_runtime.scheduler.resources import request_of
@@ -61,8 +62,22 @@ def test_a_typing_error_gets_a_hint() -> None:
         check(num_gpu=1)
     with pytest.raises(ValueError, match="there are: num_cpus"):
         check(zzz=1)
-    with pytest.raises(ValueError, match=r"PlacementGroupSchedulingStrategy\(placement_group_bundle_index=...\)"):
-        check(placement_group_bundle_index=1)
+
+
+def test_amounts_that_would_be_counted_as_nothing_are_refused() -> None:
+    assert AMOUNT_MIN * UNIT == 1
+    for given in ({"num_cpus": 1e-5}, {"num_gpus": 9e-5}, {"resources": {"a": 1e-9}}):
+        with pytest.raises(ValueError, match=r"0\.0001 or more"):
+            check(**given)
+    check(num_cpus=1e-4)
+    check(time_limit=1e-5)  # seconds are not counted in units
+
+
+def test_options_that_only_ray_has_get_a_hint() -> None:
+    with pytest.raises(ValueError, match="PlacementGroupSchedulingStrategy"):
+        check(placement_group=None)
+    with pytest.raises(ValueError, match=r"init\(object_store_memory"):
+        check(object_store_memory=100)
 
 
 def test_actors_have_no_options_of_calls() -> None:

@@ -114,6 +114,18 @@ def test_what_cannot_be_carried_is_named(value: Any) -> None:
         dumps(value, "the argument")
 
 
+def test_arguments_are_not_called_a_tuple_and_advice_is_for_what_belongs_to_a_process() -> None:
+    with pytest.raises(TypeError) as caught:
+        dumps_arguments((threading.Lock(),), {}, "an argument of f()")
+    assert str(caught.value).startswith("cannot serialise an argument of f(): cannot pickle '_thread.lock' object. Loc")
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(TypeError) as caught:
+        dumps(deep)
+    assert str(caught.value).endswith("recursion required.")
+
+
 def test_an_error_of_a_class_s_own_reduce_is_not_hidden() -> None:
     class Odd:
         def __reduce__(self) -> Any:
