@@ -1,8 +1,7 @@
 """User code that writes where only frames of ours belong: the executor is ended, and the job goes on and is right."""
 
-from pathlib import Path
-
 import re
+from pathlib import Path
 
 import pytest
 
