@@ -127,6 +127,6 @@ _HINT = " (`ray` is mpi_runtime here: docs/from_ray.md says what there is)"
 
 def _absent_module(path: str) -> str:
     return (
-        f"{path} is not here: `ray` is mpi_runtime, which has Ray's core and none of its libraries. "
+        f"{path} is not here: `ray` is mpi_runtime, which has Ray's core and of its libraries only ray.tune. "
         "docs/from_ray.md says what there is."
     )

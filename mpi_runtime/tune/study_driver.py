@@ -12,7 +12,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,8 @@ from typing import Any
 import mpi_runtime
 import mpi_runtime.tune.study_log as study_log
 from mpi_runtime.errors import HeadDiedError, MpiRuntimeError, ObjectLostError, TaskError
-from mpi_runtime.tune.callback import Callback
+from mpi_runtime.tune.bundles import amounts
+from mpi_runtime.tune.callback import Callback, Trials, told
 from mpi_runtime.tune.checkpoint import Saved, keep
 from mpi_runtime.tune.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.reporting import TrialStart
@@ -41,7 +42,7 @@ from mpi_runtime.tune.study_events import (
     Start,
     Woken,
 )
-from mpi_runtime.tune.trainable import PlacementGroupFactory, Prepared
+from mpi_runtime.tune.trainable import Prepared
 from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED, Trial
 from mpi_runtime.tune.trial_runner import RunSettings, runner_of
 from mpi_runtime.util.streams import together
@@ -153,7 +154,7 @@ class Driver:
             self._happened(Woken())
         self._log.turn()
         for callback in self._plan.callbacks:
-            callback.on_step_end(self._count, _Trials(self.study))
+            callback.on_step_end(self._count, Trials(self.study))
 
     def _waits_for(self, run: Run) -> bool:
         """Whether it is this run's turn to say something."""
@@ -204,13 +205,13 @@ class Driver:
         self._happened(event)
         for callback in self._plan.callbacks:
             if trial.status != ERROR:
-                callback.on_trial_recover(self._count, _Trials(self.study), trial)
+                callback.on_trial_recover(self._count, Trials(self.study), trial)
 
     def _happened(self, event: Event) -> None:
         now = self.now()
         self._count += 1
         for callback in self._plan.callbacks:
-            callback.on_step_begin(self._count, _Trials(self.study))
+            callback.on_step_begin(self._count, Trials(self.study))
         self._decided(event, self.study.handle(event, now), now)
 
     def _decided(self, event: Event, orders: Sequence[Order], now: float) -> None:
@@ -265,7 +266,7 @@ class Driver:
             trial.checkpoint_iteration,
             str(plan.names(trial)) if plan.names else trial.trial_id,
             os.fspath(plan.directory),
-            request.required_resources,
+            request,
             plan.prepared.parameters,
         )
         plan.kept.uses(trial.trial_id, order.checkpoint)
@@ -343,91 +344,6 @@ class Driver:
                 for ref in self._ending:
                     mpi_runtime.cancel(ref, force=True)
                 deadline = time.monotonic() + GRACE_S
-
-
-class _Trials(Sequence[Trial]):
-    """The trials as they are when somebody looks: a list of all for each event would cost too much."""
-
-    def __init__(self, study: Study) -> None:
-        self._study = study
-
-    def __len__(self) -> int:
-        return len(self._study.trials)
-
-    def __getitem__(self, index: Any) -> Any:
-        return list(self._study.trials.values())[index]
-
-    def __iter__(self) -> Any:
-        return iter(self._study.trials.values())
-
-
-def told(callbacks: Iterable[Callback], count: int, study: Study, event: Event, changed: Iterable[Trial]) -> None:
-    """Tell callbacks what has come of an event."""
-    callbacks = list(callbacks)
-    if not callbacks:
-        return
-    trials = _Trials(study)
-    changed = list(changed)
-    trial = study.trials.get(getattr(event, "trial_id", ""))
-    for callback in callbacks:
-        if isinstance(event, Reported) and trial is not None:
-            callback.on_trial_result(count, trials, trial, trial.last_result)
-            if event.checkpoint is not None:
-                callback.on_checkpoint(count, trials, trial, event.checkpoint)
-        for one in changed:
-            if one.status == RUNNING:
-                callback.on_trial_start(count, trials, one)
-            elif one.status == TERMINATED:
-                callback.on_trial_complete(count, trials, one)
-            elif one.status == ERROR:
-                callback.on_trial_error(count, trials, one)
-
-
-def amounts(bundle: Any) -> dict[str, Any]:
-    """What a bundle reserves as options of a task."""
-    custom = {name: value for name, value in bundle.items() if name not in ("CPU", "GPU", "memory")}
-    found: dict[str, Any] = {"num_cpus": bundle.get("CPU", 0), "num_gpus": bundle.get("GPU", 0)}
-    if custom:
-        found["resources"] = custom
-    if "memory" in bundle:
-        found["memory"] = bundle["memory"]
-    return found
-
-
-def slots(request: PlacementGroupFactory, nodes: Sequence[dict[str, Any]]) -> int:
-    """How many trials with this request have room.
-
-    Raises:
-        InfeasibleResourceError: not even one.
-    """
-    if len(request.bundles) > 1:
-        wanted = request.required_resources
-        total: dict[str, float] = {}
-        for node in nodes:
-            for name, amount in node["Resources"].items():
-                total[name] = total.get(name, 0) + amount
-        found = _fit(wanted, total)
-    else:
-        found = sum(_fit(request.bundles[0], node["Resources"]) for node in nodes)
-    if not found:
-        raise mpi_runtime.errors.InfeasibleResourceError(
-            f"A trial needs {[dict(bundle) for bundle in request.bundles]}, and no trial of this size fits: the nodes "
-            f"have {[node['Resources'] for node in nodes]}. Ask for less, or start the job with more."
-        )
-    return found
-
-
-def _fit(wanted: Any, there: Any) -> int:
-    counts = []
-    for name, amount in wanted.items():
-        has = there.get(name, 0)
-        if not amount:
-            continue
-        if name == "GPU" and amount < 1:
-            counts.append(int(has) * int(1 / amount + 1e-9))  # shares of one device each
-        else:
-            counts.append(int(has / amount + 1e-9))
-    return min(counts) if counts else max(1, int(there.get("CPU", 1)))
 
 
 def resumed(study: Study, directory: Path, slots: int, revive: bool, restart: bool) -> list[Event]:

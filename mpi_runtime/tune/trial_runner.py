@@ -122,6 +122,7 @@ def _steps(trainable: Trainable, settings: RunSettings, session: Session) -> Non
         result = trainable.step()
         trainable.iteration += 1
         is_due = settings.frequency and trainable.iteration % settings.frequency == 0
+        is_due = is_due or (isinstance(result, Mapping) and result.get("should_checkpoint"))
         with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
             session.report(result, _saved(trainable, folder) if is_due else None)
 

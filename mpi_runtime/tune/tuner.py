@@ -24,7 +24,8 @@ import mpi_runtime.tune.study_driver as study_driver
 import mpi_runtime.tune.study_log as study_log
 from mpi_runtime import slurm
 from mpi_runtime.errors import JournalError
-from mpi_runtime.tune.callback import Callback
+from mpi_runtime.tune.bundles import slots_for
+from mpi_runtime.tune.callback import Callback, told
 from mpi_runtime.tune.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.progress_reporter import shown_by
 from mpi_runtime.tune.result_grid import ResultGrid
@@ -244,7 +245,7 @@ class Tuner:
         for number, line in enumerate(study_log.read(self._directory)):
             _told_line(study, line, number)
             changed, study.changed = study.changed, {}
-            study_driver.told(again, number, study, line.event, changed.values())
+            told(again, number, study, line.event, changed.values())
 
     def _replayed(self, slots: int) -> tuple[Study, float]:
         """The study as it was, and how long it had run."""
@@ -285,7 +286,7 @@ class Tuner:
         nodes = [node for node in mpi_runtime.nodes() if node["Alive"]]
         if callable(wanted) or (wanted is None and self._prepared.is_class):
             return max(1, sum(int(node["Resources"].get("CPU", 1)) for node in nodes))
-        return study_driver.slots(self._prepared.request({}), nodes)
+        return slots_for(self._prepared.request({}), nodes)
 
     def _made_directory(self) -> Path:
         name = self._run.name or f"{self._prepared.name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"

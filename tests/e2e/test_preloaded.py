@@ -72,6 +72,20 @@ assert ray.get(without.remote()) == (False, False)
     run_program(BEGIN + source).expect(0)
 
 
+def test_what_runs_trials_is_loaded_before_the_executors_that_run_them() -> None:
+    """And what searches is not: that happens in the driver."""
+    source = """
+from mpi_runtime import tune
+tune.Tuner
+@ray.remote
+def loaded():
+    found = [f"mpi_runtime.tune.{name}" in sys.modules for name in ("trial_runner", "tuner", "space")]
+    return found, forkserver_threads()
+assert ray.get(loaded.remote()) == ([True, False, False], 1)
+"""
+    run_program(BEGIN + source).expect(0)
+
+
 def test_what_the_user_states_of_threads_is_so_in_a_library_that_was_loaded_before() -> None:
     source = """
 import numpy

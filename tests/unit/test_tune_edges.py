@@ -24,12 +24,12 @@ from mpi_runtime.tune.schedulers import (
 )
 from mpi_runtime.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher, TuneBOHB
 from mpi_runtime.tune.settings import study_of
-from mpi_runtime.tune.simulate import _Simulation
 from mpi_runtime.tune.stoppers import ExperimentPlateauStopper, MaximumIterationStopper, TrialPlateauStopper, as_stopper
 from mpi_runtime.tune.study import Limits, Study
 from mpi_runtime.tune.study_driver import resumed
 from mpi_runtime.tune.study_events import Ended, Event, Failed, Order, Reported, Revived, Sized
 from mpi_runtime.tune.trial import TERMINATED, Trial
+from mpi_runtime.tune.virtual_time import _Simulation
 
 NAN = math.nan
 
