@@ -347,21 +347,25 @@ class Driver:
 
 
 def resumed(study: Study, directory: Path, slots: int, revive: bool, restart: bool) -> list[Event]:
-    """What a study that was told its journal has to be told, before it goes on: what ran runs no more."""
-    events: list[Event] = [Sized(slots)]
+    """What a study that was told its journal has to be told, before it goes on: what ran runs no more.
+
+    First where those that do not run go on, so that none of them starts before that is known; then who starts.
+    """
+    waiting: list[Event] = []
+    starting: list[Event] = []
     for trial in study.trials.values():
         saved = trial.checkpoint
         is_there = saved is None or bool(saved.path and (directory / saved.path).is_dir())
-        if trial.status == ERROR:
-            if not (revive or restart):
-                continue
-            events.append(Revived(trial.trial_id))
-            if restart:
-                is_there, saved = False, None
-        elif trial.status == TERMINATED or (is_there and trial.status != RUNNING):
+        if trial.status == TERMINATED or (trial.status == ERROR and not (revive or restart)):
             continue
+        if trial.status == ERROR:
+            starting.append(Revived(trial.trial_id))
+            is_there = is_there and not restart
+        moved = Moved(trial.trial_id, None, 0, 0.0)
         if is_there:
-            events.append(Moved(trial.trial_id, saved, trial.checkpoint_iteration, trial.checkpoint_time_s))
-        else:
-            events.append(Moved(trial.trial_id, None, 0, 0.0))
-    return events
+            moved = Moved(trial.trial_id, saved, trial.checkpoint_iteration, trial.checkpoint_time_s)
+        if trial.status == RUNNING:
+            starting.append(moved)
+        elif not is_there:
+            waiting.append(moved)
+    return [*waiting, Sized(slots), *starting]

@@ -85,12 +85,14 @@ class Tuner:
             TypeError, ValueError: an argument has no meaning. The message says which and why.
         """
         self._prepared = prepared(trainable)
-        self._tune, self._run = tune_config or TuneConfig(), run_config or RunConfig()
+        self._given, self._run = tune_config or TuneConfig(), run_config or RunConfig()
+        self._tune = _fresh(self._given)
+        """The same before it is used: what is told anew begins with it."""
         self._space = dict(param_space or {})
         for callback in self._run.callbacks:
             if not isinstance(callback, Callback):
                 raise TypeError(f"callbacks has {callback!r}, which is no Callback")
-        study_of(copy.deepcopy(self._space), copy.deepcopy(self._tune), self._run, 1)  # errors come before trials
+        study_of(copy.deepcopy(self._space), _fresh(self._tune), self._run, 1)  # errors come before trials
         self._directory: Path | None = None
         self._revives = self._restarts = False
         self._results: ResultGrid | None = None
@@ -178,7 +180,7 @@ class Tuner:
         if self._directory is None:
             self._directory = self._made_directory()
         slots = self._slots()
-        study, passed = (self._study(slots), 0.0) if is_new else self._replayed(slots)
+        study, passed = (self._study(slots, self._given), 0.0) if is_new else self._replayed(slots)
         count = self._lines
         header = {"name": self._prepared.name, "metric": study.metric, "mode": study.mode}
         log = study_log.StudyLog(self._directory, count, header)
@@ -267,8 +269,8 @@ class Tuner:
             trial.local_path = os.fspath(self._directory / trial.trial_id)
         return study, now
 
-    def _study(self, slots: int) -> Study:
-        study = study_of(copy.deepcopy(self._space), _fresh(self._tune), self._run, slots)
+    def _study(self, slots: int, tune: TuneConfig | None = None) -> Study:
+        study = study_of(copy.deepcopy(self._space), tune or _fresh(self._tune), self._run, slots)
         study.directory = os.fspath(self._directory or "")
         return study
 
@@ -338,7 +340,7 @@ def _culprit(made: Made) -> str:
 
 
 def _fresh(tune: TuneConfig) -> TuneConfig:
-    """The same, with a searcher and a scheduler that have seen nothing."""
+    """The same, with a copy of the searcher and of the scheduler."""
     return replace(tune, search_alg=copy.deepcopy(tune.search_alg), scheduler=copy.deepcopy(tune.scheduler))
 
 

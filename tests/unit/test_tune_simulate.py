@@ -115,7 +115,7 @@ def test_every_public_name_has_a_home() -> None:
     assert all(getattr(tune, name) is not None for name in tune.__all__)
     assert dir(tune) == sorted(tune.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        tune.nothing  # type: ignore[attr-defined]  # noqa: B018
+        tune.nothing  # noqa: B018
 
 
 def test_the_example_of_the_docs_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
