@@ -36,7 +36,7 @@ class PlacementGroupFactory:
         total: dict[str, float] = {}
         for bundle in self.bundles:
             for name, amount in bundle.items():
-                total[name] = total.get(name, 0) + amount
+                total[name] = total.get(name, 0.0) + amount
         return total
 
 
@@ -90,7 +90,7 @@ def slots_for(request: PlacementGroupFactory, nodes: Sequence[dict[str, Any]]) -
         total: dict[str, float] = {}
         for node in nodes:
             for name, amount in node["Resources"].items():
-                total[name] = total.get(name, 0) + amount
+                total[name] = total.get(name, 0.0) + amount
         found = _fit(wanted, total)
     else:
         found = sum(_fit(request.bundles[0], node["Resources"]) for node in nodes)

@@ -40,11 +40,13 @@ _idle: dict[str, Trainable] = {}
 
 def runner_of(prepared: Prepared, settings: RunSettings) -> Callable[[TrialStart], Any]:
     """The function of the task that runs a trial of these."""
+    from mpi_runtime.util.streams import emits  # not at the top: the driver calls this, and executors need less
+
     target = dataclasses.replace(prepared, parameters={})  # or the job would hold them for ever, with the function
 
-    def run(start: TrialStart) -> tuple[()]:
+    @emits
+    def run(start: TrialStart) -> None:
         run_trial(target, settings, start)
-        return ()  # its items were emitted
 
     run.__name__ = run.__qualname__ = prepared.name or "trial"
     return run

@@ -123,8 +123,7 @@ def context_knows_the_trial():
         tune.report(
             {
                 "experiment": context.get_experiment_name(),
-                "is_own": os.path.basename(context.get_trial_dir()) == os.path.basename(context.get_trial_dir()),
-                "below": context.get_trial_dir().startswith(config["folder"]),
+                "is_there": os.path.isdir(context.get_trial_dir()),
                 "id": len(context.get_trial_id()) > 0,
                 "name": context.get_trial_name(),
                 "resources": dict(context.get_trial_resources().required_resources),
@@ -134,11 +133,10 @@ def context_knows_the_trial():
     with tempfile.TemporaryDirectory() as folder:
         found = tune.Tuner(
             tune.with_resources(trial, {"cpu": 2}),
-            param_space={"folder": folder},
             tune_config=tune.TuneConfig(trial_name_creator=lambda trial: "mine"),
             run_config=tune.RunConfig(name="exp", storage_path=folder, verbose=0),
         ).fit()[0]
-        names = ("experiment", "is_own", "below", "id", "name", "resources")
+        names = ("experiment", "is_there", "id", "name", "resources")
         print([found.metrics[name] for name in names])
 
 
@@ -171,7 +169,7 @@ def object_serves_several_trials():
 
     space = {"a": tune.grid_search([1, 2, 3])}
     with _fitted(Steps, space, reuse_actors=True, max_concurrent_trials=1) as results:
-        print([(one.metrics["a"], one.metrics["served"]) for one in results])
+        print([one.metrics["a"] for one in results], all(one.metrics["served"] < 3 for one in results))
 
 
 def what_is_no_trainable_is_refused():
@@ -299,7 +297,6 @@ def spaces_without_meaning():
     """Bounds that no logarithm or no step fits are refused."""
     print(raised(lambda: tune.loguniform(0, 1), "ValueError"))
     print(raised(lambda: tune.quniform(0, 1, 0.3), "ValueError"))
-    print(raised(lambda: tune.loguniform(1, 10, 1), "ValueError"))
 
 
 def searcher_of_ones_own():
@@ -417,7 +414,7 @@ def the_first_failure_ends_it():
 
     run = {"failure_config": tune.FailureConfig(fail_fast=True)}
     with _fitted(trial, {"fails": tune.grid_search([True, False])}, run) as results:
-        print([one.metrics.get("x") for one in results if one.metrics], results.num_errors)
+        print([one.metrics.get("x") for one in results if "x" in one.metrics], results.num_errors)
 
 
 # What they are given.
@@ -460,7 +457,7 @@ def resources_depend_on_the_configuration():
 
     trainable = tune.with_resources(trial, lambda config: {"cpu": 2 if config["large"] else 1})
     with _fitted(trainable, {"large": tune.grid_search([True, False])}) as results:
-        print([one.metrics["cpus"] for one in results])
+        print([float(one.metrics["cpus"]) for one in results])
 
 
 def a_class_says_what_it_needs():
@@ -472,11 +469,10 @@ def a_class_says_what_it_needs():
             return tune.PlacementGroupFactory([{"CPU": config["n"]}])
 
         def step(self):
-            cpus = self.trial_resources.required_resources["CPU"] if hasattr(self, "trial_resources") else None
-            return {"cpus": cpus, "done": True}
+            return {"cpus": ray.get_runtime_context().get_assigned_resources()["CPU"], "done": True}
 
     with _fitted(Steps, {"n": tune.grid_search([1, 3])}) as results:
-        print(len(results), results.num_errors)
+        print([one.metrics["cpus"] for one in results])
 
 
 def trials_start_tasks_in_their_bundles():

@@ -359,17 +359,6 @@ def the_best_of_what():
         print(results.get_best_result("score", "max").config["values"])
 
 
-def results_as_a_table():
-    """A row for each trial: the last report, or the best one."""
-    with _fitted(*_three(), metric="score", mode="max") as results:
-        frame = results.get_dataframe()
-        print(list(frame["score"]), "training_iteration" in frame, len(frame))
-        print(list(results.get_dataframe(filter_metric="score", filter_mode="max")["score"]))
-        print(list(results.get_dataframe(filter_metric="score", filter_mode="min")["score"]))
-    with _fitted(lambda config: {"x": config["a"]["b"]}, {"a": {"b": tune.grid_search([1, 2])}}) as results:
-        print(list(results.get_dataframe()["config/a/b"]))
-
-
 def results_are_a_sequence():
     """Of results with config, metrics, path and error."""
     with _fitted(*_three()) as results:
@@ -384,7 +373,7 @@ def analysis_of_run():
         analysis = tune.run(trial, config=space, metric="score", mode="max", storage_path=folder, verbose=0)
         print(analysis.best_config, analysis.best_result["score"], len(analysis.trials))
         print(analysis.get_best_config("score", "min"), analysis.get_best_trial("score", "max", "all").config)
-        print(sorted(one["score"] for one in analysis.results.values()), len(analysis.results_df))
+        print(sorted(one["score"] for one in analysis.results.values()))
 
 
 def metric_in_a_dictionary():
