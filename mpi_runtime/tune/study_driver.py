@@ -9,6 +9,7 @@ The order of each step: event heard, decided by the study, written to the journa
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import time
@@ -102,6 +103,8 @@ class Driver:
         """How many trials the journal has."""
         self._count = 0
         self._is_leaving = False
+        self._has_failed = False
+        """An error has come out of the study, or Ctrl-C: it is told nothing more."""
         self._function = mpi_runtime.remote(runner_of(plan.prepared, plan.settings))
         self._functions: dict[Any, Any] = {}
         """It with options, by what is reserved."""
@@ -122,6 +125,15 @@ class Driver:
             self._begin(first)
             while self._runs and not (self._is_leaving and all(run.asks for run in self._runs.values())):
                 self._turn()
+        except BaseException as error:
+            self._has_failed = True
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise OSError(
+                    error.errno,
+                    f"{error.strerror}, so the experiment ends. Make room for {self._plan.directory}, then go on with "
+                    "Tuner.restore(directory, trainable).fit()",
+                ) from error
+            raise
         finally:
             self._end()
 
@@ -135,26 +147,31 @@ class Driver:
             self._decided(Sized(self.study.limits.max_concurrent), self.study.begin(now), now)
 
     def _turn(self) -> None:
-        streams = {run.stream: run for run in self._runs.values() if not run.asks}
-        waited = [*streams, *self._ending]
         left = self.study.deadline - self.now()
-        if waited:
-            mpi_runtime.wait(waited, timeout=max(0.0, min(TURN_S, left)))
-        if self._ending:
-            for one in mpi_runtime.wait([*self._ending], num_returns=len(self._ending), timeout=0)[0]:
-                self._ended(self._ending.pop(one))
+        self._wait(max(0.0, min(TURN_S, left)))
         with together():  # or each message wakes another process, which costs more than the decision
-            for stream, run in streams.items():
+            # No name here stands for a stream: if the study raises an error, whose traceback keeps what has a name,
+            # trials would not hear that their streams were dropped.
+            for run in [*self._runs.values()]:
                 # What has come is known by now: asking costs no look at the connection.
-                while self._waits_for(run) and stream.next_ready(look=False):
+                while self._waits_for(run) and run.stream.next_ready(look=False):
                     self._hear(run)
-                if self._waits_for(run) and stream.is_finished():
+                if self._waits_for(run) and run.stream.is_finished():
                     self._hear(run)
         if left <= 0:
             self._happened(Woken())
         self._log.turn()
         for callback in self._plan.callbacks:
             callback.on_step_end(self._count, Trials(self.study))
+
+    def _wait(self, seconds: float) -> None:
+        """Wait until a trial says something, or has ended that was told to."""
+        waited = [*(run.stream for run in self._runs.values() if not run.asks), *self._ending]
+        if waited:
+            mpi_runtime.wait(waited, timeout=seconds)
+        if self._ending:
+            for one in mpi_runtime.wait([*self._ending], num_returns=len(self._ending), timeout=0)[0]:
+                self._ended(self._ending.pop(one))
 
     def _waits_for(self, run: Run) -> bool:
         """Whether it is this run's turn to say something."""
@@ -166,6 +183,7 @@ class Driver:
         if ref is None:
             self._gone(run)
             self._happened(Ended(run.trial_id))
+            self._saved_at_end(run.trial_id)
             return
         try:
             metrics, saved, where = mpi_runtime.get(ref)
@@ -315,21 +333,25 @@ class Driver:
             from mpi_runtime.util import remove_placement_group
 
             remove_placement_group(run.group)
-        if self._plan.settings.at_end:
-            trial = self.study.trials[run.trial_id]
-            saved = self._plan.kept.found(run.trial_id)
-            if saved is not None and trial.status in (TERMINATED, RUNNING):
-                trial.checkpoint = saved
-                trial.checkpoint_iteration, trial.checkpoint_time_s = trial.iteration, trial.time_total_s
+        self._saved_at_end(run.trial_id)
+
+    def _saved_at_end(self, trial_id: str) -> None:
+        """Note the checkpoint that a trial has made at its end, of which it could not tell."""
+        trial = self.study.trials[trial_id]
+        if self._plan.settings.at_end and trial.status == TERMINATED and not self._has_failed:
+            saved = self._plan.kept.found(trial_id)
+            if saved is not None and saved.path != getattr(trial.checkpoint, "path", ""):
+                self._happened(Moved(trial_id, saved, trial.iteration, trial.time_total_s))
 
     def _finish(self, trial: Trial) -> None:
-        """A trial has ended for good: its last checkpoint must outlive this job."""
+        """A trial has ended for good: its last checkpoint must outlive this job, and a later one has to find it."""
         saved = trial.checkpoint
         if isinstance(saved, Saved) and not saved.path and saved.ref is not None:
             relative = os.path.join(trial.trial_id, f"checkpoint_{saved.number:06d}")
             with contextlib.suppress(MpiRuntimeError):
                 keep(saved.opened(""), os.fspath(self._plan.directory), relative)
-                trial.checkpoint = Saved(saved.number, relative)
+                kept = Saved(saved.number, relative)
+                self._happened(Moved(trial.trial_id, kept, trial.checkpoint_iteration, trial.checkpoint_time_s))
 
     def _end(self) -> None:
         for run in [*self._runs.values()]:

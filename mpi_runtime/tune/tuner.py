@@ -10,6 +10,7 @@ import contextlib
 import copy
 import os
 import pickle
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ from mpi_runtime.tune.result_grid import ResultGrid
 from mpi_runtime.tune.settings import RunConfig, TuneConfig, study_of
 from mpi_runtime.tune.study import Study
 from mpi_runtime.tune.study_events import Event, Reported, Sized
-from mpi_runtime.tune.trainable import Prepared, prepared
+from mpi_runtime.tune.trainable import Prepared, Trainable, prepared
 from mpi_runtime.tune.trial_runner import RunSettings
 
 FILE = "tuner.pickle"
@@ -92,6 +93,10 @@ class Tuner:
         for callback in self._run.callbacks:
             if not isinstance(callback, Callback):
                 raise TypeError(f"callbacks has {callback!r}, which is no Callback")
+        try:
+            copy.deepcopy(self._space)
+        except TypeError as error:
+            raise TypeError(f"The space cannot be copied, so trials cannot have it: {_culprit(self._space)}") from error
         study_of(copy.deepcopy(self._space), _fresh(self._tune), self._run, 1)  # errors come before trials
         self._directory: Path | None = None
         self._revives = self._restarts = False
@@ -113,7 +118,8 @@ class Tuner:
         Args:
             path: its directory.
             trainable: the same function or class, perhaps with a mistake mended; None: as it was.
-            param_space: the same space, to be compared.
+            param_space: the same space, to be compared. Needed where it has references to objects or actors: they
+                ended with their job, and those that are given take their places.
             resume_unfinished: must be True: trials that ran go on from their last checkpoints.
             resume_errored: whether trials that have failed go on from their last checkpoints.
             restart_errored: whether trials that have failed begin anew.
@@ -139,7 +145,8 @@ class Tuner:
             )
         if param_space is not None and (differs := _difference(made.space, dict(param_space))):
             raise ValueError(f"The experiment {directory} has another space: {differs}. Leave param_space out.")
-        tuner = cls(again, param_space=made.space, tune_config=made.tune, run_config=made.run)
+        space = made.space if param_space is None else param_space
+        tuner = cls(again, param_space=space, tune_config=made.tune, run_config=made.run)
         tuner._directory = directory
         tuner._revives, tuner._restarts = resume_errored, restart_errored
         return tuner
@@ -222,7 +229,7 @@ class Tuner:
         self._kept = self._kept or KeptCheckpoints(checkpoints, self._directory)
         frequency = checkpoints.checkpoint_frequency or int(study.scheduler.needs_checkpoints)
         settings = RunSettings(
-            config.seed, config.reuse_actors is True, checkpoints.persist_s, frequency, checkpoints.checkpoint_at_end
+            config.seed, config.reuse_actors is True, checkpoints.persist_s, frequency, self._saves_at_end()
         )
         return study_driver.Plan(
             self._prepared,
@@ -234,6 +241,13 @@ class Tuner:
             reuse_processes=config.reuse_actors is not False,
             names=config.trial_name_creator,
         )
+
+    def _saves_at_end(self) -> bool:
+        wanted = self._run.checkpoint_config.checkpoint_at_end
+        if wanted is None:
+            target = self._prepared.target
+            return self._prepared.is_class and target.save_checkpoint is not Trainable.save_checkpoint
+        return wanted
 
     _kept: KeptCheckpoints | None = None
 
@@ -314,7 +328,10 @@ class Tuner:
         try:
             spare.write_bytes(cloudpickle.dumps(replace_unpicklable(made)))
         except (TypeError, pickle.PicklingError) as error:
-            raise TypeError(f"The experiment cannot be serialised: {_culprit(made) or error}") from error
+            parts = {"trainable": made.trainable, "tune_config": made.tune, "run_config": made.run}
+            raise TypeError(
+                f"The experiment cannot be serialised: {_culprit({**made.space, **parts}) or error}"
+            ) from error
         os.replace(spare, self._directory / FILE)
 
     def _grid(self, study: Study) -> ResultGrid:
@@ -329,8 +346,8 @@ def replace_unpicklable(made: Made) -> Made:
     return made
 
 
-def _culprit(made: Made) -> str:
-    parts = {**made.space, "trainable": made.trainable, "tune_config": made.tune, "run_config": made.run}
+def _culprit(parts: Mapping[str, Any]) -> str:
+    """The first of these that cannot be serialised, and why."""
     for name, value in parts.items():
         try:
             cloudpickle.dumps(value)
@@ -366,9 +383,14 @@ def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     if old.keys() != new.keys():
         return f"it has {sorted(old)}, and this one {sorted(new)}"
     for name, value in old.items():
-        if cloudpickle.dumps(value) != cloudpickle.dumps(new[name]) and repr(value) != repr(new[name]):
+        if cloudpickle.dumps(value) != cloudpickle.dumps(new[name]) and _without_ids(value) != _without_ids(new[name]):
             return f"{name} was {value!r}, and is {new[name]!r}"
     return ""
+
+
+def _without_ids(value: Any) -> str:
+    """A value as text, in which all references are the same."""
+    return re.sub(r"\b(ObjectRef\(|Actor\(\w+, )[0-9a-f]+", r"\1", repr(value))
 
 
 @contextlib.contextmanager

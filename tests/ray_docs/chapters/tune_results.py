@@ -113,8 +113,11 @@ def class_saves_every_so_many_steps():
             with open(os.path.join(checkpoint_dir, "epoch")) as file:
                 self.x = int(file.read())
 
-    for settings in ({"checkpoint_frequency": 2}, {"checkpoint_frequency": 2, "checkpoint_at_end": True}):
-        run = {"stop": {"training_iteration": 5}, "checkpoint_config": tune.CheckpointConfig(**settings)}
+    for settings in ({"checkpoint_at_end": False}, {"checkpoint_at_end": True}, {}):
+        run = {
+            "stop": {"training_iteration": 5},
+            "checkpoint_config": tune.CheckpointConfig(checkpoint_frequency=2, **settings),
+        }
         with _fitted(Steps, run=run) as results:
             print(_epoch(results[0].checkpoint))
 
@@ -137,7 +140,8 @@ def class_may_ask_for_a_checkpoint():
         def load_checkpoint(self, checkpoint_dir):
             pass
 
-    with _fitted(Steps, run={"stop": {"training_iteration": 5}}) as results:
+    run = {"stop": {"training_iteration": 5}, "checkpoint_config": tune.CheckpointConfig(checkpoint_at_end=False)}
+    with _fitted(Steps, run=run) as results:
         print(_epoch(results[0].checkpoint))
 
 
@@ -235,7 +239,7 @@ def an_experiment_is_restored():
             os.unlink(flag)
             print(tune.Tuner.can_restore(path))
             results = tune.Tuner.restore(path, trial, **how).fit()
-            print([(one.metrics["epoch"], one.metrics["first"]) for one in results], results.num_errors)
+            print(sorted((one.metrics["epoch"], one.metrics["first"]) for one in results), results.num_errors)
 
 
 # What is logged and heard.
