@@ -38,13 +38,12 @@ from mpi_runtime.tune.study_events import (
     Moved,
     Order,
     Reported,
-    Revived,
     Sized,
     Start,
     Woken,
 )
 from mpi_runtime.tune.trainable import Prepared
-from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED, Trial
+from mpi_runtime.tune.trial import ERROR, TERMINATED, Trial
 from mpi_runtime.tune.trial_runner import RunSettings, runner_of
 from mpi_runtime.util.streams import together
 
@@ -366,28 +365,3 @@ class Driver:
                 for ref in self._ending:
                     mpi_runtime.cancel(ref, force=True)
                 deadline = time.monotonic() + GRACE_S
-
-
-def resumed(study: Study, directory: Path, slots: int, revive: bool, restart: bool) -> list[Event]:
-    """What a study that was told its journal has to be told, before it goes on: what ran runs no more.
-
-    First where those that do not run go on, so that none of them starts before that is known; then who starts.
-    """
-    waiting: list[Event] = []
-    starting: list[Event] = []
-    for trial in study.trials.values():
-        saved = trial.checkpoint
-        is_there = saved is None or bool(saved.path and (directory / saved.path).is_dir())
-        if trial.status == TERMINATED or (trial.status == ERROR and not (revive or restart)):
-            continue
-        if trial.status == ERROR:
-            starting.append(Revived(trial.trial_id))
-            is_there = is_there and not restart
-        moved = Moved(trial.trial_id, None, 0, 0.0)
-        if is_there:
-            moved = Moved(trial.trial_id, saved, trial.checkpoint_iteration, trial.checkpoint_time_s)
-        if trial.status == RUNNING:
-            starting.append(moved)
-        elif not is_there:
-            waiting.append(moved)
-    return [*waiting, Sized(slots), *starting]

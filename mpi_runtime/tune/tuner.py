@@ -10,7 +10,6 @@ import contextlib
 import copy
 import os
 import pickle
-import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from typing import Any
 import cloudpickle
 
 import mpi_runtime
+import mpi_runtime.tune.resuming as resuming
 import mpi_runtime.tune.study_driver as study_driver
 import mpi_runtime.tune.study_log as study_log
 from mpi_runtime import slurm
@@ -32,7 +32,7 @@ from mpi_runtime.tune.progress_reporter import shown_by
 from mpi_runtime.tune.result_grid import ResultGrid
 from mpi_runtime.tune.settings import RunConfig, TuneConfig, study_of
 from mpi_runtime.tune.study import Study
-from mpi_runtime.tune.study_events import Event, Reported, Sized
+from mpi_runtime.tune.study_events import Event, Reported
 from mpi_runtime.tune.trainable import Prepared, Trainable, prepared
 from mpi_runtime.tune.trial_runner import RunSettings
 
@@ -143,7 +143,7 @@ class Tuner:
                 f"The experiment {directory} was made for {made.name!r}, and this is {again.name!r}. Pass the same "
                 "function or class."
             )
-        if param_space is not None and (differs := _difference(made.space, dict(param_space))):
+        if param_space is not None and (differs := resuming.difference(made.space, dict(param_space))):
             raise ValueError(f"The experiment {directory} has another space: {differs}. Leave param_space out.")
         space = made.space if param_space is None else param_space
         tuner = cls(again, param_space=space, tune_config=made.tune, run_config=made.run)
@@ -259,7 +259,7 @@ class Tuner:
             return
         study = self._study(1)
         for number, line in enumerate(study_log.read(self._directory)):
-            _told_line(study, line, number)
+            resuming.tell_line(study, line, number)
             changed, study.changed = study.changed, {}
             told(again, number, study, line.event, changed.values())
 
@@ -271,10 +271,10 @@ class Tuner:
         now, known = 0.0, 0
         for number, line in enumerate(study_log.read(self._directory)):
             now = line.now
-            _told_line(study, line, number)
+            resuming.tell_line(study, line, number)
             self._lines = number + 1
             for trial_id, config in line.configs.items():
-                _check_config(study, trial_id, config)
+                resuming.check_config(study, trial_id, config)
                 known += 1
             if isinstance(line.event, Reported) and line.event.checkpoint is not None:
                 self._kept.add(study.trials[line.event.trial_id], line.event.checkpoint)
@@ -295,7 +295,7 @@ class Tuner:
             return []
         most = self._tune.max_concurrent_trials
         slots = min(slots, most) if most else slots
-        return study_driver.resumed(study, self._directory, slots, self._revives, self._restarts)
+        return resuming.resumed(study, self._directory, slots, self._revives, self._restarts)
 
     def _slots(self) -> int:
         wanted = self._prepared.resources
@@ -359,38 +359,6 @@ def _culprit(parts: Mapping[str, Any]) -> str:
 def _fresh(tune: TuneConfig) -> TuneConfig:
     """The same, with a copy of the searcher and of the scheduler."""
     return replace(tune, search_alg=copy.deepcopy(tune.search_alg), scheduler=copy.deepcopy(tune.scheduler))
-
-
-def _told_line(study: Study, line: study_log.Line, number: int) -> None:
-    if number == 0 and isinstance(line.event, Sized):
-        study.limits = replace(study.limits, max_concurrent=line.event.slots)
-        study.begin(line.now)
-    else:
-        study.handle(line.event, line.now)
-
-
-def _check_config(study: Study, trial_id: str, config: Any) -> None:
-    trial = study.trials.get(trial_id)
-    if trial is None or study_log.written(trial.config) != config:
-        raise JournalError(
-            f"Trial {trial_id} had the configuration {config}, and the searcher now suggests "
-            f"{trial.config if trial else 'none'}. An experiment can be resumed only if its searcher, its space and "
-            "its functions give the same values for the same seed and the same reports."
-        )
-
-
-def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    if old.keys() != new.keys():
-        return f"it has {sorted(old)}, and this one {sorted(new)}"
-    for name, value in old.items():
-        if cloudpickle.dumps(value) != cloudpickle.dumps(new[name]) and _without_ids(value) != _without_ids(new[name]):
-            return f"{name} was {value!r}, and is {new[name]!r}"
-    return ""
-
-
-def _without_ids(value: Any) -> str:
-    """A value as text, in which all references are the same."""
-    return re.sub(r"\b(ObjectRef\(|Actor\(\w+, )[0-9a-f]+", r"\1", repr(value))
 
 
 @contextlib.contextmanager

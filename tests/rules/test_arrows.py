@@ -39,17 +39,9 @@ TUNE_DOES = {
     *(
         f"{PACKAGE}.tune.{name}"
         for name in (
-            *(
-                "bundles",
-                "checkpoint",
-                "reporting",
-                "trainable",
-                "trial_runner",
-                "study_driver",
-                "study_log",
-                "kept_checkpoints",
-            ),
-            *("tuner", "old_names", "result_grid", "progress_reporter", "loggers", "plots", "html_report"),
+            *("checkpoint", "reporting", "trainable", "trial_runner", "study_driver", "study_log", "kept_checkpoints"),
+            *("bundles", "resuming", "tuner", "old_names", "result_grid", "progress_reporter", "loggers", "plots"),
+            *("html_report",),
             *("optuna_search", "hyperopt_search", "bayesopt_search", "nevergrad_search", "search"),
         )
     ),

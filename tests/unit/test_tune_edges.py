@@ -13,6 +13,7 @@ from mpi_runtime import tune
 from mpi_runtime.errors import JournalError
 from mpi_runtime.tune import study_log
 from mpi_runtime.tune.checkpoint import Saved
+from mpi_runtime.tune.resuming import resumed
 from mpi_runtime.tune.schedulers import (
     PB2,
     ASHAScheduler,
@@ -26,7 +27,6 @@ from mpi_runtime.tune.search import BasicVariantGenerator, ConcurrencyLimiter, R
 from mpi_runtime.tune.settings import study_of
 from mpi_runtime.tune.stoppers import ExperimentPlateauStopper, MaximumIterationStopper, TrialPlateauStopper, as_stopper
 from mpi_runtime.tune.study import Limits, Study
-from mpi_runtime.tune.study_driver import resumed
 from mpi_runtime.tune.study_events import Ended, Event, Failed, Order, Reported, Revived, Sized, Start
 from mpi_runtime.tune.trial import RUNNING, TERMINATED, Trial
 from mpi_runtime.tune.virtual_time import _Simulation
