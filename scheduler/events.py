@@ -229,6 +229,8 @@ class Value(Struct, array_like=True, gc=False):
     """With a journal: the hash of a stored value."""
     file: str = ""
     """With a journal: the name of the file that has a stored value too."""
+    made_by: str = ""
+    """Of a stored value: the line of user code that has put it, or the function that has returned it."""
 
 
 class Returned(Struct, array_like=True, tag=4, gc=False):

@@ -140,6 +140,7 @@ def set_value(state: State, found: Object, value: Value) -> None:
         advance(state.stories, found, STORE)
         found.is_error = value.is_error
         found.digest = value.digest
+        found.made_by = value.made_by
         found.copies = {state.ranks[place.rank].node.number: place}
         state.extents.setdefault((place.rank, place.offset), found.id)
     else:

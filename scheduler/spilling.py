@@ -243,10 +243,10 @@ def why_not(state: State, node: Node, room: Room) -> str:
 
 def _kept_by(state: State, found: Object) -> str:
     """Who made a value and who keeps it, for an error."""
-    made, told = store_summary.made_by(found), store_summary.holders(state, found)
+    told = store_summary.holders(state, found)
     more = f" and {len(told) - HOLDERS_NAMED} more" if len(told) > HOLDERS_NAMED else ""
     held = f"kept by {', '.join(told[:HOLDERS_NAMED])}{more}" if told else ""
-    parts = [part for part in (f"made by {made}" if made else "", held) if part]
+    parts = [part for part in (f"made by {found.made_by}" if found.made_by else "", held) if part]
     return f" ({'; '.join(parts)})" if parts else ""
 
 

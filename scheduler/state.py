@@ -134,6 +134,8 @@ class Object(Struct, eq=False, gc=False):
     """How it can be made again, if it can."""
     digest: bytes = b""
     """STORED, with a journal: the hash of the value."""
+    made_by: str = ""
+    """STORED: see `Value`."""
 
     def __str__(self) -> str:
         return f"object {self.id.hex()}"

@@ -53,14 +53,9 @@ def _described(state: State, found: Object, node: Node) -> dict[str, Any]:
         "size": _size(found),
         "in_memory": node.number in (found.copies or {}),
         "on_disk": found.disk is not None and found.disk.rank in {rank.number for rank in node.ranks},
-        "made_by": made_by(found),
+        "made_by": found.made_by,
         "held_by": holders(state, found),
     }
-
-
-def made_by(found: Object) -> str:
-    """The function whose call has made a value; empty: it was put, or cannot be made again."""
-    return found.lineage.task.function.spec.name if found.lineage is not None else ""
 
 
 def holders(state: State, found: Object) -> list[str]:

@@ -34,6 +34,8 @@ RETURNS = {"streaming": STREAMING, "dynamic": DYNAMIC}
 """Words that are values of `num_returns`."""
 WHOLE_MAX = 2**62
 COUNT_MAX = 2**31 - 1
+OLD_OPTIONS = ("placement_group", "placement_group_bundle_index", "placement_group_capture_child_tasks")
+"""Ray warns of them, and points to the same."""
 _MAY_BE_UNLIMITED = ("max_retries", "max_restarts", "max_task_retries")
 
 
@@ -50,6 +52,8 @@ def check(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None
 
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+            if name in OLD_OPTIONS:
+                hint = f"use scheduling_strategy=PlacementGroupSchedulingStrategy({name}=...) instead"
             raise ValueError(f"Invalid option keyword {name!r} for {what}; {hint}")
         if value is None:
             continue

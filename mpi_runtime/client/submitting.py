@@ -21,6 +21,7 @@ from mpi_runtime.scheduler.events import (
     Spec,
     Value,
 )
+from mpi_runtime.tracebacks import user_line
 
 
 def submit(client: Client, call: Call, spec: Spec) -> Any:
@@ -78,7 +79,10 @@ def put(client: Client, serialized: Serialized) -> ObjectRef[Any]:
     Raises:
         ObjectStoreFullError: there is no room for it.
     """
-    return put_written(client, client.store.write(serialized))
+    value = client.store.write(serialized)
+    if value.stored is not None:
+        value.made_by = user_line()
+    return put_written(client, value)
 
 
 def put_written(client: Client, value: Value) -> ObjectRef[Any]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from mpi_runtime import errors, remote_errors
+from mpi_runtime import errors, remote_errors, tracebacks
 from mpi_runtime.client import current
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.scope import Scope
@@ -387,7 +387,7 @@ class Executor:
             value = client.store.write(serialize.dumps(result, "the result"), keep=keep)
             if value.stored is None and not value.holds:
                 return Done(call.id, value.data, duration_us)
-            return Returned(call.id, [value], duration_us)
+            return self._returned(call, spec, [value], duration_us)
         if count == 0:
             return Done(call.id, serialize.NONE, duration_us)
         try:
@@ -399,7 +399,18 @@ class Executor:
         if len(results) != count:
             raise ValueError(f"{spec.name} returned {len(results)} values, but num_returns is {count}")
         serialized = [serialize.dumps(one, f"a result of {spec.name}") for one in results]
-        return Returned(call.id, client.store.write_all(serialized, keep), duration_us)
+        return self._returned(call, spec, client.store.write_all(serialized, keep), duration_us)
+
+    def _returned(self, call: Call, spec: Spec, values: list[Value], duration_us: int) -> Returned:
+        for value in values:
+            if value.stored is not None:
+                value.made_by = self.made_by(spec)
+        return Returned(call.id, values, duration_us)
+
+    def made_by(self, spec: Spec) -> str:
+        """Return the name of a function or method, and where it begins."""
+        line = tracebacks.definition(self._methods.get(spec.id) or self._functions.get(spec.id))
+        return f"{spec.name} ({line})" if line else spec.name
 
     def fails(self, spec: Spec, call: Call, error: BaseException) -> bool:
         """Whether an error of a generator is that of the whole call. Otherwise it is its last item."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.generators import DynamicObjectRefGenerator
 from mpi_runtime.client.refs import ObjectRef
-from mpi_runtime.client.submitting import put, put_written
+from mpi_runtime.client.submitting import put_written
 from mpi_runtime.executor.cancels import Cancels
 from mpi_runtime.objects import serialize
 from mpi_runtime.scheduler.events import DYNAMIC, STREAMING, TASK, Call, Spec, Value, Yielded
@@ -22,7 +22,10 @@ DEMAND_PAUSE_S = 0.002
 
 
 class Judge(Protocol):
-    """Decides about errors: the executor."""
+    """Decides about errors, and signs values: the executor."""
+
+    def made_by(self, spec: Spec) -> str:
+        """What is said of values of a call."""
 
     def fails(self, spec: Spec, call: Call, error: BaseException) -> bool:
         """Whether an error is that of the whole call."""
@@ -119,16 +122,15 @@ class Yields:
     def _first(self, spec: Spec, call: Call, items: Any) -> Written:
         """Return the first `num_returns` items of a generator. If it raises, each item from there on is the error."""
         values = Written()
-        store = self._client.store
         try:
             for item in items:
-                values.append(store.write(serialize.dumps(item, f"an item of {spec.name}")))
+                values.append(self._written(spec, item))
                 if len(values) == spec.num_returns:
                     return values
             raise ValueError(f"{spec.name} yielded {len(values)} values, but num_returns is {spec.num_returns}")
         except BaseException as error:
             if self._judge.fails(spec, call, error):
-                store.abandon(values)
+                self._client.store.abandon(values)
                 raise
             while len(values) < spec.num_returns:
                 values.append(self._judge.error_of(call, spec, error))
@@ -141,7 +143,7 @@ class Yields:
         refs: list[ObjectRef[Any]] = []
         try:
             for item in items:
-                refs.append(self._put(item))  # noqa: PERF401  (those before an error count)
+                refs.append(self._put(spec, item))  # noqa: PERF401  (those before an error count)
         except BaseException as error:
             if self._judge.fails(spec, call, error):
                 raise
@@ -174,7 +176,7 @@ class Yields:
         try:
             async for item in result:
                 if spec.num_returns == DYNAMIC:
-                    refs.append(self._put(item))
+                    refs.append(self._put(spec, item))
                     continue
                 self._give(spec, call, index, item)
                 index += 1
@@ -184,8 +186,14 @@ class Yields:
             self._client.feed.yields_no_more(call.id)
         return DynamicObjectRefGenerator(refs) if spec.num_returns == DYNAMIC else None
 
-    def _put(self, item: Any) -> ObjectRef[Any]:
-        return put(self._client, serialize.dumps(item))
+    def _written(self, spec: Spec, item: Any) -> Value:
+        value = self._client.store.write(serialize.dumps(item, f"an item of {spec.name}"))
+        if value.stored is not None:
+            value.made_by = self._judge.made_by(spec)
+        return value
+
+    def _put(self, spec: Spec, item: Any) -> ObjectRef[Any]:
+        return put_written(self._client, self._written(spec, item))
 
     def _wait_for_demand(self, spec: Spec, call: Call, index: int, timeout_s: float | None) -> bool:
         """Wait until the item with this index may be yielded. Return whether it may."""
@@ -200,5 +208,5 @@ class Yields:
         """Send an item of a stream."""
         if self._cancels.has(call):
             raise KeyboardInterrupt
-        value = self._client.store.write(serialize.dumps(item, f"an item of {spec.name}"))
+        value = self._written(spec, item)
         self._client.outbox.post(Yielded(call.id, index, self._client.scopes.next_ids(1), value))

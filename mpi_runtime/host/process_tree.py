@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import signal
 import time
 from collections.abc import Iterable
-from typing import Any
+
+from mpi_runtime.host.libc import libc
 
 LAUNCHERS = ("prterun", "prted", "orterun", "orted", "mpirun", "mpiexec", "mpiexec.hydra", "hydra_pmi_proxy")
 """Names of processes of launchers that are parents of ranks. Slurm's is not needed: Slurm ends what it has started."""
@@ -32,14 +32,7 @@ def adopt_orphans(yes: bool = True) -> None:
 
 def _prctl(option: int, value: int) -> None:
     with contextlib.suppress(OSError, AttributeError):
-        _libc().prctl(option, value)
-
-
-@functools.cache
-def _libc() -> Any:
-    import ctypes  # not at the top: agents load this module too
-
-    return ctypes.CDLL(None)
+        libc().prctl(option, value)
 
 
 def children() -> list[int]:

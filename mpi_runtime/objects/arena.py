@@ -305,15 +305,13 @@ class ClientArena:
         """
         window = self._window(self._writers, region, mmap.ACCESS_WRITE)
         mapping, start = window.locate(offset, size)
-        is_new = window.is_new(offset, size)
         for position, part in parts:
             if not memoryview(part).nbytes:
                 continue  # Python cannot cast an empty view
             buffer = memoryview(part).cast("B")
             if not 0 <= position <= size - len(buffer):
                 raise ValueError(f"{len(buffer)} bytes at {position} do not lie in an extent of {size} bytes")
-            if not (is_new and window.write(offset + position, buffer)):
-                copy(mapping, start + position, buffer, window.touched, window.large)
+            copy(mapping, start + position, buffer, window.touched, window.large)
 
     def read(self, region: int, offset: int, size: int, on_release: Callable[[], None]) -> memoryview:
         """Return a read-only view of an object, without a copy.

@@ -1,18 +1,17 @@
 """A region of the arena as a process sees it: its mapping, and how bytes are written to it.
 
 Two things make a copy slow: pages that this process has not mapped yet, and small pages that lie scattered. So a client
-maps what it is about to write in pieces, asks for large pages where it writes much (`LargePages`), and writes a small
-extent through the file the first time.
+maps what it is about to write in pieces, and asks for large pages where it writes much (`LargePages`).
 """
 
 import errno
 import mmap
-import os
 import resource
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from mpi_runtime.host.libc import map_file
 from mpi_runtime.objects.allocator import PAGE, round_down, round_up
 
 if TYPE_CHECKING:
@@ -22,19 +21,16 @@ if TYPE_CHECKING:
 COPY_STEP = 2 << 20
 """Bytes that a client copies while its other threads cannot run."""
 TOUCH_GRAIN = 64 << 10
-NEW_BYTES_MAX = 2 << 20
-"""Up to this size an extent that a process writes to for the first time is written by a system call: for memory that
-nobody has used yet this takes six tenths of the time of mapping its pages and copying, for other memory as long."""
 MADV_POPULATE_READ = 22
 MADV_COLLAPSE = 25
 HUGE = 2 << 20
 """A large page. A copy into warm memory of small pages, scattered as they are after a while, takes 1.3 times as long as
 one into large pages."""
-MAP_FIXED = 0x10
 COLLAPSE_FAILURES_MAX = 4
-"""After so many failures no more large pages are asked for."""
-COLLAPSE_S_MAX = 0.02
-"""CPU time for a large page that counts as a failure: the system has none left, and moves others' pages."""
+"""After so many more failures than successes no more large pages are asked for."""
+COLLAPSE_S_MAX = 0.001
+"""CPU time for a large page that counts as a failure. One that is free takes 0.1 ms; where memory is fragmented, the
+system moves others' pages for 5 ms to make one. To enter as many small pages takes 1.2 ms."""
 
 
 def map_part(descriptor: int, start: int, size: int, access: int) -> mmap.mmap:
@@ -53,30 +49,31 @@ def _map_aligned(descriptor: int, start: int, size: int, access: int) -> tuple[m
     Returns:
         The mapping, and where the part begins in it.
     """
-    import ctypes  # not at the top: only processes with large values need it
-
     whole = map_part(descriptor, start - HUGE, size + HUGE, access)
-    try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.mmap.restype = ctypes.c_void_p
-    except (OSError, AttributeError):
-        return whole, HUGE
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
     is_written = access == mmap.ACCESS_WRITE
-    address = ctypes.addressof(ctypes.c_char.from_buffer(whole)) if is_written else _address(whole)
+    address = _address_to_write(whole) if is_written else _address_to_read(whole)
     wanted = round_up(address, HUGE)
     protection = mmap.PROT_READ | (mmap.PROT_WRITE if is_written else 0)
-    if libc.mmap(wanted, size, protection, mmap.MAP_SHARED | MAP_FIXED, descriptor, start) != wanted:
+    try:
+        map_file(descriptor, start, size, protection, wanted)
+    except OSError:
         return map_part(descriptor, start, size, access), 0  # what was mapped there may be gone
     with suppress(OSError):
         whole.madvise(mmap.MADV_DONTDUMP)
     return whole, wanted - address
 
 
-def _address(mapping: mmap.mmap) -> int:
-    import numpy  # who reads needs it anyway
+def _address_to_write(mapping: mmap.mmap) -> int:
+    import ctypes  # not at the top: only processes with large values need it
 
-    return numpy.frombuffer(mapping, numpy.uint8).ctypes.data
+    return ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+
+
+def _address_to_read(mapping: mmap.mmap) -> int:
+    import numpy  # ctypes takes no memory that cannot be written; who reads needs numpy anyway
+
+    address: int = numpy.frombuffer(mapping, numpy.uint8).__array_interface__["data"][0]
+    return address
 
 
 class LargePages:
@@ -113,14 +110,9 @@ class LargePages:
             mapping.madvise(MADV_COLLAPSE, at, HUGE)
         except OSError as error:
             self._failures += 1 if error.errno != errno.EINVAL else COLLAPSE_FAILURES_MAX
-        if time.thread_time() - started > COLLAPSE_S_MAX:
-            self._failures += 1
-
-
-def _identity(descriptor: int) -> tuple[int, int]:
-    """Which file it is, whatever its number."""
-    found = os.fstat(descriptor)
-    return found.st_dev, found.st_ino
+        else:
+            is_slow = time.thread_time() - started > COLLAPSE_S_MAX
+            self._failures = self._failures + 1 if is_slow else max(0, self._failures - 1)
 
 
 class Window:
@@ -144,27 +136,10 @@ class Window:
                     self._whole = map_part(descriptor, self._start, self._size, access)
                 else:
                     self._whole, self._shift = _map_aligned(descriptor, self._start, self._size, access)
-        self.touched = bytearray(0 if self._whole is None else -(-(self._shift + self._size) // TOUCH_GRAIN))
-        """For `copy`: which parts of the mapping were written by this process; empty if there is no whole mapping."""
-        self.large = None if self._whole is None or is_plain else LargePages(self._shift, self._size)
-        self._seen = bytearray(0 if self._whole is None else -(-self._size // TOUCH_GRAIN))
-        """Which parts this process has written in any way."""
-        self._file = _identity(descriptor)
-
-    def is_new(self, offset: int, size: int) -> bool:
-        """Whether an extent is to be written with `write`. It is noted that all of it is written now."""
-        first, last = offset // TOUCH_GRAIN, -(-(offset + size) // TOUCH_GRAIN)
-        if size > NEW_BYTES_MAX or self._seen.find(0, first, last) < 0:
-            return False
-        self._seen[first:last] = b"\1" * len(self._seen[first:last])
-        try:
-            return _identity(self._descriptor) == self._file
-        except OSError:  # user code has closed what it has not opened
-            return False
-
-    def write(self, offset: int, data: memoryview) -> bool:
-        """Write without touching the memory. Returns whether all was written."""
-        return os.pwrite(self._descriptor, data, self._start + offset) == len(data)
+        notes = self._whole is not None and access == mmap.ACCESS_WRITE
+        self.touched = bytearray(-(-(self._shift + self._size) // TOUCH_GRAIN) if notes else 0)
+        """For `copy`: which parts of the mapping were written by this process; empty if that is not noted."""
+        self.large = LargePages(self._shift, self._size) if notes and not is_plain else None
 
     def whole(self) -> "NDArray[numpy.uint8] | None":
         """All bytes of the region; None if it is not mapped as a whole."""

@@ -35,6 +35,8 @@ _PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
 _PLAIN_ITEMS_MAX = 16
 PINNED_PART_MIN = 1 << 20
 """From so many bytes on a part that is on a device is written by the device itself, if its place is pinned."""
+BESIDE_MIN = 64 << 10
+"""From this length on `bytes` and `bytearray` lie beside the pickle."""
 _REFUSALS = (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError, NotImplementedError)
 
 _modules = sys.modules
@@ -142,6 +144,8 @@ def dumps(value: object, what: str = "the value") -> Serialized:
         TypeError: a part of it cannot be serialised. The message says which.
     """
     kind = type(value)
+    if (kind is bytes or kind is bytearray) and len(value) >= BESIDE_MIN:  # type: ignore[arg-type]
+        return _dumps_arrays(_Bytes(value))  # type: ignore[arg-type]
     if kind in _PLAIN:
         return Serialized(pickle.dumps(value, 5), [], [])
     if (kind is tuple or kind is list) and _are_plain(value):  # type: ignore[arg-type]
@@ -149,6 +153,16 @@ def dumps(value: object, what: str = "the value") -> Serialized:
     if _are_plain_or_arrays(value if kind is tuple or kind is list else (value,)):  # type: ignore[arg-type]
         return _dumps_arrays(value)
     return _dumps_any(value, what)
+
+
+class _Bytes:
+    """Is pickled as bytes that lie beside the pickle. In the pickle they would be copied once more."""
+
+    def __init__(self, value: bytes | bytearray) -> None:
+        self._value = value
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[type, tuple[pickle.PickleBuffer]]:
+        return type(self._value), (pickle.PickleBuffer(self._value),)
 
 
 def _are_plain(items: Sequence[object]) -> bool:

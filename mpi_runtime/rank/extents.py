@@ -99,6 +99,8 @@ class Extents:
             return []
         found = [self._arena.allocate(request.size) for _ in range(count)]
         offsets = [offset for offset in found if offset is not None]
+        if not offsets:
+            return []
         self._clients.update(dict.fromkeys(offsets, client))
         self._ahead[client] = channel, self._now_s()
         return [Ahead(self._rank, request.size, offsets)]

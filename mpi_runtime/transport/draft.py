@@ -13,11 +13,11 @@ socket may have a part of it, or more than it. If the number is less, the frame 
 from __future__ import annotations
 
 import mmap
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from mpi_runtime.host.libc import map_file
 from mpi_runtime.transport.codec import encode_one
 
 SIZE = max(32 << 10, mmap.ALLOCATIONGRANULARITY)
@@ -47,13 +47,7 @@ def map_memory(descriptor: int, slot: int) -> Memory:
     """
     import ctypes  # not at the top: executors alone come here, and their forkserver has loaded it
 
-    # Python's own mapping keeps a descriptor, and with a low number, which user code may close or write to by mistake.
-    map_file = ctypes.CDLL(None, use_errno=True).mmap
-    map_file.restype = ctypes.c_void_p
-    map_file.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    address = map_file(None, SIZE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, descriptor, slot * SIZE)
-    if address == ctypes.c_void_p(-1).value:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    address = map_file(descriptor, slot * SIZE, SIZE, mmap.PROT_READ | mmap.PROT_WRITE)
     content = memoryview((ctypes.c_ubyte * SIZE).from_address(address)).cast("B")
     return Memory(content, content.cast("Q"))
 

@@ -383,3 +383,36 @@ def test_the_store_is_summed_up() -> None:
     (mine,) = [one for one in node.largest if one["object_id"] == ref.hex()]
     assert mine["size"] > MIB
     assert (mine["in_memory"], mine["on_disk"], mine["held_by"]) == (True, False, ["driver"])
+
+
+def test_the_line_that_made_a_value_is_said() -> None:
+    @mpi_runtime.remote
+    def load(count: int) -> Any:
+        return tuple(np.zeros(MIB, np.int8) for _ in range(count)) if count > 1 else np.zeros(MIB, np.int8)
+
+    @mpi_runtime.remote
+    def stream() -> Any:
+        yield np.zeros(MIB, np.int8)
+
+    @mpi_runtime.remote
+    class Keeper:
+        def load(self) -> Any:
+            return [put(np.zeros(MIB, np.int8)), np.zeros(MIB, np.int8)]
+
+    keeper = Keeper.remote()
+    refs = {"put": put(np.zeros(MIB, np.int8)), "task": load.remote(1), "method": keeper.load.remote()}
+    refs["first"], refs["second"] = load.options(num_returns=2).remote(2)
+    items: Any = stream.remote()
+    refs["item"] = next(items)
+    refs["in a method"] = get(refs["method"])[0]
+    mpi_runtime.wait(list(refs.values()), num_returns=len(refs))
+    (node,) = mpi_runtime.util.memory_summary()
+    told = {one["object_id"]: one["made_by"] for one in node.largest}
+    made = {name: told[ref.hex()].replace(__file__, "here") for name, ref in refs.items()}
+    first = test_the_line_that_made_a_value_is_said.__code__.co_firstlineno
+    assert made["put"] == f"here:{first + 15} in {test_the_line_that_made_a_value_is_said.__name__}"
+    assert made["task"] == made["first"] == made["second"] == f"load (here:{first + 1})"
+    assert made["item"] == f"stream (here:{first + 5})"
+    assert made["method"] == f"Keeper.load (here:{first + 11})"
+    assert made["in a method"] == f"here:{first + 12} in load"
+    del refs

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -116,7 +117,9 @@ def test_without_a_disk_the_store_is_full_and_nothing_else_is_lost() -> None:
             ObjectStoreFullError, match=r"no room .* Nothing can be written to disk: no directory"
         ) as full:
             put(np.zeros(3 * BLOCK, np.int8))
-        assert f"The largest: 4.0 MiB object {refs[0].hex()} (kept by driver), 4.0 MiB object " in str(full.value)
+        said = str(full.value).split("The largest: ")[1]
+        line = rf"made by {re.escape(__file__)}:\d+ in \S+; kept by driver"
+        assert re.match(rf"4.0 MiB object {refs[0].hex()} \({line}\), 4.0 MiB object ", said)
         assert [int(get(ref)[0]) for ref in refs] == list(range(6))
         refs.clear()
         assert len(get(put(np.zeros(3 * BLOCK, np.int8)))) == 3 * BLOCK
@@ -166,7 +169,7 @@ def test_a_full_disk_is_told_with_who_holds_what_and_nothing_is_lost(tmp_path: P
         refusal, count, result, end = started.finish(timeout=100).expect().stdout.splitlines()
     assert "has no room for an object of" in refusal
     assert f"Nothing can be written to disk: {disk}: No space left on device" in refusal or "would be left" in refusal
-    assert " (kept by driver)" in refusal
+    assert f"(made by {program}:15 in <module>; kept by driver)" in refusal
     assert 40 <= int(count) <= 60  # what fits memory and disk
     assert (result, end) == ("result: True", "goes on")
 

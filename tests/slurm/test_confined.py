@@ -75,7 +75,9 @@ def test_jobs_see_and_get_what_they_were_given() -> None:
     assert sorted(both["seen"]) == ["n2", "n3"]
     assert [found["CPU"] for found in said.values()] == [1, 1, 4]
     assert [found["memory"] for found in said.values()] == [300 << 20, 200 << 20, 800 << 20]
-    for found in said.values():
-        assert "was killed by signal 9" in found["taken"], "a task that takes more than the job has"
+    for memory, found in said.items():
+        # The kernel ends the task that takes more than the job has, which Slurm tells, or the agent; or both do.
+        by_kernel = "was killed by signal 9" in found["taken"]
+        assert by_kernel or "was ended because the memory of n" in found["taken"], found["taken"]
         assert found["after"] == 1, "the others live"
-    assert {job.state for job in ended.values()} == {"OUT_OF_MEMORY"}, "as Slurm calls it"
+        assert ended[memory].state == "OUT_OF_MEMORY" or (ended[memory].state == "COMPLETED" and not by_kernel)

@@ -1,6 +1,5 @@
 """The arena: what agents count together, what clients write and read across processes, and when views are let go."""
 
-import errno
 import gc
 import mmap
 import os
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy
 import pytest
@@ -285,108 +285,15 @@ def test_who_can_give_enough_back_itself_wakes_nobody(descriptor: int) -> None:
     assert wall is not None
 
 
-class Pages:
-    """A mapping that notes what is asked of it; its system may be one that cannot do that."""
-
-    def __init__(self, problem: OSError | None = None) -> None:
-        self.asked: list[tuple[int, int, int]] = []
-        self.problem = problem
-
-    def madvise(self, advice: int, start: int, size: int) -> None:
-        self.asked.append((advice, start, size))
-        if self.problem is not None:
-            raise self.problem
-
-    def __setitem__(self, place: slice, data: memoryview) -> None:
-        assert place.stop - place.start == len(data)
-
-
 def test_memory_that_the_system_does_not_take_back_stays_spare(descriptor: int) -> None:
     agent = AgentArena(descriptor, 0)
     agent.free(agent.allocate(MIB) or 0)
-    pages = Pages(OSError("this system cannot"))
-    agent._window.locate = lambda offset, size: (pages, offset)  # type: ignore[method-assign,assignment,return-value]
+    pages = Mock()
+    pages.madvise.side_effect = OSError("this system cannot")
+    agent._window.locate = lambda offset, size: (pages, offset)  # type: ignore[method-assign]
     assert agent.trim(MIB) == 0
-    assert len(pages.asked) == 1
+    assert pages.madvise.call_count == 1
     assert agent.statistics().spare == MIB
-
-
-@pytest.mark.parametrize("limit", [resource.RLIM_INFINITY, 1 << 50])
-def test_what_was_written_is_noted_only_of_a_region_that_is_mapped_as_a_whole(
-    limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(region.resource, "getrlimit", lambda _: (limit, limit))
-    descriptor = create(5 * region.TOUCH_GRAIN + PAGE, 1)
-    layout = Layout.of(descriptor)
-    made = region.Window(descriptor, layout.start(0), layout.length, mmap.ACCESS_WRITE)
-    length = region.HUGE // region.TOUCH_GRAIN
-    if limit == resource.RLIM_INFINITY:
-        assert length <= len(made.touched) <= 2 * length
-    assert bool(made.touched) == (made.large is not None) == (limit == resource.RLIM_INFINITY)
-    os.close(descriptor)
-
-
-def test_pages_are_asked_for_once_where_that_is_noted() -> None:
-    source = memoryview(bytes(3 * PAGE))
-    for touched, times in ((bytearray(2), 1), (bytearray(), 2)):
-        pages = Pages()
-        for _ in range(2):
-            region.copy(pages, PAGE + 1, source, touched)  # type: ignore[arg-type]
-        assert pages.asked == [(region.MADV_POPULATE_READ, PAGE, 3 * PAGE + 1)] * times
-    assert touched == bytearray()
-
-
-# Large pages.
-
-
-class Collapsing(Pages):
-    """Pages of which some calls are refused."""
-
-    def __setitem__(self, at: Any, value: Any) -> None:
-        pass
-
-
-def in_large_pages() -> int:
-    """Bytes of shared memory that this process has mapped in large pages."""
-    for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
-        if line.startswith("ShmemPmdMapped:"):
-            return int(line.split()[1]) << 10
-    return 0
-
-
-def test_what_is_written_lies_in_large_pages_where_the_system_has_some() -> None:
-    descriptor = create(64 * MIB, 2)
-    agent, client = AgentArena(descriptor, 1), ClientArena(descriptor)
-    before, data = in_large_pages(), os.urandom(1 << 16) * 256
-    offset = put(agent, client, data)
-    assert client.read(1, offset, len(data), nothing) == data
-    writer = client._writers[1]
-    found = in_large_pages() - before
-    if writer.large is not None and not writer.large._failures:  # in all of the value but for its ends, when read too
-        assert found >= 2 * (len(data) - 2 * region.HUGE)
-    assert resident(descriptor) <= len(data) + 2 * MIB, "nothing beside the value takes memory"
-    agent.free(offset)
-    assert agent.trim(3 * MIB + PAGE) == 3 * MIB + PAGE  # large pages are cut
-    assert resident(descriptor) <= len(data) - 1 * MIB
-    os.close(descriptor)
-
-
-@pytest.mark.parametrize(("error", "tries"), [(errno.EINVAL, 1), (errno.EAGAIN, region.COLLAPSE_FAILURES_MAX)])
-def test_a_system_without_large_pages_is_asked_a_few_times(error: int, tries: int) -> None:
-    pages, touched = Collapsing(OSError(error, "refused")), bytearray(1 << 10)
-    large = region.LargePages(3 * PAGE, 64 * MIB)
-    region.copy(pages, 3 * PAGE, memoryview(bytes(32 * MIB)), touched, large)  # type: ignore[arg-type]
-    asked = [one for one in pages.asked if one[0] == region.MADV_COLLAPSE]
-    assert asked == [(region.MADV_COLLAPSE, 3 * PAGE + n * region.HUGE, region.HUGE) for n in range(tries)]
-
-
-def test_only_what_is_overwritten_is_made_large() -> None:
-    pages, touched = Collapsing(), bytearray(1 << 10)
-    large = region.LargePages(0, 64 * MIB)
-    for _ in range(2):
-        region.copy(pages, region.HUGE - PAGE, memoryview(bytes(2 * region.HUGE)), touched, large)  # type: ignore[arg-type]
-    asked = [one[1:] for one in pages.asked if one[0] == region.MADV_COLLAPSE]
-    assert asked == [(region.HUGE, region.HUGE)]  # once
 
 
 # Clients.
@@ -638,41 +545,3 @@ sys.late = Late()
 def test_default_capacity() -> None:
     assert default_capacity(10 << 30) == (3 << 30)
     assert default_capacity(123_457) % PAGE == 0
-
-
-def test_a_small_extent_is_written_through_the_file_once_and_then_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    descriptor = create(1 << 26, 1)
-    client = ClientArena(descriptor)
-    calls: list[int] = []
-    write = os.pwrite
-
-    def counted(file: int, data: memoryview, offset: int) -> int:
-        calls.append(offset)
-        return write(file, data, offset)
-
-    monkeypatch.setattr(os, "pwrite", counted)
-    for value in (b"a", b"b", b"c"):
-        data = memoryview(value * MIB)
-        client.write(0, PAGE, MIB + 64, [(0, memoryview(value * 3)), (64, data)])
-        found = client.read(0, PAGE, MIB + 64, lambda: None)
-        assert bytes(found[:3]) == value * 3
-        assert found[64:] == data
-        del found
-    assert len(calls) == 2, "the first time both parts, and then none"
-    os.close(descriptor)
-
-
-def test_where_the_descriptor_is_another_file_by_now_nothing_is_written_to_that(tmp_path: Path) -> None:
-    descriptor = create(1 << 26, 1)
-    client = ClientArena(descriptor)
-    client.write(0, 0, 100, [(0, memoryview(b"first"))])
-    assert bytes(client.read(0, 0, 100, lambda: None)[:5]) == b"first"  # both ways are mapped before
-    other = os.open(tmp_path / "of_the_user", os.O_CREAT | os.O_RDWR)
-    os.dup2(other, descriptor)
-    client.write(0, MIB, 100, [(0, memoryview(b"second"))])
-    assert os.fstat(other).st_size == 0
-    assert bytes(client.read(0, MIB, 100, lambda: None)[:6]) == b"second"
-    os.close(descriptor)
-    client.write(0, 2 * MIB, 100, [(0, memoryview(b"third"))])
-    assert bytes(client.read(0, 2 * MIB, 100, lambda: None)[:5]) == b"third"
-    os.close(other)

@@ -61,6 +61,8 @@ def test_a_typing_error_gets_a_hint() -> None:
         check(num_gpu=1)
     with pytest.raises(ValueError, match="there are: num_cpus"):
         check(zzz=1)
+    with pytest.raises(ValueError, match=r"PlacementGroupSchedulingStrategy\(placement_group_bundle_index=...\)"):
+        check(placement_group_bundle_index=1)
 
 
 def test_actors_have_no_options_of_calls() -> None:

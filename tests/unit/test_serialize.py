@@ -63,6 +63,18 @@ def test_buffers_are_not_copied_when_serialised() -> None:
     assert np.shares_memory(np.frombuffer(buffer, np.uint8), array)
 
 
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+@pytest.mark.parametrize("missing", [0, 1])
+def test_long_bytes_are_not_copied_when_serialised(kind: Any, missing: int) -> None:
+    value = kind(b"x" * (serialize.BESIDE_MIN - missing))
+    found = serialize.dumps(value)
+    assert [one.obj is value for one in found.buffers if isinstance(one, memoryview)] == ([] if missing else [True])
+    back = serialize.loads(whole(found))
+    assert (type(back), back == value) == (kind, True)
+    if kind is bytearray:
+        back[0] = 1
+
+
 def test_the_first_byte_tells_the_layouts_apart() -> None:
     assert dumps([1]).inline()[0] == 0x80
     assert dumps(object).inline()[0] == 0x80
