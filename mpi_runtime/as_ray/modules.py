@@ -126,12 +126,7 @@ _HINT = " (`ray` is mpi_runtime here: docs/from_ray.md says what there is)"
 
 
 def _absent_module(path: str) -> str:
-    if path == "ray.tune":
-        return (
-            "ray.tune is not here by this name: write `from mpi_runtime import tune`, which has its names. "
-            "docs/tune_from_ray.md says what differs."
-        )
     return (
-        f"{path} is not here: `ray` is mpi_runtime, which has Ray's core and none of its libraries but Tune. "
+        f"{path} is not here: `ray` is mpi_runtime, which has Ray's core and of its libraries only ray.tune. "
         "docs/from_ray.md says what there is."
     )

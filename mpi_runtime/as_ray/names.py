@@ -16,6 +16,34 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.remote_function": ("mpi_runtime.calls.remote_function",),
     "ray.runtime_context": ("mpi_runtime.runtime_context",),
     "ray.runtime_env": ("mpi_runtime.runtime_env",),
+    "ray.tune": ("mpi_runtime.tune",),
+    "ray.tune.callback": ("mpi_runtime.tune",),
+    "ray.tune.experiment": ("mpi_runtime.tune.trial",),
+    "ray.tune.logger": ("mpi_runtime.tune",),
+    "ray.tune.progress_reporter": ("mpi_runtime.tune",),
+    "ray.tune.registry": ("mpi_runtime.tune",),
+    "ray.tune.result_grid": ("mpi_runtime.tune",),
+    **dict.fromkeys(
+        (
+            "ray.tune.schedulers",
+            *(f"ray.tune.schedulers.{name}" for name in ("async_hyperband", "hb_bohb", "hyperband", "pb2", "pbt")),
+            *(f"ray.tune.schedulers.{name}" for name in ("median_stopping_rule", "trial_scheduler")),
+        ),
+        ("mpi_runtime.tune.schedulers",),
+    ),
+    **dict.fromkeys(
+        (
+            "ray.tune.search",
+            *(f"ray.tune.search.{name}" for name in ("basic_variant", "bayesopt", "bohb", "concurrency_limiter")),
+            *(f"ray.tune.search.{name}" for name in ("hyperopt", "nevergrad", "optuna", "repeater", "searcher")),
+        ),
+        ("mpi_runtime.tune.search",),
+    ),
+    "ray.tune.search.sample": ("mpi_runtime.tune.space",),
+    "ray.tune.stopper": ("mpi_runtime.tune",),
+    "ray.tune.trainable": ("mpi_runtime.tune",),
+    "ray.tune.tune_config": ("mpi_runtime.tune",),
+    "ray.tune.tuner": ("mpi_runtime.tune",),
     "ray.types": ("mpi_runtime.client.refs",),
     "ray.util": ("mpi_runtime.util",),
     "ray.util.accelerators": ("mpi_runtime.util.accelerators",),
@@ -63,7 +91,7 @@ LIBRARIES = frozenset(
     f"ray.{name}"
     for name in (
         *("air", "autoscaler", "autoscaler.sdk", "dag", "dashboard", "job_submission", "llm", "rllib", "serve"),
-        *("train", "tune", "workflow", "experimental.channel", "experimental.state", "util.metrics", "util.rpdb"),
+        *("train", "workflow", "experimental.channel", "experimental.state", "util.metrics", "util.rpdb"),
         *("util.spark", "util.iter", "util.tracing", "util.client_connect"),
     )
 )

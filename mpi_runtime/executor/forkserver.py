@@ -217,6 +217,7 @@ class Forkserver:
             one.close()
         if self._scratch_lock >= 0:
             os.close(self._scratch_lock)
+        _draw_anew()
         from mpi_runtime.executor import becoming  # loaded already: see PRELOADED
 
         becoming.become(setup, request, descriptors, self._arena, self._drafts, self._shadowed, self._at_start, problem)
@@ -278,6 +279,16 @@ def main(descriptor: int, at_start: Container[str], preload: bool = True) -> Non
     gc.disable()
     Forkserver(socket.socket(fileno=descriptor), at_start).run()
     os._exit(0)
+
+
+def _draw_anew() -> None:
+    """Seed numpy's global generator, if it was loaded before the fork: all executors would draw the same numbers.
+
+    Older versions of numpy load it by themselves. Python's own generator is seeded by each fork.
+    """
+    generators = sys.modules.get("numpy.random")
+    if generators is not None:
+        generators.seed()
 
 
 def make_ready(more: Sequence[str] = ()) -> None:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import subprocess
 
-COSTLY = ("numpy",)
+COSTLY = ("numpy", "mpi_runtime.tune.trial_runner")
 """What executors find loaded if their first function, or whoever submits it, uses it: it takes long, and a program
 that does not use it should not wait for it. It starts no threads that stay and knows no GPUs: it is loaded before
-executors are forked."""
+executors are forked. The second is what runs trials in executors."""
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """What these libraries read once, when they are loaded, beside OMP_NUM_THREADS, which the runtime sets."""
 PRELOADED_IF_USED = (*COSTLY, "mpi_runtime.as_ray.installed")

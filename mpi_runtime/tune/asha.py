@@ -7,54 +7,98 @@ of pausing is Ray Tune's; each rung's cutoff is a quantile of what other trials 
 
 from __future__ import annotations
 
-import bisect
 import heapq
 import math
 
 from mpi_runtime.tune.trial import Trial
-from mpi_runtime.tune.trial_scheduler import CONTINUE, PAUSE, STOP, TrialScheduler, Verdicts, quantile, rungs
+from mpi_runtime.tune.trial_scheduler import CONTINUE, PAUSE, STOP, TrialScheduler, Verdicts, rungs
 from mpi_runtime.tune.variants import rng_of
 
 BRACKETS = 1
 """Marks the numbers that are drawn to choose brackets."""
 
 
+class _Cut:
+    """Numbers in ascending order, cut in two: the first few, and the rest. Only the numbers at the cut are known.
+
+    A sorted list would move half of itself for each new number. Two heaps cost the same with any number of trials, but
+    for a logarithm.
+    """
+
+    def __init__(self) -> None:
+        self._first: list[tuple[float, int]] = []
+        """Negated, so that the last one is on top."""
+        self._rest: list[tuple[float, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._rest)
+
+    @property
+    def last(self) -> tuple[float, int]:
+        """The last one of the first. Of equal numbers those that came earlier are before the others."""
+        number, place = self._first[0]
+        return -number, -place
+
+    @property
+    def following(self) -> float:
+        """The lowest of the rest."""
+        return self._rest[0][0]
+
+    def add(self, number: float, count: int) -> tuple[float, int]:
+        """Add a number, and have so many in the first part from now on. Returns it with its place in time."""
+        entry = number, len(self)
+        if self._first and entry < self.last:
+            heapq.heappush(self._first, (-number, -entry[1]))
+        else:
+            heapq.heappush(self._rest, entry)
+        while len(self._first) < count:
+            moved = heapq.heappop(self._rest)
+            heapq.heappush(self._first, (-moved[0], -moved[1]))
+        while len(self._first) > count:
+            heapq.heappush(self._rest, self.last)
+            heapq.heappop(self._first)
+        return entry
+
+
 class _Rung:
     """What trials had when they came to a milestone."""
 
-    def __init__(self, milestone: float) -> None:
+    def __init__(self, milestone: float, factor: float) -> None:
         self.milestone = milestone
-        self.scores: list[float] = []
+        self._factor = factor
         self.seen: set[str] = set()
-        self.ranking: list[tuple[float, int, str]] = []
-        """Best first; of equal ones the first."""
+        self._cut = _Cut()
+        """Of scores: at the quantile. Of those that pause, negated: behind the best."""
         self.held: list[tuple[float, int, str]] = []
-        """A heap of those that were not promoted."""
+        """A heap of those that were not promoted, best first; of equal ones the first."""
 
     def record(self, trial_id: str, score: float) -> None:
         """Note a score to compare later ones with."""
         self.seen.add(trial_id)
-        bisect.insort(self.scores, score)
+        self._cut.add(score, math.floor((1 - 1 / self._factor) * len(self._cut)) + 1)
 
     def hold(self, trial_id: str, score: float) -> None:
         """Note a trial that pauses until it is among the best."""
-        entry = (-score, len(self.seen), trial_id)
         self.seen.add(trial_id)
-        bisect.insort(self.ranking, entry)
-        heapq.heappush(self.held, entry)
+        entry = self._cut.add(-score, int((len(self._cut) + 1) / self._factor))
+        heapq.heappush(self.held, (*entry, trial_id))
 
-    def is_worse(self, score: float, factor: float) -> bool:
-        """Whether this score is below those of the best of the others."""
-        if not self.scores:
+    def is_worse(self, score: float) -> bool:
+        """Whether this score is below those of the best of the others: below their quantile, with straight lines."""
+        if not len(self._cut):
             return False
-        return score < quantile(self.scores, 1 - 1 / factor) or score == -math.inf
+        place = (1 - 1 / self._factor) * (len(self._cut) - 1)
+        below = math.floor(place)
+        cutoff = self._cut.last[0]
+        if place != below and not math.isinf(cutoff):
+            cutoff += (self._cut.following - cutoff) * (place - below)
+        return score < cutoff or score == -math.inf
 
-    def promotable(self, factor: float) -> str | None:
+    def promotable(self) -> str | None:
         """The best that was not promoted, if it belongs to the best 1/factor."""
-        if not self.held:
+        if not self.held or len(self._cut) < self._factor:
             return None
-        is_top = bisect.bisect_left(self.ranking, self.held[0]) < int(len(self.ranking) / factor)
-        return self.held[0][2] if is_top else None
+        return self.held[0][2] if self.held[0][:2] <= self._cut.last else None
 
 
 class AsyncHyperBandScheduler(TrialScheduler):
@@ -122,7 +166,9 @@ class AsyncHyperBandScheduler(TrialScheduler):
     def begin(self, seed: int) -> None:
         """Forget everything: an experiment begins."""
         self._seed = seed
-        self._brackets = [[_Rung(at) for at in self._milestones[skipped:]] for skipped in range(self._number)]
+        self._brackets = [
+            [_Rung(at, self._factor) for at in self._milestones[skipped:]] for skipped in range(self._number)
+        ]
         self._bracket_of: dict[str, list[_Rung]] = {}
         self._next_rung: dict[str, int] = {}
 
@@ -153,7 +199,7 @@ class AsyncHyperBandScheduler(TrialScheduler):
         """The paper's `get_job`: the best that is held in the highest rung that has one to promote."""
         for bracket in self._brackets:
             for number in reversed(range(len(bracket) - 1)):
-                trial_id = bracket[number].promotable(self._factor)
+                trial_id = bracket[number].promotable()
                 if trial_id is not None:
                     heapq.heappop(bracket[number].held)
                     self._next_rung[trial_id] = number + 1
@@ -165,7 +211,7 @@ class AsyncHyperBandScheduler(TrialScheduler):
         reached = [rung for rung in self._bracket_of[trial_id] if rung.milestone <= time]
         is_worse = False
         if reached and trial_id not in reached[-1].seen:
-            is_worse = reached[-1].is_worse(score, self._factor)
+            is_worse = reached[-1].is_worse(score)
             reached[-1].record(trial_id, score)
         return STOP if is_worse or (self._stops_last and time >= self._max_t) else CONTINUE
 

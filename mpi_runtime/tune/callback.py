@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.study import Study
+from mpi_runtime.tune.study_events import Event, Reported
+from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED, Trial
 
 
 class Callback:
@@ -49,7 +51,39 @@ class Callback:
         """Nothing runs any more."""
 
 
-def tell(callbacks: Sequence[Callback], what: Callable[[Callback], None]) -> None:
-    """Tell all of them."""
+class Trials(Sequence[Trial]):
+    """The trials as they are when somebody looks: a list of all for each event would cost too much."""
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+
+    def __len__(self) -> int:
+        return len(self._study.trials)
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self._study.trials.values())[index]
+
+    def __iter__(self) -> Iterator[Trial]:
+        return iter(self._study.trials.values())
+
+
+def told(callbacks: Iterable[Callback], count: int, study: Study, event: Event, changed: Iterable[Trial]) -> None:
+    """Tell callbacks what has come of an event."""
+    callbacks = list(callbacks)
+    if not callbacks:
+        return
+    trials = Trials(study)
+    changed = list(changed)
+    trial = study.trials.get(getattr(event, "trial_id", ""))
     for callback in callbacks:
-        what(callback)
+        if isinstance(event, Reported) and trial is not None:
+            callback.on_trial_result(count, trials, trial, trial.last_result)
+            if event.checkpoint is not None:
+                callback.on_checkpoint(count, trials, trial, event.checkpoint)
+        for one in changed:
+            if one.status == RUNNING:
+                callback.on_trial_start(count, trials, one)
+            elif one.status == TERMINATED:
+                callback.on_trial_complete(count, trials, one)
+            elif one.status == ERROR:
+                callback.on_trial_error(count, trials, one)

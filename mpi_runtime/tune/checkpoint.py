@@ -1,16 +1,15 @@
-"""Checkpoints: a directory with files, or a dictionary that stays in shared memory until it must be kept."""
+"""Checkpoints: a directory with files, or a dictionary that stays in shared memory until it must be kept.
+
+Each process that runs trials loads this, and many of them make no checkpoint. So what handles files is loaded on use.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pickle
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -66,10 +65,11 @@ class Checkpoint:
         """
         if self._data is not None:
             return dict(self._data)
-        file = Path(self.path, DICTIONARY)
-        if not file.exists():
+        path = os.path.join(self.path, DICTIONARY)
+        if not os.path.exists(path):
             raise ValueError(f"the checkpoint {self.path} has files, no dictionary: use as_directory()")
-        found: dict[str, Any] = pickle.loads(file.read_bytes())
+        with open(path, "rb") as file:
+            found: dict[str, Any] = pickle.load(file)
         return found
 
     @contextlib.contextmanager
@@ -78,25 +78,35 @@ class Checkpoint:
         if self._data is None:
             yield self.path
             return
+        import tempfile
+
         with tempfile.TemporaryDirectory(prefix="checkpoint-") as path:
             yield self.to_directory(path)
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """Copy the files into a directory, by default a new temporary one, and return its path."""
+        import shutil
+        import tempfile
+
         target = tempfile.mkdtemp(prefix="checkpoint-") if path is None else os.fspath(path)
         if self._data is None:
             shutil.copytree(self.path, target, dirs_exist_ok=True)
         else:
             os.makedirs(target, exist_ok=True)
-            _written(Path(target, DICTIONARY), cloudpickle.dumps(dict(self._data), 5))
+            _written(os.path.join(target, DICTIONARY), cloudpickle.dumps(dict(self._data), 5))
         return target
 
     def get_metadata(self) -> dict[str, Any]:
         """What `set_metadata` has noted; empty at first."""
         if self._data is not None:
             return dict(self._data.get(METADATA, {}))
-        file = Path(self.path, METADATA)
-        found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+        path = os.path.join(self.path, METADATA)
+        if not os.path.exists(path):
+            return {}
+        import json
+
+        with open(path) as file:
+            found: dict[str, Any] = json.load(file)
         return found
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
@@ -104,7 +114,9 @@ class Checkpoint:
         if self._data is not None:
             self._data = {**self._data, METADATA: dict(metadata)}
         else:
-            _written(Path(self.path, METADATA), json.dumps(dict(metadata)).encode())
+            import json
+
+            _written(os.path.join(self.path, METADATA), json.dumps(dict(metadata)).encode())
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Note further values."""
@@ -146,6 +158,9 @@ def keep(checkpoint: Checkpoint, experiment: str, relative: str) -> None:
     Raises:
         OSError: it cannot be written.
     """
+    import shutil
+    from pathlib import Path
+
     target = Path(experiment, relative)
     spare = target.with_name(f".{target.name}.part")
     shutil.rmtree(spare, ignore_errors=True)
@@ -173,7 +188,8 @@ def _sync(path: str) -> None:
         os.close(descriptor)
 
 
-def _written(path: Path, data: bytes) -> None:
-    spare = path.with_name(f"{path.name}.part")
-    spare.write_bytes(data)
+def _written(path: str, data: bytes) -> None:
+    spare = f"{path}.part"
+    with open(spare, "wb") as file:
+        file.write(data)
     os.replace(spare, path)

@@ -12,13 +12,21 @@ KNOWN = (Float, Integer, Normal, Categorical)
 
 
 def domains(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The domains of a space, in nested dictionaries too. Functions, and what choices contain, are left out."""
+    """The domains of a space, in nested dictionaries too. Functions, and what choices contain, are left out.
+
+    Raises:
+        ValueError: two of them have the same name, as in `{"a/b": uniform(0, 1), "a": {"b": uniform(0, 1)}}`.
+    """
     found: dict[str, Any] = {}
     for name, value in space.items():
+        inner: dict[str, Any] = {}
         if isinstance(value, KNOWN):
-            found[prefix + name] = value
+            inner = {f"{prefix}{name}": value}
         elif isinstance(value, Mapping) and not isinstance(value, Domain) and not is_grid(value):
-            found.update(domains(value, f"{prefix}{name}/"))
+            inner = domains(value, f"{prefix}{name}/")
+        if both := found.keys() & inner.keys():
+            raise ValueError(f"The space has two parameters with the name {min(both)!r}: rename one of them.")
+        found.update(inner)
     return found
 
 

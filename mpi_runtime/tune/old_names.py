@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import mpi_runtime
+from mpi_runtime.tune.bundles import Resources
 from mpi_runtime.tune.checkpoint import Checkpoint
 from mpi_runtime.tune.result_grid import Result, ResultGrid, TuneError, best_of
 from mpi_runtime.tune.settings import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
-from mpi_runtime.tune.trainable import Resources, prepared, with_resources
+from mpi_runtime.tune.trainable import prepared, with_resources
 from mpi_runtime.tune.trial import Trial
 from mpi_runtime.tune.tuner import DEFAULT_FOLDER, Tuner
 

@@ -7,11 +7,14 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mpi_runtime
+from mpi_runtime.client import current
 from mpi_runtime.tune.checkpoint import Checkpoint, Saved, keep
-from mpi_runtime.util.streams import emit
+
+if TYPE_CHECKING:
+    from mpi_runtime.tune.bundles import PlacementGroupFactory
 
 SIMPLE = frozenset({int, float, str, bool, type(None)})
 
@@ -34,7 +37,8 @@ class TrialStart:
     name: str
     experiment: str
     """The directory of the experiment."""
-    resources: Mapping[str, Any] = field(default_factory=dict)
+    resources: PlacementGroupFactory
+    """What it was granted."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """References to what `with_parameters` was given."""
 
@@ -67,8 +71,8 @@ class Context:
         """The directory of the experiment."""
         return self._start.experiment
 
-    def get_trial_resources(self) -> Mapping[str, Any]:
-        """What the trial was granted: amounts by name."""
+    def get_trial_resources(self) -> PlacementGroupFactory:
+        """What the trial was granted: `required_resources` has the amounts by name."""
         return self._start.resources
 
     def get_world_size(self) -> int:
@@ -78,6 +82,9 @@ class Context:
     def get_world_rank(self) -> int:
         """0, for the same reason."""
         return 0
+
+
+TuneContext = Context
 
 
 class Session:
@@ -102,7 +109,9 @@ class Session:
         where = None if self._has_told else (socket.gethostname(), os.getpid())
         self._has_told = True
         self.iteration += 1
-        if not emit((plain(metrics), self.save(checkpoint), where)):
+        # As `util.streams.emit`, without loading all of `util` in each process.
+        executor = current.client().executor
+        if not executor.emit((plain(metrics), self.save(checkpoint), where)):
             raise StopTrial
 
     def save(self, checkpoint: Checkpoint | None) -> Saved | None:

@@ -67,8 +67,8 @@ class CheckpointConfig:
     """Whether "max" or "min" is best."""
     checkpoint_frequency: int = 0
     """Classes make one at every so many steps; 0: none, unless the scheduler needs them."""
-    checkpoint_at_end: bool = False
-    """Whether classes make one at their end."""
+    checkpoint_at_end: bool | None = None
+    """Whether classes make one at their end; None: those that have a `save_checkpoint`."""
     persist_s: float = 30.0
     """At least so many seconds pass between two checkpoints of a trial, made of dictionaries, that are written to disk.
     In between they are in shared memory only."""

@@ -206,7 +206,9 @@ class Study:
         passed = now - trial.last_event_at
         trial.last_event_at = now
         trial.time_total_s += passed
-        trial.iteration = int(metrics.get("training_iteration", trial.iteration + 1))
+        trial.iteration += 1
+        if "training_iteration" in metrics:
+            trial.iteration = int(_number("count", "training_iteration", trial, metrics))
         known = {"training_iteration": trial.iteration, "time_this_iter_s": passed, "time_total_s": trial.time_total_s}
         return named_in({**known, "done": False, **metrics, "trial_id": trial.trial_id}, self.metric)
 
@@ -404,6 +406,11 @@ def _agreed(name: str, value: str | None, scheduler: TrialScheduler) -> str | No
 
 
 def _number(role: str, name: str, trial: Trial, result: Mapping[str, Any]) -> float:
+    """A reported value as a number. `role` says what it is used for.
+
+    Raises:
+        ValueError: it is not there, or no number.
+    """
     try:
         value = value_in(result, name)
     except KeyError:
@@ -413,7 +420,7 @@ def _number(role: str, name: str, trial: Trial, result: Mapping[str, Any]) -> fl
         ) from None
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(
-            f"The {role} {name!r} of trial {trial.trial_id} is {value!r}, which is no number. Report one."
+            f"The {role} {name!r} of trial {trial.trial_id} is {value!r:.100}, which is no number. Report one."
         ) from None

@@ -9,10 +9,11 @@ The order of each step: event heard, decided by the study, written to the journa
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,8 @@ from typing import Any
 import mpi_runtime
 import mpi_runtime.tune.study_log as study_log
 from mpi_runtime.errors import HeadDiedError, MpiRuntimeError, ObjectLostError, TaskError
-from mpi_runtime.tune.callback import Callback
+from mpi_runtime.tune.bundles import amounts
+from mpi_runtime.tune.callback import Callback, Trials, told
 from mpi_runtime.tune.checkpoint import Saved, keep
 from mpi_runtime.tune.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.reporting import TrialStart
@@ -36,13 +38,12 @@ from mpi_runtime.tune.study_events import (
     Moved,
     Order,
     Reported,
-    Revived,
     Sized,
     Start,
     Woken,
 )
-from mpi_runtime.tune.trainable import PlacementGroupFactory, Prepared
-from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED, Trial
+from mpi_runtime.tune.trainable import Prepared
+from mpi_runtime.tune.trial import ERROR, TERMINATED, Trial
 from mpi_runtime.tune.trial_runner import RunSettings, runner_of
 from mpi_runtime.util.streams import together
 
@@ -101,6 +102,8 @@ class Driver:
         """How many trials the journal has."""
         self._count = 0
         self._is_leaving = False
+        self._has_failed = False
+        """An error has come out of the study, or Ctrl-C: it is told nothing more."""
         self._function = mpi_runtime.remote(runner_of(plan.prepared, plan.settings))
         self._functions: dict[Any, Any] = {}
         """It with options, by what is reserved."""
@@ -121,6 +124,15 @@ class Driver:
             self._begin(first)
             while self._runs and not (self._is_leaving and all(run.asks for run in self._runs.values())):
                 self._turn()
+        except BaseException as error:
+            self._has_failed = True
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise OSError(
+                    error.errno,
+                    f"{error.strerror}, so the experiment ends. Make room for {self._plan.directory}, then go on with "
+                    "Tuner.restore(directory, trainable).fit()",
+                ) from error
+            raise
         finally:
             self._end()
 
@@ -134,26 +146,31 @@ class Driver:
             self._decided(Sized(self.study.limits.max_concurrent), self.study.begin(now), now)
 
     def _turn(self) -> None:
-        streams = {run.stream: run for run in self._runs.values() if not run.asks}
-        waited = [*streams, *self._ending]
         left = self.study.deadline - self.now()
-        if waited:
-            mpi_runtime.wait(waited, timeout=max(0.0, min(TURN_S, left)))
-        if self._ending:
-            for one in mpi_runtime.wait([*self._ending], num_returns=len(self._ending), timeout=0)[0]:
-                self._ended(self._ending.pop(one))
+        self._wait(max(0.0, min(TURN_S, left)))
         with together():  # or each message wakes another process, which costs more than the decision
-            for stream, run in streams.items():
+            # No name here stands for a stream: if the study raises an error, whose traceback keeps what has a name,
+            # trials would not hear that their streams were dropped.
+            for run in [*self._runs.values()]:
                 # What has come is known by now: asking costs no look at the connection.
-                while self._waits_for(run) and stream.next_ready(look=False):
+                while self._waits_for(run) and run.stream.next_ready(look=False):
                     self._hear(run)
-                if self._waits_for(run) and stream.is_finished():
+                if self._waits_for(run) and run.stream.is_finished():
                     self._hear(run)
         if left <= 0:
             self._happened(Woken())
         self._log.turn()
         for callback in self._plan.callbacks:
-            callback.on_step_end(self._count, _Trials(self.study))
+            callback.on_step_end(self._count, Trials(self.study))
+
+    def _wait(self, seconds: float) -> None:
+        """Wait until a trial says something, or has ended that was told to."""
+        waited = [*(run.stream for run in self._runs.values() if not run.asks), *self._ending]
+        if waited:
+            mpi_runtime.wait(waited, timeout=seconds)
+        if self._ending:
+            for one in mpi_runtime.wait([*self._ending], num_returns=len(self._ending), timeout=0)[0]:
+                self._ended(self._ending.pop(one))
 
     def _waits_for(self, run: Run) -> bool:
         """Whether it is this run's turn to say something."""
@@ -165,6 +182,7 @@ class Driver:
         if ref is None:
             self._gone(run)
             self._happened(Ended(run.trial_id))
+            self._saved_at_end(run.trial_id)
             return
         try:
             metrics, saved, where = mpi_runtime.get(ref)
@@ -204,13 +222,13 @@ class Driver:
         self._happened(event)
         for callback in self._plan.callbacks:
             if trial.status != ERROR:
-                callback.on_trial_recover(self._count, _Trials(self.study), trial)
+                callback.on_trial_recover(self._count, Trials(self.study), trial)
 
     def _happened(self, event: Event) -> None:
         now = self.now()
         self._count += 1
         for callback in self._plan.callbacks:
-            callback.on_step_begin(self._count, _Trials(self.study))
+            callback.on_step_begin(self._count, Trials(self.study))
         self._decided(event, self.study.handle(event, now), now)
 
     def _decided(self, event: Event, orders: Sequence[Order], now: float) -> None:
@@ -265,7 +283,7 @@ class Driver:
             trial.checkpoint_iteration,
             str(plan.names(trial)) if plan.names else trial.trial_id,
             os.fspath(plan.directory),
-            request.required_resources,
+            request,
             plan.prepared.parameters,
         )
         plan.kept.uses(trial.trial_id, order.checkpoint)
@@ -314,21 +332,25 @@ class Driver:
             from mpi_runtime.util import remove_placement_group
 
             remove_placement_group(run.group)
-        if self._plan.settings.at_end:
-            trial = self.study.trials[run.trial_id]
-            saved = self._plan.kept.found(run.trial_id)
-            if saved is not None and trial.status in (TERMINATED, RUNNING):
-                trial.checkpoint = saved
-                trial.checkpoint_iteration, trial.checkpoint_time_s = trial.iteration, trial.time_total_s
+        self._saved_at_end(run.trial_id)
+
+    def _saved_at_end(self, trial_id: str) -> None:
+        """Note the checkpoint that a trial has made at its end, of which it could not tell."""
+        trial = self.study.trials[trial_id]
+        if self._plan.settings.at_end and trial.status == TERMINATED and not self._has_failed:
+            saved = self._plan.kept.found(trial_id)
+            if saved is not None and saved.path != getattr(trial.checkpoint, "path", ""):
+                self._happened(Moved(trial_id, saved, trial.iteration, trial.time_total_s))
 
     def _finish(self, trial: Trial) -> None:
-        """A trial has ended for good: its last checkpoint must outlive this job."""
+        """A trial has ended for good: its last checkpoint must outlive this job, and a later one has to find it."""
         saved = trial.checkpoint
         if isinstance(saved, Saved) and not saved.path and saved.ref is not None:
             relative = os.path.join(trial.trial_id, f"checkpoint_{saved.number:06d}")
             with contextlib.suppress(MpiRuntimeError):
                 keep(saved.opened(""), os.fspath(self._plan.directory), relative)
-                trial.checkpoint = Saved(saved.number, relative)
+                kept = Saved(saved.number, relative)
+                self._happened(Moved(trial.trial_id, kept, trial.checkpoint_iteration, trial.checkpoint_time_s))
 
     def _end(self) -> None:
         for run in [*self._runs.values()]:
@@ -343,109 +365,3 @@ class Driver:
                 for ref in self._ending:
                     mpi_runtime.cancel(ref, force=True)
                 deadline = time.monotonic() + GRACE_S
-
-
-class _Trials(Sequence[Trial]):
-    """The trials as they are when somebody looks: a list of all for each event would cost too much."""
-
-    def __init__(self, study: Study) -> None:
-        self._study = study
-
-    def __len__(self) -> int:
-        return len(self._study.trials)
-
-    def __getitem__(self, index: Any) -> Any:
-        return list(self._study.trials.values())[index]
-
-    def __iter__(self) -> Any:
-        return iter(self._study.trials.values())
-
-
-def told(callbacks: Iterable[Callback], count: int, study: Study, event: Event, changed: Iterable[Trial]) -> None:
-    """Tell callbacks what has come of an event."""
-    callbacks = list(callbacks)
-    if not callbacks:
-        return
-    trials = _Trials(study)
-    changed = list(changed)
-    trial = study.trials.get(getattr(event, "trial_id", ""))
-    for callback in callbacks:
-        if isinstance(event, Reported) and trial is not None:
-            callback.on_trial_result(count, trials, trial, trial.last_result)
-            if event.checkpoint is not None:
-                callback.on_checkpoint(count, trials, trial, event.checkpoint)
-        for one in changed:
-            if one.status == RUNNING:
-                callback.on_trial_start(count, trials, one)
-            elif one.status == TERMINATED:
-                callback.on_trial_complete(count, trials, one)
-            elif one.status == ERROR:
-                callback.on_trial_error(count, trials, one)
-
-
-def amounts(bundle: Any) -> dict[str, Any]:
-    """What a bundle reserves as options of a task."""
-    custom = {name: value for name, value in bundle.items() if name not in ("CPU", "GPU", "memory")}
-    found: dict[str, Any] = {"num_cpus": bundle.get("CPU", 0), "num_gpus": bundle.get("GPU", 0)}
-    if custom:
-        found["resources"] = custom
-    if "memory" in bundle:
-        found["memory"] = bundle["memory"]
-    return found
-
-
-def slots(request: PlacementGroupFactory, nodes: Sequence[dict[str, Any]]) -> int:
-    """How many trials with this request have room.
-
-    Raises:
-        InfeasibleResourceError: not even one.
-    """
-    if len(request.bundles) > 1:
-        wanted = request.required_resources
-        total: dict[str, float] = {}
-        for node in nodes:
-            for name, amount in node["Resources"].items():
-                total[name] = total.get(name, 0) + amount
-        found = _fit(wanted, total)
-    else:
-        found = sum(_fit(request.bundles[0], node["Resources"]) for node in nodes)
-    if not found:
-        raise mpi_runtime.errors.InfeasibleResourceError(
-            f"A trial needs {[dict(bundle) for bundle in request.bundles]}, and no trial of this size fits: the nodes "
-            f"have {[node['Resources'] for node in nodes]}. Ask for less, or start the job with more."
-        )
-    return found
-
-
-def _fit(wanted: Any, there: Any) -> int:
-    counts = []
-    for name, amount in wanted.items():
-        has = there.get(name, 0)
-        if not amount:
-            continue
-        if name == "GPU" and amount < 1:
-            counts.append(int(has) * int(1 / amount + 1e-9))  # shares of one device each
-        else:
-            counts.append(int(has / amount + 1e-9))
-    return min(counts) if counts else max(1, int(there.get("CPU", 1)))
-
-
-def resumed(study: Study, directory: Path, slots: int, revive: bool, restart: bool) -> list[Event]:
-    """What a study that was told its journal has to be told, before it goes on: what ran runs no more."""
-    events: list[Event] = [Sized(slots)]
-    for trial in study.trials.values():
-        saved = trial.checkpoint
-        is_there = saved is None or bool(saved.path and (directory / saved.path).is_dir())
-        if trial.status == ERROR:
-            if not (revive or restart):
-                continue
-            events.append(Revived(trial.trial_id))
-            if restart:
-                is_there, saved = False, None
-        elif trial.status == TERMINATED or (is_there and trial.status != RUNNING):
-            continue
-        if is_there:
-            events.append(Moved(trial.trial_id, saved, trial.checkpoint_iteration, trial.checkpoint_time_s))
-        else:
-            events.append(Moved(trial.trial_id, None, 0, 0.0))
-    return events

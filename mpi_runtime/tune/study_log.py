@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+import mpi_runtime
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import segments
 from mpi_runtime.journal.claim import Claim
@@ -42,6 +43,8 @@ class Line(msgspec.Struct, array_like=True):
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, (mpi_runtime.ObjectRef, mpi_runtime.ActorHandle)):
+        return type(value).__name__  # the next job has another one in its place
     if isinstance(value, Saved):
         return {"number": value.number, "path": value.path}
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
@@ -134,8 +137,20 @@ class StudyLog:
         self._synced_s = time.monotonic()
 
     def add(self, now: float, event: Event, states: dict[str, str], configs: dict[str, Any]) -> None:
-        """Write a line. It survives the end of this process at once, and that of the host after a second."""
-        data = _encoder.encode(Line(self._number, now, event, states, configs))
+        """Write a line. It survives the end of this process at once, and that of the host after a second.
+
+        Raises:
+            ValueError: an integer is too large.
+            OSError: there is no room on the disk.
+        """
+        try:
+            data = _encoder.encode(Line(self._number, now, event, states, configs))
+        except OverflowError as error:
+            whose = getattr(event, "trial_id", min(configs, default=""))
+            raise ValueError(
+                f"Trial {whose} has an integer of more than 64 bits in its configuration or report, which cannot be "
+                f"written ({error}). Use a float, or a string."
+            ) from None
         frame = segments.frame(Noted(LINE, self._number, data))
         view = memoryview(frame)
         while view:

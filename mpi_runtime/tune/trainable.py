@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import mpi_runtime
 import mpi_runtime.tune.reporting as reporting
+from mpi_runtime.tune.bundles import PlacementGroupFactory, Resources, as_bundles
 
 
 class Trainable:
@@ -39,6 +40,11 @@ class Trainable:
         return reporting.get_context().get_trial_name()
 
     @property
+    def trial_resources(self) -> PlacementGroupFactory:
+        """What the trial was granted."""
+        return reporting.get_context().get_trial_resources()
+
+    @property
     def logdir(self) -> str:
         """The directory of the trial's files."""
         return reporting.get_context().get_trial_dir()
@@ -47,7 +53,10 @@ class Trainable:
         """Make what is needed. Called once, before the first step."""
 
     def step(self) -> dict[str, Any]:
-        """Do some training, and return what is to be reported."""
+        """Do some training, and return what is to be reported.
+
+        With `"done": True` in it the trial ends, with `"should_checkpoint": True` it makes a checkpoint.
+        """
         raise NotImplementedError
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | str | None:
@@ -79,40 +88,6 @@ class Trainable:
     def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory | None:
         """What a trial with this configuration needs, if the class knows; None: a CPU."""
         return None
-
-
-@dataclass(frozen=True)
-class PlacementGroupFactory:
-    """What a trial needs where it starts tasks or actors of its own: bundles that are reserved together.
-
-    The trial itself runs in the first bundle, and what it starts in any of them.
-    """
-
-    bundles: Sequence[Mapping[str, float]]
-    """Amounts by name ("CPU", "GPU", "memory", custom resources), for each bundle."""
-    strategy: str = "PACK"
-    """One of "PACK", "SPREAD", "STRICT_PACK" and "STRICT_SPREAD"."""
-
-    def __post_init__(self) -> None:
-        if not self.bundles or not all(isinstance(bundle, Mapping) for bundle in self.bundles):
-            raise ValueError("PlacementGroupFactory needs at least one bundle, such as [{'CPU': 1}, {'CPU': 2}]")
-
-    @property
-    def head_cpus(self) -> float:
-        """The CPUs of the trial itself."""
-        return float(self.bundles[0].get("CPU", 0))
-
-    @property
-    def required_resources(self) -> dict[str, float]:
-        """The amounts of all bundles together."""
-        total: dict[str, float] = {}
-        for bundle in self.bundles:
-            for name, amount in bundle.items():
-                total[name] = total.get(name, 0) + amount
-        return total
-
-
-Resources = Mapping[str, Any] | PlacementGroupFactory
 
 
 @dataclass(frozen=True)
@@ -235,28 +210,3 @@ def with_resources(trainable: Any, resources: Resources | Callable[[dict[str, An
     if not callable(resources):
         as_bundles(resources)
     return dataclasses.replace(prepared(trainable), resources=resources)
-
-
-def as_bundles(wanted: Any) -> PlacementGroupFactory:
-    """What a trial needs as bundles; one of them if it starts nothing of its own.
-
-    Raises:
-        TypeError, ValueError: an amount is none.
-    """
-    if isinstance(wanted, PlacementGroupFactory):
-        return wanted
-    if wanted is None:
-        return PlacementGroupFactory([{"CPU": 1}])
-    if not isinstance(wanted, Mapping):
-        raise TypeError(f"resources={wanted!r}: pass amounts by name, such as {{'cpu': 2, 'gpu': 0.25}}")
-    amounts: dict[str, float] = {}
-    extra: dict[str, float] = {}
-    for name, value in {**wanted, **(wanted.get("custom_resources") or {})}.items():
-        if name == "custom_resources":
-            continue
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-            raise ValueError(f"resources[{name!r}]={value!r} is no amount: it must be a number, 0 or more")
-        own = {"cpu": "CPU", "gpu": "GPU", "extra_cpu": "CPU", "extra_gpu": "GPU"}.get(name, name)
-        if value:
-            (extra if name.startswith("extra_") else amounts)[own] = value
-    return PlacementGroupFactory([amounts, extra] if extra else [amounts])

@@ -8,8 +8,7 @@ import inspect
 import os
 import random
 import sys
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,6 @@ import mpi_runtime.tune.reporting as reporting
 from mpi_runtime.tune.checkpoint import Checkpoint
 from mpi_runtime.tune.reporting import Session, StopTrial, TrialStart
 from mpi_runtime.tune.trainable import Prepared, Trainable, positional
-from mpi_runtime.util.streams import emits
 
 
 @dataclass(frozen=True)
@@ -42,6 +40,8 @@ _idle: dict[str, Trainable] = {}
 
 def runner_of(prepared: Prepared, settings: RunSettings) -> Callable[[TrialStart], Any]:
     """The function of the task that runs a trial of these."""
+    from mpi_runtime.util.streams import emits  # not at the top: the driver calls this, and executors need less
+
     target = dataclasses.replace(prepared, parameters={})  # or the job would hold them for ever, with the function
 
     @emits
@@ -110,7 +110,7 @@ def _run_class(cls: type[Trainable], settings: RunSettings, session: Session, pa
         is_reusable = True
     finally:
         if is_reusable and settings.at_end:
-            session.save(_kept_on_disk(trainable, session))
+            _save_at_end(trainable, session)
         if is_reusable and settings.reuse:
             _idle[start.experiment] = trainable
         else:
@@ -122,19 +122,27 @@ def _steps(trainable: Trainable, settings: RunSettings, session: Session) -> Non
         result = trainable.step()
         trainable.iteration += 1
         is_due = settings.frequency and trainable.iteration % settings.frequency == 0
-        with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
-            session.report(result, _saved(trainable, folder) if is_due else None)
+        if is_due or (isinstance(result, Mapping) and result.get("should_checkpoint")):
+            with _saved(trainable) as checkpoint:
+                session.report(result, checkpoint)
+        else:
+            session.report(result, None)
 
 
-def _saved(trainable: Trainable, folder: str) -> Checkpoint:
-    made = trainable.save_checkpoint(folder)
-    return Checkpoint.from_dict(made) if isinstance(made, Mapping) else Checkpoint.from_directory(made or folder)
+@contextlib.contextmanager
+def _saved(trainable: Trainable) -> Iterator[Checkpoint]:
+    """What a class saves now: a dictionary, or files that are there within the block."""
+    import tempfile  # not at the top: functions need none
+
+    with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
+        made = trainable.save_checkpoint(folder)
+        yield Checkpoint.from_dict(made) if isinstance(made, Mapping) else Checkpoint.from_directory(made or folder)
 
 
-def _kept_on_disk(trainable: Trainable, session: Session) -> Checkpoint:
-    folder = tempfile.mkdtemp(prefix="checkpoint-")
-    made = _saved(trainable, folder)
-    return Checkpoint(made.to_directory(folder)) if made.is_in_memory else made
+def _save_at_end(trainable: Trainable, session: Session) -> None:
+    """Save once more, on the disk: nobody is told of it, so nobody would keep it in memory."""
+    with _saved(trainable) as made, made.as_directory() as folder:
+        session.save(Checkpoint(folder))
 
 
 def _load(trainable: Trainable, checkpoint: Checkpoint) -> None:

@@ -20,18 +20,20 @@ from typing import Any
 import cloudpickle
 
 import mpi_runtime
+import mpi_runtime.tune.resuming as resuming
 import mpi_runtime.tune.study_driver as study_driver
 import mpi_runtime.tune.study_log as study_log
 from mpi_runtime import slurm
 from mpi_runtime.errors import JournalError
-from mpi_runtime.tune.callback import Callback
+from mpi_runtime.tune.bundles import slots_for
+from mpi_runtime.tune.callback import Callback, told
 from mpi_runtime.tune.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.progress_reporter import shown_by
 from mpi_runtime.tune.result_grid import ResultGrid
 from mpi_runtime.tune.settings import RunConfig, TuneConfig, study_of
 from mpi_runtime.tune.study import Study
-from mpi_runtime.tune.study_events import Event, Reported, Sized
-from mpi_runtime.tune.trainable import Prepared, prepared
+from mpi_runtime.tune.study_events import Event, Reported
+from mpi_runtime.tune.trainable import Prepared, Trainable, prepared
 from mpi_runtime.tune.trial_runner import RunSettings
 
 FILE = "tuner.pickle"
@@ -84,12 +86,18 @@ class Tuner:
             TypeError, ValueError: an argument has no meaning. The message says which and why.
         """
         self._prepared = prepared(trainable)
-        self._tune, self._run = tune_config or TuneConfig(), run_config or RunConfig()
+        self._given, self._run = tune_config or TuneConfig(), run_config or RunConfig()
+        self._tune = _fresh(self._given)
+        """The same before it is used: what is told anew begins with it."""
         self._space = dict(param_space or {})
         for callback in self._run.callbacks:
             if not isinstance(callback, Callback):
                 raise TypeError(f"callbacks has {callback!r}, which is no Callback")
-        study_of(copy.deepcopy(self._space), copy.deepcopy(self._tune), self._run, 1)  # errors come before trials
+        try:
+            copy.deepcopy(self._space)
+        except TypeError as error:
+            raise TypeError(f"The space cannot be copied, so trials cannot have it: {_culprit(self._space)}") from error
+        study_of(copy.deepcopy(self._space), _fresh(self._tune), self._run, 1)  # errors come before trials
         self._directory: Path | None = None
         self._revives = self._restarts = False
         self._results: ResultGrid | None = None
@@ -110,7 +118,8 @@ class Tuner:
         Args:
             path: its directory.
             trainable: the same function or class, perhaps with a mistake mended; None: as it was.
-            param_space: the same space, to be compared.
+            param_space: the same space, to be compared. Needed where it has references to objects or actors: they
+                ended with their job, and those that are given take their places.
             resume_unfinished: must be True: trials that ran go on from their last checkpoints.
             resume_errored: whether trials that have failed go on from their last checkpoints.
             restart_errored: whether trials that have failed begin anew.
@@ -134,9 +143,10 @@ class Tuner:
                 f"The experiment {directory} was made for {made.name!r}, and this is {again.name!r}. Pass the same "
                 "function or class."
             )
-        if param_space is not None and (differs := _difference(made.space, dict(param_space))):
+        if param_space is not None and (differs := resuming.difference(made.space, dict(param_space))):
             raise ValueError(f"The experiment {directory} has another space: {differs}. Leave param_space out.")
-        tuner = cls(again, param_space=made.space, tune_config=made.tune, run_config=made.run)
+        space = made.space if param_space is None else param_space
+        tuner = cls(again, param_space=space, tune_config=made.tune, run_config=made.run)
         tuner._directory = directory
         tuner._revives, tuner._restarts = resume_errored, restart_errored
         return tuner
@@ -177,7 +187,7 @@ class Tuner:
         if self._directory is None:
             self._directory = self._made_directory()
         slots = self._slots()
-        study, passed = (self._study(slots), 0.0) if is_new else self._replayed(slots)
+        study, passed = (self._study(slots, self._given), 0.0) if is_new else self._replayed(slots)
         count = self._lines
         header = {"name": self._prepared.name, "metric": study.metric, "mode": study.mode}
         log = study_log.StudyLog(self._directory, count, header)
@@ -219,7 +229,7 @@ class Tuner:
         self._kept = self._kept or KeptCheckpoints(checkpoints, self._directory)
         frequency = checkpoints.checkpoint_frequency or int(study.scheduler.needs_checkpoints)
         settings = RunSettings(
-            config.seed, config.reuse_actors is True, checkpoints.persist_s, frequency, checkpoints.checkpoint_at_end
+            config.seed, config.reuse_actors is True, checkpoints.persist_s, frequency, self._saves_at_end()
         )
         return study_driver.Plan(
             self._prepared,
@@ -232,6 +242,13 @@ class Tuner:
             names=config.trial_name_creator,
         )
 
+    def _saves_at_end(self) -> bool:
+        wanted = self._run.checkpoint_config.checkpoint_at_end
+        if wanted is None:
+            target = self._prepared.target
+            return self._prepared.is_class and target.save_checkpoint is not Trainable.save_checkpoint
+        return wanted
+
     _kept: KeptCheckpoints | None = None
 
     def _retold(self, callbacks: Sequence[Callback]) -> None:
@@ -242,9 +259,9 @@ class Tuner:
             return
         study = self._study(1)
         for number, line in enumerate(study_log.read(self._directory)):
-            _told_line(study, line, number)
+            resuming.tell_line(study, line, number)
             changed, study.changed = study.changed, {}
-            study_driver.told(again, number, study, line.event, changed.values())
+            told(again, number, study, line.event, changed.values())
 
     def _replayed(self, slots: int) -> tuple[Study, float]:
         """The study as it was, and how long it had run."""
@@ -254,10 +271,10 @@ class Tuner:
         now, known = 0.0, 0
         for number, line in enumerate(study_log.read(self._directory)):
             now = line.now
-            _told_line(study, line, number)
+            resuming.tell_line(study, line, number)
             self._lines = number + 1
             for trial_id, config in line.configs.items():
-                _check_config(study, trial_id, config)
+                resuming.check_config(study, trial_id, config)
                 known += 1
             if isinstance(line.event, Reported) and line.event.checkpoint is not None:
                 self._kept.add(study.trials[line.event.trial_id], line.event.checkpoint)
@@ -266,8 +283,8 @@ class Tuner:
             trial.local_path = os.fspath(self._directory / trial.trial_id)
         return study, now
 
-    def _study(self, slots: int) -> Study:
-        study = study_of(copy.deepcopy(self._space), _fresh(self._tune), self._run, slots)
+    def _study(self, slots: int, tune: TuneConfig | None = None) -> Study:
+        study = study_of(copy.deepcopy(self._space), tune or _fresh(self._tune), self._run, slots)
         study.directory = os.fspath(self._directory or "")
         return study
 
@@ -278,14 +295,14 @@ class Tuner:
             return []
         most = self._tune.max_concurrent_trials
         slots = min(slots, most) if most else slots
-        return study_driver.resumed(study, self._directory, slots, self._revives, self._restarts)
+        return resuming.resumed(study, self._directory, slots, self._revives, self._restarts)
 
     def _slots(self) -> int:
         wanted = self._prepared.resources
         nodes = [node for node in mpi_runtime.nodes() if node["Alive"]]
         if callable(wanted) or (wanted is None and self._prepared.is_class):
             return max(1, sum(int(node["Resources"].get("CPU", 1)) for node in nodes))
-        return study_driver.slots(self._prepared.request({}), nodes)
+        return slots_for(self._prepared.request({}), nodes)
 
     def _made_directory(self) -> Path:
         name = self._run.name or f"{self._prepared.name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
@@ -311,7 +328,10 @@ class Tuner:
         try:
             spare.write_bytes(cloudpickle.dumps(replace_unpicklable(made)))
         except (TypeError, pickle.PicklingError) as error:
-            raise TypeError(f"The experiment cannot be serialised: {_culprit(made) or error}") from error
+            parts = {"trainable": made.trainable, "tune_config": made.tune, "run_config": made.run}
+            raise TypeError(
+                f"The experiment cannot be serialised: {_culprit({**made.space, **parts}) or error}"
+            ) from error
         os.replace(spare, self._directory / FILE)
 
     def _grid(self, study: Study) -> ResultGrid:
@@ -326,8 +346,8 @@ def replace_unpicklable(made: Made) -> Made:
     return made
 
 
-def _culprit(made: Made) -> str:
-    parts = {**made.space, "trainable": made.trainable, "tune_config": made.tune, "run_config": made.run}
+def _culprit(parts: Mapping[str, Any]) -> str:
+    """The first of these that cannot be serialised, and why."""
     for name, value in parts.items():
         try:
             cloudpickle.dumps(value)
@@ -337,35 +357,8 @@ def _culprit(made: Made) -> str:
 
 
 def _fresh(tune: TuneConfig) -> TuneConfig:
-    """The same, with a searcher and a scheduler that have seen nothing."""
+    """The same, with a copy of the searcher and of the scheduler."""
     return replace(tune, search_alg=copy.deepcopy(tune.search_alg), scheduler=copy.deepcopy(tune.scheduler))
-
-
-def _told_line(study: Study, line: study_log.Line, number: int) -> None:
-    if number == 0 and isinstance(line.event, Sized):
-        study.limits = replace(study.limits, max_concurrent=line.event.slots)
-        study.begin(line.now)
-    else:
-        study.handle(line.event, line.now)
-
-
-def _check_config(study: Study, trial_id: str, config: Any) -> None:
-    trial = study.trials.get(trial_id)
-    if trial is None or study_log.written(trial.config) != config:
-        raise JournalError(
-            f"Trial {trial_id} had the configuration {config}, and the searcher now suggests "
-            f"{trial.config if trial else 'none'}. An experiment can be resumed only if its searcher, its space and "
-            "its functions give the same values for the same seed and the same reports."
-        )
-
-
-def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    if old.keys() != new.keys():
-        return f"it has {sorted(old)}, and this one {sorted(new)}"
-    for name, value in old.items():
-        if cloudpickle.dumps(value) != cloudpickle.dumps(new[name]) and repr(value) != repr(new[name]):
-            return f"{name} was {value!r}, and is {new[name]!r}"
-    return ""
 
 
 @contextlib.contextmanager

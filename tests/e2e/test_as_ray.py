@@ -135,9 +135,9 @@ assert ray.util.placement_group is placement_group, "the module has taken the fu
 assert init is ray.init and ObjectRef is ray.ObjectID and "ActorPool" in dir(ray.util)
 found = list(importlib.metadata.distributions(name="ray"))
 print(importlib.metadata.version("ray") == ray.__version__, [found[0].version])
-print(importlib.util.find_spec("ray.tune"), importlib.util.find_spec("ray.util.queue").name)
+print(importlib.util.find_spec("ray.rllib"), importlib.util.find_spec("ray.util.queue").name)
 print(hasattr(ray, "nothing"), hasattr(ray.util, "nothing"), isinstance(1, ray.data.Dataset))
-for line in ("import ray.tune", "from ray.train import Checkpoint", "ray.nothing", "ray.serve", "ray.java_function(1)",
+for line in ("import ray.rllib", "from ray.train import Checkpoint", "ray.nothing", "ray.serve", "ray.java_function(1)",
              "from ray.util import nothing", "ray.data.from_pandas(1)", "ray.data.Dataset()", "import ray.nothing"):
     try:
         exec(line)
@@ -152,7 +152,7 @@ def test_what_is_not_there_is_named_where_it_is_used() -> None:
     )
     assert (first, second, third) == ("True ['2.60.0']", "None ray.util.queue", "False False False")
     assert [line.split()[:2] for line in errors] == [
-        ["ModuleNotFoundError", "ray.tune"],
+        ["ModuleNotFoundError", "ray.rllib"],
         ["ModuleNotFoundError", "ray.train"],
         ["AttributeError", "module"],
         ["AttributeError", "ray.serve"],

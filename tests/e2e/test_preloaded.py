@@ -59,6 +59,35 @@ def test_numpy_is_loaded_before_the_executors_that_use_it(use: str) -> None:
     run_program(BEGIN + USES[use] + ASK).expect(0)
 
 
+def test_executors_draw_different_numbers() -> None:
+    """Also with a numpy that loads its global generator by itself, so before the fork: that was copied."""
+    source = """
+import random
+import numpy
+@ray.remote
+class Actor:
+    def draw(self):
+        return random.random(), float(numpy.random.random())
+actors = [Actor.remote() for _ in range(4)]
+drawn = ray.get([actor.draw.remote() for actor in actors])
+assert len({one for pair in drawn for one in pair}) == 8, drawn
+"""
+    run_program(BEGIN + source).expect(0)
+
+
+def test_numpys_generator_is_seeded_after_the_fork_if_it_was_loaded_before() -> None:
+    source = """
+import numpy.random
+from mpi_runtime.executor import forkserver
+numpy.random.seed(7)
+first = numpy.random.random()
+numpy.random.seed(7)
+forkserver._draw_anew()
+assert numpy.random.random() != first
+"""
+    run_program(source).expect(0)
+
+
 def test_a_program_without_numpy_has_none() -> None:
     """Also if its text mentions it."""
     source = """
@@ -68,6 +97,20 @@ def without():
     with open(f"/proc/{os.getppid()}/maps") as file:
         return "NUMPY".lower() in sys.modules, "_multiarray_" in file.read()
 assert ray.get(without.remote()) == (False, False)
+"""
+    run_program(BEGIN + source).expect(0)
+
+
+def test_what_runs_trials_is_loaded_before_the_executors_that_run_them() -> None:
+    """And what searches is not: that happens in the driver."""
+    source = """
+from mpi_runtime import tune
+tune.Tuner
+@ray.remote
+def loaded():
+    found = [f"mpi_runtime.tune.{name}" in sys.modules for name in ("trial_runner", "tuner", "space")]
+    return found, forkserver_threads()
+assert ray.get(loaded.remote()) == ([True, False, False], 1)
 """
     run_program(BEGIN + source).expect(0)
 

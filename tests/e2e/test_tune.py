@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,9 @@ import pytest
 import mpi_runtime
 from mpi_runtime import tune
 from mpi_runtime.errors import InfeasibleResourceError, JournalError
+from mpi_runtime.tune import study_driver
 from mpi_runtime.tune.schedulers import ASHAScheduler, HyperBandScheduler, PopulationBasedTraining
+from tests.helpers import wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -97,6 +100,61 @@ def stops(config: dict[str, Any]) -> None:
         Path(config["folder"], "ended").touch()
 
 
+def test_an_error_in_a_report_ends_all_trials_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They hear that nobody reads their reports any more, and their `finally` blocks run."""
+
+    def waits(config: dict[str, Any]) -> None:
+        try:
+            for _ in range(50):
+                tune.report({"score": None if config["a"] == 3 else 1.0})
+                time.sleep(0.01)
+        finally:
+            (tmp_path / f"ended{config['a']}").touch()
+
+    monkeypatch.setattr(study_driver, "GRACE_S", 1000.0)  # it does not wait for those that wait for it
+    with pytest.raises(ValueError, match="'score' of trial 00003 is None, which is no number"):
+        fitted(
+            waits,
+            tmp_path,
+            {"a": tune.grid_search([0, 1, 2, 3])},
+            metric="score",
+            mode="max",
+            scheduler=ASHAScheduler(),
+        )
+    wait_until(lambda: len(list(tmp_path.glob("ended*"))) == 4)
+
+
+@pytest.mark.parametrize(
+    ("report", "words"),
+    [
+        ({"x": 10**400}, "Trial 00000 has an integer of more than 64 bits"),
+        ({"training_iteration": "x"}, "'training_iteration' of trial 00000 is 'x', which is no number"),
+    ],
+)
+def test_values_that_cannot_be_written_or_counted_are_named(report: Any, words: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=words):
+        fitted(lambda config: report, tmp_path)
+
+
+def test_a_space_that_cannot_be_copied_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="so trials cannot have it: lock: cannot pickle"):
+        fitted(counts, tmp_path, {"a": 1, "lock": threading.Lock()})
+
+
+def test_a_class_saves_at_its_end_unless_told_not_to(tmp_path: Path) -> None:
+    """As in Ray. A later look at the experiment finds the same checkpoint."""
+    for at_end, value in ((None, "5"), (True, "5"), (False, "4")):
+        config = tune.CheckpointConfig(checkpoint_frequency=2, checkpoint_at_end=at_end)
+        folder = tmp_path / str(at_end)
+        run = quiet(folder, stop={"training_iteration": 5}, checkpoint_config=config)
+        first = fitted(tune.with_parameters(Counting, big=7), folder, {"a": 1}, run)
+        later = tune.Tuner.restore(folder / "e", tune.with_parameters(Counting, big=7)).get_results()
+        for results in (first, later):
+            checkpoint = results[0].checkpoint
+            assert checkpoint is not None
+            assert Path(checkpoint.path, "value").read_text() == value
+
+
 def test_the_report_at_which_a_trial_stops_is_its_last(tmp_path: Path) -> None:
     run = quiet(tmp_path, stop={"training_iteration": 7})
     results = fitted(stops, tmp_path, {"folder": str(tmp_path)}, run)
@@ -141,10 +199,20 @@ def test_trials_that_pause_go_on_from_their_checkpoints(scheduler: Any, tmp_path
 
 
 def test_the_worst_go_on_from_checkpoints_of_the_best(tmp_path: Path) -> None:
+    ahead, lifted = tmp_path / "ahead", tmp_path / "lifted"
+
     def climbs(config: dict[str, Any]) -> None:
         checkpoint = tune.get_checkpoint()
         height = checkpoint.to_dict()["height"] if checkpoint else 0.0
-        for _ in range(20):
+        # Neither may end before the other one was compared with it.
+        if checkpoint is not None:
+            lifted.touch()
+        elif config["speed"] == 1:
+            wait_until(ahead.exists, timeout=60)
+        for step in range(20):
+            if checkpoint is None and step == 4:
+                ahead.touch()
+                wait_until(lifted.exists, timeout=60)
             height += config["speed"]
             tune.report({"height": height}, checkpoint=tune.Checkpoint.from_dict({"height": height}))
 

@@ -1,5 +1,6 @@
 """Experiments that are interrupted, at any moment, and go on: by their journal, and by their checkpoints."""
 
+import errno
 import os
 import shutil
 import signal
@@ -14,10 +15,10 @@ from mpi_runtime.cli.main import main
 from mpi_runtime.errors import JournalError
 from mpi_runtime.journal import segments
 from mpi_runtime.journal.segments import Noted
-from mpi_runtime.tune import study_log
+from mpi_runtime.tune import study_driver, study_log
 from mpi_runtime.tune.schedulers import ASHAScheduler
 from mpi_runtime.tune.study_events import Reported
-from tests.helpers import start_program, wait_until
+from tests.helpers import run_program, start_program, wait_until
 
 APP = """
 import os, sys, time
@@ -154,6 +155,93 @@ def test_failed_trials_are_tried_again_if_asked(tmp_path: Path) -> None:
     assert [one.status for one in tune.Tuner.restore(tmp_path / "e", breaks).fit()] == ["ERROR"]
     again = tune.Tuner.restore(tmp_path / "e", breaks, restart_errored=True).fit()
     assert [(one.status, one.metrics["x"]) for one in again] == [("TERMINATED", 1)]
+
+
+@pytest.mark.usefixtures("job")
+def test_failed_trials_go_on_from_their_checkpoints_if_asked(tmp_path: Path) -> None:
+    flag = tmp_path / "broken"
+    flag.touch()
+
+    def breaks(config: dict[str, Any]) -> None:
+        checkpoint = tune.get_checkpoint()
+        first = checkpoint.to_dict()["epoch"] if checkpoint else 0
+        for epoch in range(first, 6):
+            if epoch == 3 and flag.exists() and config["n"] != 1:
+                raise OSError("no file system")
+            tune.report({"first": first}, checkpoint=tune.Checkpoint.from_dict({"epoch": epoch + 1}))
+
+    run = tune.RunConfig(name="e", storage_path=tmp_path, verbose=0)
+    tune.Tuner(breaks, param_space={"n": tune.grid_search([0, 1, 2])}, run_config=run).fit()
+    flag.unlink()
+    again = tune.Tuner.restore(tmp_path / "e", breaks, resume_errored=True).fit()
+    assert [(one.status, one.metrics["first"]) for one in again] == [
+        ("TERMINATED", 3), ("TERMINATED", 0), ("TERMINATED", 3)
+    ]  # fmt: skip
+    assert [len(one.history) for one in again] == [6, 6, 6], "each report was made once, and by one process"
+
+
+REFERENCES = """
+import os, sys
+import mpi_runtime
+from mpi_runtime import tune
+
+folder = sys.argv[1]
+path = folder + "/e"
+
+def reads(config):
+    value = mpi_runtime.get(config["ref"])
+    if value == 2 and not os.path.exists(folder + "/mended"):
+        raise OSError("no file system")
+    return {"value": value}
+
+def space():
+    return {"ref": tune.grid_search([mpi_runtime.put(1), mpi_runtime.put(2)])}
+
+def show(results):
+    print([one.status if one.error is None else str(one.error).split()[-1] for one in results])
+    print("ObjectLostError" in str(results.errors), [one.metrics.get("value") for one in results])
+
+mpi_runtime.init(num_cpus=1)
+run = tune.RunConfig(name="e", storage_path=folder, verbose=0)
+show(tune.Tuner(reads, param_space=space(), run_config=run).fit())
+mpi_runtime.shutdown()
+open(folder + "/mended", "w").close()
+mpi_runtime.init(num_cpus=1)
+show(tune.Tuner.restore(path, reads, resume_errored=True).fit())
+show(tune.Tuner.restore(path, reads, param_space=space(), resume_errored=True).fit())
+"""
+
+
+def test_references_of_a_space_are_replaced_by_those_of_the_next_job(tmp_path: Path) -> None:
+    """They ended with their job. Without new ones the error says so."""
+    assert run_program(REFERENCES, str(tmp_path)).expect(0).stdout.splitlines() == [
+        "['TERMINATED', 'system']",
+        "False [1, None]",
+        "['TERMINATED', 'somewhere.']",
+        "True [1, None]",
+        "['TERMINATED', 'TERMINATED']",
+        "False [1, 2]",
+    ]
+
+
+@pytest.mark.usefixtures("job")
+def test_a_full_disk_ends_it_and_with_more_room_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add, count = study_log.StudyLog.add, 0
+
+    def full(self: Any, *arguments: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == 8:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        add(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(study_log.StudyLog, "add", full)
+        patch.setattr(study_driver, "GRACE_S", 1000.0)  # it does not wait for trials that are to end
+        with pytest.raises(OSError, match=r"No space left on device, so the experiment ends\. Make room for .*, then"):
+            made(tmp_path)
+    results = tune.Tuner.restore(tmp_path / "e", grow).fit()
+    assert outcome(results) == outcome(made(tmp_path / "whole"))
 
 
 @pytest.mark.usefixtures("job")

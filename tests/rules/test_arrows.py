@@ -40,7 +40,8 @@ TUNE_DOES = {
         f"{PACKAGE}.tune.{name}"
         for name in (
             *("checkpoint", "reporting", "trainable", "trial_runner", "study_driver", "study_log", "kept_checkpoints"),
-            *("tuner", "old_names", "result_grid", "progress_reporter", "loggers", "plots", "html_report"),
+            *("bundles", "resuming", "tuner", "old_names", "result_grid", "progress_reporter", "loggers", "plots"),
+            *("html_report",),
             *("optuna_search", "hyperopt_search", "bayesopt_search", "nevergrad_search", "search"),
         )
     ),

@@ -13,6 +13,7 @@ from mpi_runtime import tune
 from mpi_runtime.errors import JournalError
 from mpi_runtime.tune import study_log
 from mpi_runtime.tune.checkpoint import Saved
+from mpi_runtime.tune.resuming import resumed
 from mpi_runtime.tune.schedulers import (
     PB2,
     ASHAScheduler,
@@ -24,12 +25,11 @@ from mpi_runtime.tune.schedulers import (
 )
 from mpi_runtime.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher, TuneBOHB
 from mpi_runtime.tune.settings import study_of
-from mpi_runtime.tune.simulate import _Simulation
 from mpi_runtime.tune.stoppers import ExperimentPlateauStopper, MaximumIterationStopper, TrialPlateauStopper, as_stopper
 from mpi_runtime.tune.study import Limits, Study
-from mpi_runtime.tune.study_driver import resumed
-from mpi_runtime.tune.study_events import Ended, Event, Failed, Order, Reported, Revived, Sized
-from mpi_runtime.tune.trial import TERMINATED, Trial
+from mpi_runtime.tune.study_events import Ended, Event, Failed, Order, Reported, Revived, Sized, Start
+from mpi_runtime.tune.trial import RUNNING, TERMINATED, Trial
+from mpi_runtime.tune.virtual_time import _Simulation
 
 NAN = math.nan
 
@@ -243,6 +243,33 @@ def test_a_search_that_is_cut_at_any_line_ends_the_same(scheduler: Any, tmp_path
             orders += study.handle(event, now)
         simulation.to_the_end(orders, now)
         assert outcome_of(study) == outcome_of(whole._study), cut
+
+
+@each_scheduler
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_resumed_search_starts_no_trial_twice(scheduler: Any, restart: bool, tmp_path: Path) -> None:
+    """Also if slots are more or fewer now, checkpoints are gone, and failed trials are tried again."""
+
+    def fails(config: dict[str, Any], epoch: int) -> float:
+        if epoch == 4 and config["x"] > 0.5:
+            raise ArithmeticError("on purpose")
+        return float(config["x"] * (epoch + 1))
+
+    for epoch in range(1, 10, 2):
+        (tmp_path / str(epoch)).mkdir()  # the others are lost
+    log = study_log.StudyLog(tmp_path, 0, {})
+    Journaled(made(scheduler, BasicVariantGenerator, 3), steps_of(fails), log).run()
+    log.close()
+    lines = list(study_log.read(tmp_path))
+    for cut in range(1, len(lines)):
+        for slots in (1, 3, 5):
+            study = made(scheduler, BasicVariantGenerator, 3)
+            now = retold(study, lines[:cut])
+            started = []
+            for event in resumed(study, tmp_path, slots, True, restart):
+                started += [one.trial_id for one in study.handle(event, now) if isinstance(one, Start)]
+            running = [one.trial_id for one in study.trials.values() if one.status == RUNNING]
+            assert sorted(started) == sorted(running), (cut, slots)
 
 
 def test_a_journal_that_ends_at_any_byte_has_the_lines_that_are_whole(tmp_path: Path) -> None:

@@ -61,6 +61,11 @@ def test_names_of_nested_domains_lead_there_and_back() -> None:
     assert named({"a": 1, "b": {"c": 2}}, {"b/c": 0, "b/d": 0}) == {"b/c": 2}
 
 
+def test_two_domains_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="two parameters with the name 'a/b'"):
+        domains({"a/b": tune.uniform(0, 1), "a": {"b": tune.uniform(0, 1)}})
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_each_value_has_a_place_in_the_cube(seed: int) -> None:
     space = {**SPACE, "normal": tune.randn(3.0, 2.0), "steps": tune.quniform(0, 1, 0.25), "log": tune.lograndint(1, 99)}

@@ -90,6 +90,34 @@ def test_the_package_does_not_load_it() -> None:
     assert done.stdout == "[]\n"
 
 
+def loaded_by(statement: str) -> set[str]:
+    """The modules of the package that a statement loads, and numpy."""
+    program = (
+        f"import sys\n{statement}\nprint(*[n for n in sys.modules if n == 'numpy' or n.startswith('mpi_runtime.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_a_process_loads_what_it_uses() -> None:
+    """One that runs trials needs no searcher, no scheduler and no journal."""
+    assert loaded_by("import mpi_runtime.tune") == {"mpi_runtime.tune"}
+    found = loaded_by("import mpi_runtime.tune.trial_runner; from mpi_runtime.tune import report, Checkpoint")
+    parts = {"bundles", "checkpoint", "reporting", "trainable", "trial_runner"}
+    assert {name for name in found if name.startswith("mpi_runtime.tune.")} == {
+        f"mpi_runtime.tune.{one}" for one in parts
+    }
+    assert not {name for name in found if name.startswith(("numpy", "mpi_runtime.journal", "mpi_runtime.slurm"))}
+
+
+def test_every_public_name_has_a_home() -> None:
+    assert sorted([*tune._HOME_OF, "schedulers", "search"]) == sorted(tune.__all__)
+    assert all(getattr(tune, name) is not None for name in tune.__all__)
+    assert dir(tune) == sorted(tune.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        tune.nothing  # noqa: B018
+
+
 def test_the_example_of_the_docs_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "tune.md").read_text(), re.DOTALL)
     (block,) = [block for block in blocks if "simulate(" in block]
