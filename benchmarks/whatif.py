@@ -1,10 +1,11 @@
-"""Whether `mpi-runtime whatif` tells the truth: batches on 1, 2 and 4 hosts, beside what it says after one of them.
+"""Whether `mpi-runtime whatif` tells the truth: batches and jobs on 1, 2 and 4 hosts, beside what it says after one.
 
     python -m benchmarks.whatif              # as root: the hosts are network namespaces of this machine
 
 Commands sleep, so that hosts which share the processors of this machine are as many as they seem. Each batch is run on
 1, 2 and 4 hosts of 2 CPUs, with one rank each. What whatif says is made from the journal of each run, for all numbers
-of hosts. Times are from the first start of a command to the last end.
+of hosts. Times are from the first start of a command to the last end. Jobs of tasks and actors sleep too. They are
+recorded on each number of hosts; their times are from the first submission to the last value, as the driver sees them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import random
 from pathlib import Path
 
 from mpi_runtime.batch.past import History, read_history
+from mpi_runtime.scheduler.recording import Recording
 from mpi_runtime.whatif.batches import Batch
+from mpi_runtime.whatif.recorded_calls import read_job
+from mpi_runtime.whatif.recorded_jobs import Job
 from mpi_runtime.whatif.virtual_cluster import Shape
 from tests.hosts.lab import Lab, lab, missing
 
@@ -69,6 +73,52 @@ def graph() -> str:
 
 
 BATCHES = {"independent.txt": independent, "wide.txt": wide_and_narrow, "graph.toml": graph}
+JOB = """
+import random, time
+import mpi_runtime as ray
+
+@ray.remote
+def work(s, *before):
+    time.sleep(s)
+    return s
+
+@ray.remote(num_cpus=2)
+def wide(s):
+    time.sleep(s)
+
+@ray.remote
+def parent(s):
+    return sum(ray.get([work.remote(s) for _ in range(3)]))
+
+@ray.remote(num_cpus=1)
+class Counter:
+    def add(self, s):
+        time.sleep(s)
+        return s
+
+ray.init()
+chance = random.Random(3)
+begin_s = time.time()
+{body}
+print("took", time.time() - begin_s)
+"""
+JOBS = {
+    "tasks": """
+ray.get([work.remote(chance.uniform(0.2, 1.8)) for _ in range(50)] + [wide.remote(0.7) for _ in range(6)])
+""",
+    "rounds": """
+for _ in range(3):
+    parts = [work.remote(chance.uniform(0.3, 0.9)) for _ in range(12)]
+    pairs = [work.remote(0.5, *two) for two in zip(parts[::2], parts[1::2])]
+    ray.get(work.remote(0.4, *pairs))
+""",
+    "actors": """
+counter = Counter.remote()
+added = [counter.add.remote(0.25) for _ in range(20)]
+ray.get([parent.remote(chance.uniform(0.3, 0.8)) for _ in range(8)] + added)
+""",
+}
+"""Tasks alone; rounds that wait, with calls that have the values of others; an actor beside calls that make calls."""
 
 
 def run_on(hosts: Lab, file: Path, ranks: int) -> History:
@@ -91,28 +141,54 @@ def makespan_s(history: History) -> float:
     return max(one.end for one in results) - min(one.start for one in results)
 
 
+def record_on(hosts: Lab, name: str, ranks: int) -> tuple[Job, float]:
+    """Run a job with a rank on each of so many hosts; its recording, and how long it took in seconds."""
+    file = hosts.place / f"{name}.{ranks}.rec"
+    program = hosts.mpirun(
+        JOB.replace("{body}", JOBS[name]),
+        ranks={f"host{number + 1}": 1 for number in range(ranks)},
+        env={"MPI_RUNTIME_NUM_CPUS": str(CPUS), "MPI_RUNTIME_RECORD": str(file)},
+    )
+    with program:
+        done = program.finish(timeout=300).expect(0)
+    took_s = next(float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("took"))
+    return Job(read_job(Recording(file.read_bytes()))), took_s
+
+
+def compare(name: str, real: dict[int, tuple[Batch | Job, float]]) -> float:
+    """Print what each run says of all numbers of hosts; the largest part by which one is off."""
+    worst = 0.0
+    for source, (replayed, _) in real.items():
+        for ranks, (_, took_s) in real.items():
+            said_s = replayed.on(ranks, Shape(CPUS)).seconds
+            off = said_s / took_s - 1
+            worst = max(worst, abs(off))
+            print(f"| {name} | {source} | {ranks} | {took_s:.2f} | {said_s:.2f} | {off:+.1%} |", flush=True)
+    return worst
+
+
 def main() -> None:
     """Print a line for each pair of runs."""
-    argparse.ArgumentParser(prog="python -m benchmarks.whatif", description=__doc__).parse_args()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.whatif", description=__doc__)
+    parser.add_argument("--only", choices=(*BATCHES, *JOBS), nargs="+", default=(*BATCHES, *JOBS), help="all")
+    names = parser.parse_args().only
     if problem := missing():
         raise SystemExit(problem)
-    print("| batch | journal of | hosts | real, s | whatif, s | off by |")
+    print("| batch or job | record of | hosts | real, s | whatif, s | off by |")
     print("| --- | --- | --- | --- | --- | --- |")
     worst = 0.0
     with lab(max(RANKS)) as hosts:
-        for name, text in BATCHES.items():
-            file = hosts.place / name
-            file.write_text(text())
-            real = {ranks: run_on(hosts, file, ranks) for ranks in RANKS}
-            for source, history in real.items():
-                batch = Batch(history)
-                for ranks in RANKS:
-                    took_s, said_s = makespan_s(real[ranks]), batch.on(ranks, Shape(CPUS)).seconds
-                    worst = max(worst, abs(said_s / took_s - 1))
-                    print(
-                        f"| {name} | {source} | {ranks} | {took_s:.2f} | {said_s:.2f} | {said_s / took_s - 1:+.1%} |",
-                        flush=True,
-                    )
+        for name in names:
+            real: dict[int, tuple[Batch | Job, float]] = {}
+            for ranks in RANKS:
+                if name in JOBS:
+                    real[ranks] = record_on(hosts, name, ranks)
+                    continue
+                file = hosts.place / name
+                file.write_text(BATCHES[name]())
+                history = run_on(hosts, file, ranks)
+                real[ranks] = Batch(history), makespan_s(history)
+            worst = max(worst, compare(name, real))
     print(f"\nThe worst is off by {worst:.1%}.")
 
 

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from mpi_runtime.scheduler.events import METHOD
+from mpi_runtime.scheduler.events import ACTOR, METHOD
 from mpi_runtime.whatif.prospects import Prospect, fits, prospect
 from mpi_runtime.whatif.recorded_calls import JobRecord, shape_of, width_of
 from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work
@@ -57,6 +57,11 @@ class Job:
         seconds = max((one.end_us for one in ran), default=0) / 1e6
         never = len(self.record.calls) - replay.ends
         return prospect(nodes, shape, seconds, ran, self.chain_s(), never, "calls")
+
+    def holders(self) -> int:
+        """How many actors keep CPUs or GPUs all their life; what is said counts these only while a method runs."""
+        specs = [call.spec for call in self.record.calls.values()]
+        return sum(1 for spec in specs if spec.kind == ACTOR and (spec.held_cpu or spec.gpu))
 
     def chain_s(self) -> float:
         """How long it would take if everything began as soon as it was ready."""

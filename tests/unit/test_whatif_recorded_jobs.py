@@ -112,3 +112,10 @@ def test_what_has_not_ended_is_left_out_and_said() -> None:
     assert [*record.calls] == [id_of(1)]
     large = Job(record).on(1, Shape(0.5))
     assert large.bound == "1 of its calls can never run there"
+
+
+@pytest.mark.parametrize(("held_cpu", "gpu", "holders"), [(0, 0, 0), (UNIT, 0, 1), (0, UNIT, 1)])
+def test_actors_that_keep_resources_are_counted(held_cpu: int, gpu: int, holders: int) -> None:
+    creation = Spec(1, ACTOR, "Actor", b"", UNIT, gpu, held_cpu=held_cpu)
+    said = ClientSaid(0, DRIVER, [creation, Call(id_of(1), 1, b"")])
+    assert Job(read_job([joined(2), said, ended(7, 1, 0, 1)])).holders() == holders
