@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 
 import pytest
 
+from mpi_runtime.config import MEMORY_USAGE_THRESHOLD
 from tests.slurm.cluster import MEET, Cluster, cluster
 
 # What a task finds on each node, without a look at what Slurm's variables say; and what becomes of one that takes more.
 APP = """
-import json, os, sys
+import json, os, sys, time
 import mpi_runtime as ray
 
 ray.init()
-meet(*sys.argv[1:])
+meet(*sys.argv[2:])
 
 @ray.remote(num_cpus=0)
 def see():
@@ -24,13 +26,15 @@ def see():
     return sorted(os.sched_getaffinity(0)), machine.cpu_count({}), machine.memory_limit({}) >> 20
 
 @ray.remote(max_retries=0)
-def take(size):
-    return len(b"x" * size)
+def take(size, seconds=0):
+    taken = b"x" * size
+    time.sleep(seconds)
+    return len(taken)
 
 names = sorted(node["NodeManagerHostname"] for node in ray.nodes())
 seen = {name: ray.get(see.options(resources={f"node:{name}": 0.01}).remote()) for name in names}
 try:
-    taken = ray.get(take.remote(600 << 20))
+    taken = ray.get(take.remote(int(sys.argv[1]) << 20, 60))
 except ray.errors.OutOfMemoryError as error:
     taken = str(error)
 total = ray.cluster_resources()
@@ -40,11 +44,15 @@ print(json.dumps({
 """
 
 
-def submit(slurm: Cluster, *options: str, files: list[str]) -> str:
+# Our own watcher is off, so the kernel ends what takes more than the job has; or it ends what takes much of it.
+BY_KERNEL, BY_WATCHER = "0", "0.6"
+
+
+def submit(slurm: Cluster, *options: str, threshold: str, take: int, files: list[str]) -> str:
     directory = slurm.directory()
     (directory / "app.py").write_text(MEET + APP)
-    command = ["mpi-runtime", "submit", "--time=5", *options, "app.py", *files]
-    return slurm.run(*command, cwd=directory).stdout.strip()
+    command = ["mpi-runtime", "submit", "--time=5", *options, "app.py", str(take), *files]
+    return slurm.run(*command, cwd=directory, env={MEMORY_USAGE_THRESHOLD: threshold}).stdout.strip()
 
 
 def test_jobs_see_and_get_what_they_were_given() -> None:
@@ -53,12 +61,16 @@ def test_jobs_see_and_get_what_they_were_given() -> None:
     with cluster(confined=True) as slurm:
         place = slurm.directory()
         files = [str(place / "first"), str(place / "second")]
-        share = ("--cpus-per-node=1", "--sbatch=--nodelist=n1")
+        kernel = partial(submit, slurm, "--cpus-per-node=1", "--sbatch=--nodelist=n1", threshold=BY_KERNEL, take=600)
         jobs = {
-            300: submit(slurm, *share, "--memory=300M", files=files),
-            200: submit(slurm, *share, "--memory=200M", files=files[::-1]),
+            300: kernel("--memory=300M", files=files),
+            200: kernel("--memory=200M", files=files[::-1]),
             400: submit(
-                slurm, "-N2", "--cpus-per-node=2", "--memory=400M", "--sbatch=--nodelist=n[2-3]", files=[files[0]] * 2
+                slurm,
+                *("-N2", "--cpus-per-node=2", "--memory=400M", "--sbatch=--nodelist=n[2-3]"),
+                threshold=BY_WATCHER,
+                take=250,
+                files=[files[0]] * 2,
             ),
         }
         ended = {memory: slurm.wait(job) for memory, job in jobs.items()}
@@ -75,9 +87,9 @@ def test_jobs_see_and_get_what_they_were_given() -> None:
     assert sorted(both["seen"]) == ["n2", "n3"]
     assert [found["CPU"] for found in said.values()] == [1, 1, 4]
     assert [found["memory"] for found in said.values()] == [300 << 20, 200 << 20, 800 << 20]
-    for memory, found in said.items():
-        # The kernel ends the task that takes more than the job has, which Slurm tells, or the agent; or both do.
-        by_kernel = "was killed by signal 9" in found["taken"]
-        assert by_kernel or "was ended because the memory of n" in found["taken"], found["taken"]
-        assert found["after"] == 1, "the others live"
-        assert ended[memory].state == "OUT_OF_MEMORY" or (ended[memory].state == "COMPLETED" and not by_kernel)
+    for found in (one, other):
+        assert "was killed by signal 9" in found["taken"], "a task that takes more than the job has"
+    assert "is nearly used up" in both["taken"], "a task that takes more than the threshold, and less than the job has"
+    assert [found["after"] for found in said.values()] == [1, 1, 1], "the others live"
+    states = [job.state for job in ended.values()]
+    assert states == ["OUT_OF_MEMORY", "OUT_OF_MEMORY", "COMPLETED"], "as Slurm calls it where the kernel ended one"
