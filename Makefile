@@ -45,8 +45,8 @@ test: $(VENV)/.installed-dev $(MPICH_VENV)/.installed
 	$(RUN) -m pytest -m "not device" -n $(JOBS) --dist worksteal --durations=20 $(ARGS)
 
 # The tests that `make test` skips for want of a library: an environment of their own keeps that of `make test` small.
-TUNE_TESTS := tests/unit/test_tune_learning.py tests/e2e/test_tune_views.py tests/e2e/test_tune_libraries.py \
-	tests/e2e/test_util_optuna.py 'tests/e2e/test_examples.py::test_plainly[tune_optuna_unchanged]' \
+TUNE_TESTS := tests/unit/test_serialize_frames.py tests/unit/test_tune_learning.py tests/e2e/test_tune_views.py \
+	tests/e2e/test_tune_libraries.py tests/e2e/test_util_optuna.py 'tests/e2e/test_examples.py::test_plainly[tune_optuna_unchanged]' \
 	'tests/e2e/test_examples.py::test_plainly[tune_asha_digits]'
 test-tune: $(TUNE_VENV)/.installed
 	$(TUNE_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(TUNE_TESTS) $(ARGS)

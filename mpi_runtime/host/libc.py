@@ -40,8 +40,8 @@ def map_file(descriptor: int, offset: int, size: int, protection: int, address: 
     MAP_FIXED = 0x10
     function = libc().mmap
     if function.argtypes is None:
+        function.restype = ctypes.c_void_p  # first: another thread may be here, too
         function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-        function.restype = ctypes.c_void_p
     flags = mmap.MAP_SHARED | (MAP_FIXED if address is not None else 0)
     found: int = function(address, size, protection, flags, descriptor, offset)
     if found == ctypes.c_void_p(-1).value:
