@@ -58,10 +58,7 @@ def _job(path: str) -> tuple[Job, Shape, str]:
     sizes = record.nodes or [Shape(1)]
     own = Shape(max(one.cpus for one in sizes), max(one.gpus for one in sizes), max(one.memory for one in sizes))
     left_out = f"; {record.unended} had not ended, and are left out" if record.unended else ""
-    job = Job(record)
-    held = job.holders()
-    doubt = f"; the CPUs and GPUs of {held} actors count only while a method runs: expect other times" if held else ""
-    return job, own, f"{len(record.calls)} calls{left_out}{doubt}"
+    return Job(record), own, f"{len(record.calls)} calls{left_out}"
 
 
 def _node_of(history: History) -> Shape:

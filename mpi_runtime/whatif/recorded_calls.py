@@ -21,6 +21,7 @@ from mpi_runtime.scheduler.events import (
     Call,
     Done,
     NamedActorRequested,
+    Released,
     Returned,
     Spec,
     Unblocked,
@@ -56,11 +57,15 @@ class CallRecord:
     """Of methods: the creation of the actor; else empty."""
     said_us: int
     """When it was submitted."""
+    said_at: int
+    """The place of that in the recording. Of what one client says, places tell more than times."""
     by: int
     """Which client has submitted it."""
     executor: int = -1
     began_us: int = -1
     ended_us: int = -1
+    ended_at: int = -1
+    """The place of its end in the recording."""
     parts: list[Part] = field(default_factory=list)
 
 
@@ -82,6 +87,8 @@ class JobRecord:
     calls: dict[bytes, CallRecord]
     driver: list[Submission]
     nodes: list[Shape]
+    released: set[bytes]
+    """Objects, and actors, to which a process has dropped its last reference."""
     unended: int
     """Calls that had not ended when the recording did; they are left out."""
 
@@ -91,9 +98,12 @@ class _Reader:
         self.specs: dict[int, Spec] = {}
         self.calls: dict[bytes, CallRecord] = {}
         self.items: dict[bytes, bytes] = {}
-        self.waits: dict[int, list[tuple[int, int, list[bytes]]]] = {}
-        """Of each client: since when and until when it waited, and for what."""
+        self.waits: dict[int, list[tuple[int, int, int, list[bytes]]]] = {}
+        """Of each client: where it says so, since when and until when it waited, and for what."""
+        self.place = 0
+        """How many events were read."""
         self.nodes: dict[str, Shape] = {}
+        self.released: set[bytes] = set()
 
     def said(self, entry: ClientSaid) -> None:
         last_us = 0
@@ -101,6 +111,7 @@ class _Reader:
             if isinstance(event, Done | Returned):
                 last_us = max(last_us, event.start_us + event.duration_us)
         for event in entry.events:
+            self.place += 1
             if isinstance(event, Spec):
                 self.specs[event.id] = event
             elif isinstance(event, Call):
@@ -109,22 +120,25 @@ class _Reader:
                 self._submitted(event.creation, entry)
             elif isinstance(event, Yielded):
                 self.items[event.id] = event.call
+            elif isinstance(event, Released):
+                self.released.update(event.ids)
             elif isinstance(event, Blocked):
-                self.waits.setdefault(entry.client, []).append((entry.now, entry.now, event.ids))
+                self.waits.setdefault(entry.client, []).append((self.place, entry.now, entry.now, event.ids))
             elif isinstance(event, Unblocked) and self.waits.get(entry.client):
-                since_us, _, ids = self.waits[entry.client].pop()
-                self.waits[entry.client].append((since_us, entry.now, ids))
+                place, since_us, _, ids = self.waits[entry.client].pop()
+                self.waits[entry.client].append((place, since_us, entry.now, ids))
             elif isinstance(event, Done | Returned) and event.id in self.calls:
                 found = self.calls[event.id]
                 # Several ends may be told at once: the last of them has just been, and they have one clock.
                 found.ended_us = entry.now - (last_us - event.start_us - event.duration_us)
                 found.began_us = found.ended_us - event.duration_us
-                found.executor = entry.client
+                found.executor, found.ended_at = entry.client, self.place
 
     def _submitted(self, call: Call, entry: ClientSaid) -> None:
         arguments = [self.items.get(id, first_of(id)) for id in call.arguments]
         self.calls.setdefault(
-            call.id, CallRecord(call.id, self.specs[call.spec], arguments, call.actor, entry.now, entry.client)
+            call.id,
+            CallRecord(call.id, self.specs[call.spec], arguments, call.actor, entry.now, self.place, entry.client),
         )
 
     def joined(self, event: RankJoined) -> None:
@@ -140,21 +154,24 @@ class _Reader:
         for call in ended.values():
             call.arguments = [id for id in call.arguments if id in ended]
         by_executor: dict[int, list[CallRecord]] = {}
-        for call in sorted(ended.values(), key=lambda one: one.began_us):
+        for call in sorted(ended.values(), key=lambda one: one.ended_at):
             by_executor.setdefault(call.executor, []).append(call)
             call.parts = [Part(call.ended_us - call.began_us)]
         submitted: dict[bytes, list[CallRecord]] = {}
         orphans: list[CallRecord] = []
         for call in ended.values():
-            parent = _running(by_executor.get(call.by, []), call.said_us) if call.by != DRIVER else None
+            parent = _running(by_executor.get(call.by, []), call.said_at) if call.by != DRIVER else None
             (submitted.setdefault(parent.id, []) if parent is not None else orphans).append(call)
         for executor, calls in by_executor.items():
-            waits = self.waits.get(executor, [])
+            own: dict[bytes, list[tuple[int, int, list[bytes]]]] = {}
+            for place, since_us, until_us, ids in self.waits.get(executor, []):
+                if (waiting := _running(calls, place)) is not None:
+                    own.setdefault(waiting.id, []).append((since_us, until_us, ids))
             for call in calls:
-                own = [one for one in waits if call.began_us <= one[0] < call.ended_us]
-                if own or call.id in submitted:
-                    call.parts = self._parts(call, own, submitted.get(call.id, []), ended)
-        return JobRecord(ended, _driver(orphans, ended), list(self.nodes.values()), len(self.calls) - len(ended))
+                if call.id in own or call.id in submitted:
+                    call.parts = self._parts(call, own.get(call.id, []), submitted.get(call.id, []), ended)
+        unended = len(self.calls) - len(ended)
+        return JobRecord(ended, _driver(orphans, ended), list(self.nodes.values()), self.released, unended)
 
     def _parts(
         self,
@@ -180,10 +197,10 @@ class _Reader:
         return parts
 
 
-def _running(calls: list[CallRecord], now_us: int) -> CallRecord | None:
-    """Which of the calls of an executor, which begin one after the other, had begun last."""
-    at = bisect.bisect_right(calls, now_us, key=lambda one: one.began_us) - 1
-    return calls[max(0, at)] if calls else None
+def _running(calls: list[CallRecord], place: int) -> CallRecord | None:
+    """Which of the calls of an executor, which run one after the other, it ran at this place: the next one to end."""
+    at = bisect.bisect_left(calls, place, key=lambda one: one.ended_at)
+    return calls[min(at, len(calls) - 1)] if calls else None
 
 
 def _driver(calls: list[CallRecord], ended: dict[bytes, CallRecord]) -> list[Submission]:
@@ -220,12 +237,16 @@ def read_job(entries: Iterable[ClientSaid | RankSaid | Decided]) -> JobRecord:
     return reader.finish()
 
 
-def shape_of(call: CallRecord, calls: dict[bytes, CallRecord]) -> Shape:
-    """What a call has while it runs: a method what its actor keeps."""
-    owner = calls.get(call.actor) if call.spec.kind == METHOD else None
-    spec = owner.spec if owner is not None else call.spec
-    cpu = spec.held_cpu if call.spec.kind == METHOD else spec.cpu
-    return Shape(cpu / UNIT, spec.gpu / UNIT, spec.memory if call.spec.kind != METHOD else 0)
+def shape_of(spec: Spec) -> Shape:
+    """What a call has of its own while it runs: a method nothing, the creation of an actor what that keeps."""
+    if spec.kind == METHOD:
+        return Shape(0)
+    return Shape((spec.held_cpu if keeps(spec) else spec.cpu) / UNIT, spec.gpu / UNIT, spec.memory)
+
+
+def keeps(spec: Spec) -> bool:
+    """Whether this is the creation of an actor that keeps CPUs, GPUs or memory all its life."""
+    return spec.kind == ACTOR and bool(spec.held_cpu or spec.gpu or spec.memory)
 
 
 def width_of(creation: Spec) -> int:

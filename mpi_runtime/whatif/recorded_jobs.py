@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from mpi_runtime.scheduler.events import ACTOR, METHOD
+from mpi_runtime.scheduler.events import METHOD
 from mpi_runtime.whatif.prospects import Prospect, fits, prospect
-from mpi_runtime.whatif.recorded_calls import JobRecord, shape_of, width_of
-from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work
+from mpi_runtime.whatif.recorded_calls import JobRecord, keeps, shape_of, width_of
+from mpi_runtime.whatif.virtual_cluster import UNTIL_ENDED, Ran, Shape, VirtualCluster, Work
 
 FORK_US = 10_000
 """How long the start of a process takes, about."""
@@ -27,6 +28,9 @@ class Cluster(Protocol):
     def later(self, us: int, action: Callable[[], None]) -> None:
         """Do something after this time."""
 
+    def end(self, tag: int) -> None:
+        """End what runs `UNTIL_ENDED`."""
+
 
 class Job:
     """The calls of a job, with their order."""
@@ -38,14 +42,15 @@ class Job:
         """For each part of a call, by the tag of its work: the call, the number of the part, the work."""
         self._tags: dict[tuple[bytes, int], int] = {}
         for call in record.calls.values():
-            shape = shape_of(call, record.calls)
+            shape = shape_of(call.spec)
             creation = record.calls.get(call.actor) if call.spec.kind == METHOD else None
             account = (call.actor.hex(), 1.0, width_of(creation.spec)) if creation is not None else ("", 1.0, 0)
             for number, part in enumerate(call.parts):
                 tag = self._tags[call.id, number] = len(self.works)
                 priority = call.spec.priority + GOES_ON * bool(number)
                 limit_us = call.spec.time_limit_us
-                work = Work(call.spec.name, shape, max(1, part.took_us), limit_us, priority, 0, account, tag)
+                took_us = UNTIL_ENDED if keeps(call.spec) else max(1, part.took_us)
+                work = Work(call.spec.name, shape, took_us, limit_us, priority, 0, account, tag)
                 self.works.append((call.id, number, work))
 
     def on(self, nodes: int, shape: Shape) -> Prospect:
@@ -57,11 +62,6 @@ class Job:
         seconds = max((one.end_us for one in ran), default=0) / 1e6
         never = len(self.record.calls) - replay.ends
         return prospect(nodes, shape, seconds, ran, self.chain_s(), never, "calls")
-
-    def holders(self) -> int:
-        """How many actors keep CPUs or GPUs all their life; what is said counts these only while a method runs."""
-        specs = [call.spec for call in self.record.calls.values()]
-        return sum(1 for spec in specs if spec.kind == ACTOR and (spec.held_cpu or spec.gpu))
 
     def chain_s(self) -> float:
         """How long it would take if everything began as soon as it was ready."""
@@ -86,6 +86,8 @@ class _Replay:
         self._waiters: dict[bytes, list[Callable[[], None]]] = {}
         self.ends = 0
         """How many calls have ended."""
+        self._methods = Counter(call.actor for call in job.record.calls.values() if call.spec.kind == METHOD)
+        """How many calls of each actor have not ended."""
 
     def begin(self, cluster: Cluster) -> None:
         """Let the driver go."""
@@ -116,14 +118,21 @@ class _Replay:
             self._cluster.submit([work])
 
     def began(self, work: Work) -> None:
-        """A part of a call begins: what it submits will be."""
+        """A part of a call begins: what it submits will be. An actor that keeps something is there after its first."""
         id, number, _ = self._job.works[work.tag]
-        for after_us, child in self._job.record.calls[id].parts[number].submits:
+        part = self._job.record.calls[id].parts[number]
+        for after_us, child in part.submits:
             self._cluster.later(after_us, lambda child=child: self._submit(child))  # type: ignore[misc]
+        if work.duration_us == UNTIL_ENDED:
+            self._cluster.later(part.took_us, lambda: self._part_ended(work.tag))
 
     def ended(self, ran: Ran) -> None:
-        """A part of a call has ended."""
-        id, number, _ = self._job.works[ran.work.tag]
+        """A part of a call has ended, or an actor that has kept something."""
+        if ran.work.duration_us != UNTIL_ENDED:
+            self._part_ended(ran.work.tag)
+
+    def _part_ended(self, tag: int) -> None:
+        id, number, _ = self._job.works[tag]
         parts = self._job.record.calls[id].parts
         if number + 1 < len(parts):
             self._after(parts[number].waits_for, lambda: self._run(id, number + 1))
@@ -132,6 +141,19 @@ class _Replay:
         self._has_ended.add(id)
         for action in self._waiters.pop(id, ()):
             action()
+        call = self._job.record.calls[id]
+        if call.spec.kind == METHOD:
+            self._methods[call.actor] -= 1
+        self._let_go(call.actor or id)
+
+    def _let_go(self, actor: bytes) -> None:
+        """End an actor that keeps something after its last call, unless the job has kept its handle to the end."""
+        record = self._job.record
+        call = record.calls.get(actor)
+        if call is None or not keeps(call.spec) or actor not in record.released:
+            return
+        if not self._methods[actor] and actor in self._has_ended:
+            self._cluster.end(self._job.tag(actor, len(call.parts) - 1))
 
     def _after(self, ids: Sequence[bytes], action: Callable[[], None]) -> None:
         """Do something when all of these have ended."""
@@ -163,6 +185,8 @@ class _Unlimited:
     def submit(self, works: Sequence[Work]) -> None:
         for work in works:
             self._replay.began(work)
+            if work.duration_us == UNTIL_ENDED:
+                continue
             began_us = self._now
             self.later(
                 work.duration_us,
@@ -171,6 +195,9 @@ class _Unlimited:
 
     def later(self, us: int, action: Callable[[], None]) -> None:
         heapq.heappush(self._heap, (self._now + us, next(self._count), action))
+
+    def end(self, tag: int) -> None:
+        pass
 
     def run(self) -> int:
         last_us = 0

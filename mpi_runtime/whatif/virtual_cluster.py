@@ -18,6 +18,11 @@ from mpi_runtime.scheduler.events import DRIVER, TASK, AccountSpec, Call, Done, 
 from mpi_runtime.scheduler.limits import UNIT
 from mpi_runtime.scheduler.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankJoined, TakenBack
 
+UNTIL_ENDED = -1
+"""The duration of what runs until `VirtualCluster.end`."""
+IDLE_ALARMS_MAX = 1000
+"""After so many alarms of the scheduler in which nothing has begun, nothing will."""
+
 
 class Shape(NamedTuple):
     """What a node has, or what a call asks for."""
@@ -31,7 +36,7 @@ class Shape(NamedTuple):
 
 
 class Work(NamedTuple):
-    """A call that takes a known time."""
+    """A call that takes a known time, or `UNTIL_ENDED`."""
 
     name: str
     shape: Shape
@@ -103,6 +108,9 @@ class VirtualCluster:
         self._calls = itertools.count(1)
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._alarm_us = -1
+        self._idle_alarms = 0
+        self._open: dict[int, _Executor] = {}
+        """What runs `UNTIL_ENDED`, by its tag."""
         for rank, node in enumerate(nodes):
             custom = {name: _units(amount) for name, amount in node.resources}
             joined = RankJoined(
@@ -136,6 +144,11 @@ class VirtualCluster:
             self._decide()
         return self.ran
 
+    def end(self, tag: int) -> None:
+        """End what runs `UNTIL_ENDED`."""
+        executor = self._open.pop(tag)
+        self._at(self.now, lambda: self._end(executor))
+
     def later(self, us: int, action: Callable[[], None]) -> None:
         """Do something after this virtual time."""
         self._at(self.now + us, action)
@@ -166,7 +179,8 @@ class VirtualCluster:
         alarm_us = self.scheduler.deadline()
         if alarm_us is not None and (self._works or self._executors) and alarm_us != self._alarm_us:
             self._alarm_us = alarm_us
-            if self._works:
+            if len(self._works) > len(self._open) and self._idle_alarms < IDLE_ALARMS_MAX:
+                self._idle_alarms += 1
                 self._at(max(alarm_us, self.now + 1), lambda: None)
 
     def _started(self, executor: _Executor) -> None:
@@ -189,15 +203,19 @@ class VirtualCluster:
         if executor.is_there and executor.in_hand and executor.began_us < 0:
             executor.began_us = self.now
             work = self._works[executor.in_hand[0]]
+            self._idle_alarms = 0
+            if work.duration_us == UNTIL_ENDED:
+                self._open[work.tag] = executor
+            else:
+                self._at(self.now + work.duration_us, lambda: self._end(executor))
             self._began(work)
-            self._at(self.now + work.duration_us, lambda: self._end(executor))
 
     def _end(self, executor: _Executor) -> None:
         id = executor.in_hand.pop(0)
         work = self._works.pop(id)
         began_us, executor.began_us = executor.began_us, -1
         number = executor.effect.executor
-        self.scheduler.handle(number, [Done(id, b"", work.duration_us, began_us)], self.now, 1)
+        self.scheduler.handle(number, [Done(id, b"", self.now - began_us, began_us)], self.now, 1)
         self.scheduler.handle(DRIVER, [Released([id])], self.now)
         ran = Ran(work, executor.node, tuple(executor.effect.gpus), began_us, self.now)
         self.ran.append(ran)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpi_runtime.scheduler.events import ACTOR, DRIVER, METHOD, TASK, Blocked, Call, Done, Spec, Unblocked
+from mpi_runtime.scheduler.events import ACTOR, DRIVER, METHOD, TASK, Blocked, Call, Done, Released, Spec, Unblocked
 from mpi_runtime.scheduler.ids import ID_BYTES
 from mpi_runtime.scheduler.limits import UNIT
 from mpi_runtime.scheduler.rank_events import RankJoined
@@ -87,6 +87,23 @@ def test_a_call_that_waits_for_its_own_calls_lends_its_cpu() -> None:
     assert seconds(entries, 2, 1) == pytest.approx(5, abs=0.1)
 
 
+def test_who_has_submitted_a_call_is_told_by_the_order_and_not_by_clocks() -> None:
+    """An executor tells of an end later than it is: the next call, by this, seems to begin after what it submits."""
+    specs = [Spec(1, TASK, "outer", b"", UNIT), Spec(2, TASK, "inner", b"", UNIT)]
+    entries: Entries = [
+        joined(1),
+        ClientSaid(0, DRIVER, [*specs, Call(id_of(1), 1, b""), Call(id_of(2), 1, b"")]),
+        ended(5, 1, 0, 1),
+        ClientSaid(1 * S, 5, [Call(id_of(3), 2, b""), Blocked([id_of(3)])]),
+        ended(6, 3, 1, 4),
+        ClientSaid(4 * S, 5, [Unblocked()]),
+        ended(5, 2, 1.1, 5),
+    ]
+    record = read_job(entries)
+    assert [len(record.calls[id_of(number)].parts) for number in (1, 2, 3)] == [1, 2, 1]
+    assert [child for _, child in record.calls[id_of(2)].parts[0].submits] == [id_of(3)]
+
+
 def test_methods_of_an_actor_run_one_after_the_other_wherever_it_is() -> None:
     specs = [Spec(1, ACTOR, "Actor", b"", UNIT), Spec(2, METHOD, "Actor.method", b"")]
     methods = [Call(id_of(10 + n), 2, b"", actor=id_of(1)) for n in range(5)]
@@ -114,8 +131,34 @@ def test_what_has_not_ended_is_left_out_and_said() -> None:
     assert large.bound == "1 of its calls can never run there"
 
 
-@pytest.mark.parametrize(("held_cpu", "gpu", "holders"), [(0, 0, 0), (UNIT, 0, 1), (0, UNIT, 1)])
-def test_actors_that_keep_resources_are_counted(held_cpu: int, gpu: int, holders: int) -> None:
-    creation = Spec(1, ACTOR, "Actor", b"", UNIT, gpu, held_cpu=held_cpu)
-    said = ClientSaid(0, DRIVER, [creation, Call(id_of(1), 1, b"")])
-    assert Job(read_job([joined(2), said, ended(7, 1, 0, 1)])).holders() == holders
+@pytest.mark.parametrize("is_released", [False, True])
+def test_an_actor_keeps_its_cpu_until_it_is_released(is_released: bool) -> None:
+    """Three calls of two seconds beside an actor that is made in one and has two calls of one second."""
+    specs = [
+        Spec(1, ACTOR, "Actor", b"", UNIT, held_cpu=UNIT),
+        Spec(2, METHOD, "m", b""),
+        Spec(3, TASK, "f", b"", UNIT),
+    ]
+    methods = [Call(id_of(10 + n), 2, b"", actor=id_of(1)) for n in range(2)]
+    tasks = [Call(id_of(20 + n), 3, b"") for n in range(3)]
+    entries: Entries = [
+        joined(2),
+        ClientSaid(0, DRIVER, [*specs, Call(id_of(1), 1, b""), *methods, *tasks]),
+        ended(5, 1, 0, 1),
+        *(ended(5, 10 + n, 1 + n, 2 + n) for n in range(2)),
+        *(ended(6, 20 + n, 2 * n, 2 * n + 2) for n in range(3)),
+        *([ClientSaid(3 * S, DRIVER, [Released([id_of(1)])])] if is_released else []),
+    ]
+    assert seconds(entries, 1, 2) == pytest.approx(5 if is_released else 6, abs=0.1)
+    assert seconds(entries, 2, 2) == pytest.approx(3, abs=0.1)
+
+
+def test_what_an_actor_leaves_no_room_for_never_runs() -> None:
+    specs = [Spec(1, ACTOR, "Actor", b"", UNIT, held_cpu=UNIT), Spec(3, TASK, "f", b"", UNIT)]
+    entries: Entries = [
+        joined(2),
+        ClientSaid(0, DRIVER, [*specs, Call(id_of(1), 1, b""), Call(id_of(2), 3, b"")]),
+        ended(5, 1, 0, 1),
+        ended(6, 2, 0, 1),
+    ]
+    assert Job(read_job(entries)).on(1, Shape(1)).bound == "1 of its calls can never run there"
