@@ -178,7 +178,7 @@ def test_a_program_that_nobody_finishes_is_killed_and_named() -> None:
 
 def test_a_program_can_be_watched_written_to_and_signalled() -> None:
     source = (
-        "import sys\nprint('got', input(), flush=True)\nsys.stderr.write('no newline')\nsys.stderr.flush()\ninput()"
+        "import sys\nsys.stderr.write('no newline')\nsys.stderr.flush()\nprint('got', input(), flush=True)\ninput()"
     )
     with start_program(source) as program:
         program.write("hello\n")
