@@ -13,7 +13,7 @@ from mpi_runtime.host.libc import libc
 LAUNCHERS = ("prterun", "prted", "orterun", "orted", "mpirun", "mpiexec", "mpiexec.hydra", "hydra_pmi_proxy")
 """Names of processes of launchers that are parents of ranks. Slurm's is not needed: Slurm ends what it has started."""
 RANK_LIMIT_S = 10.0
-"""Seconds that the rank may take to end before its launcher is ended."""
+"""Seconds that the rank may take to end before its launcher is ended, or the rank where the launcher is gone."""
 LAUNCHER_PAUSE_S = 0.5
 DESCRIPTORS_MAX = 1 << 20
 
@@ -101,16 +101,30 @@ def end_launcher(pid: int, wait: bool) -> None:
         return
     if os.fork():
         return
-    os.setsid()  # the launcher may kill the session of the rank
-    os.closerange(0, DESCRIPTORS_MAX)  # driver, executors and launcher wait until these are closed
-    end_s = time.monotonic() + RANK_LIMIT_S
-    while _name(pid) and time.monotonic() < end_s:
-        time.sleep(0.05)
+    _wait_alone(pid)
     # After the second SIGTERM Open MPI's launcher no longer waits for anybody.
     for number in (0, signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
         _signal(above, number)
         time.sleep(LAUNCHER_PAUSE_S)
     os._exit(0)
+
+
+def kill_later(pid: int) -> None:
+    """Have a process killed that has not ended by itself in time. It may be in code of C that lets no thread run."""
+    if os.fork():
+        return
+    _wait_alone(pid)
+    _signal([pid] if _name(pid) else [], signal.SIGKILL)
+    os._exit(0)
+
+
+def _wait_alone(pid: int) -> None:
+    """In a forked child: wait until a process has ended, for `RANK_LIMIT_S` at most."""
+    os.setsid()  # the launcher may kill the session of the rank
+    os.closerange(0, DESCRIPTORS_MAX)  # driver, executors and launcher wait until these are closed
+    end_s = time.monotonic() + RANK_LIMIT_S
+    while _name(pid) and time.monotonic() < end_s:
+        time.sleep(0.05)
 
 
 def _signal(pids: Iterable[int], number: int) -> None:

@@ -27,6 +27,7 @@ from mpi_runtime.host.process_tree import (
     end_launcher,
     is_group,
     kill_group,
+    kill_later,
     launchers_above,
 )
 from mpi_runtime.rank.poller import Poller
@@ -74,6 +75,8 @@ def watch_launcher(poller: Poller, rank_pid: int) -> None:
     def fail() -> None:
         with contextlib.suppress(OSError):
             signal.pidfd_send_signal(top, signal.SIGKILL)
+        if rank_pid != os.getpid():
+            kill_later(rank_pid)  # the driver: its thread that should end it may not get to run
         raise TransportError("the launcher's process that has started this rank is gone: the job cannot go on")
 
     poller.add(starter, fail)

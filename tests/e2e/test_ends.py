@@ -322,6 +322,8 @@ DRIVERS = {
     "waits for a lock": "import threading; threading.Lock().acquire(); threading.Event().wait()",
     "waits for a program": "subprocess.run(['sleep', '1003'])",
     "is in the library of C": "import ctypes; ctypes.CDLL(None).sleep(1000)",
+    "holds the interpreter in C": "import ctypes; ctypes.PyDLL(None).sleep(1000)",
+    "is stopped": "import signal; os.kill(os.getpid(), signal.SIGSTOP)",
     "goes on after errors": """
 while True:
     try:
