@@ -57,7 +57,8 @@ else:
 results = tuner.fit()
 for one in results:
     assert one.status == "TERMINATED", one.error
-    if float(persist_s) == 0:  # else one that ended as the driver was killed may have lost what was in memory
+    # Else one that ended as the driver was killed may have lost what was in memory, or taken a better one's place.
+    if float(persist_s) == 0 and kind == "asha":
         assert one.checkpoint.to_dict()["epoch"] == one.metrics["epoch"] + 1
     with open(one.path + "/result.json") as file:
         assert [json.loads(line)["epoch"] for line in file] == [report["epoch"] for report in one.history]
