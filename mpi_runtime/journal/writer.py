@@ -1,4 +1,7 @@
-"""Writes the records of a run: a thread, so that nobody waits for a disk."""
+"""Writes the records of a run: a thread, so that nobody waits for a disk.
+
+Another has them put on the disk. That may take seconds, and what is written meanwhile outlives this process all the same.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,14 @@ class Writer:
         self.path, self._file = segments.create(directory)
         self._claim = claim
         self._sync_s = sync_s
-        self._is_synced = False
-        self._synced_s = time.monotonic()
+        self._is_unsynced = threading.Event()
+        self._is_over = threading.Event()
         self._batches: queue.Queue[list[segments.Body] | None] = queue.Queue(BATCHES_MAX)
         self._write([began])
+        self._syncs = threading.Thread(target=self._run_syncs, name="mpi_runtime journal sync", daemon=True)
         self._thread = threading.Thread(target=self._run, name="mpi_runtime journal", daemon=True)
+        if sync_s >= 0:
+            self._syncs.start()
         self._thread.start()
 
     def give(self, batch: list[segments.Body]) -> bool:
@@ -61,30 +67,41 @@ class Writer:
             while (batch := self._next()) is not None:
                 if batch:
                     self._write(batch)
-                if self._sync_s >= 0 and not self._is_synced and time.monotonic() - self._synced_s >= self._sync_s:
-                    self._sync()
                 self._claim.beat()
-            if self._sync_s >= 0:
-                self._sync()
         except Exception as error:
-            self.problem = f"{getattr(error, 'strerror', None) or repr(error)} ({self.path})"
+            self._fail(error)
         finally:
+            self._is_over.set()
+            self._is_unsynced.set()
+            if self._sync_s >= 0:
+                self._syncs.join()
             self._file.close()
+
+    def _run_syncs(self) -> None:
+        try:
+            while not self._is_over.wait(self._sync_s):
+                self._is_unsynced.wait()
+                self._sync()
+            self._sync()
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self.problem = self.problem or f"{getattr(error, 'strerror', None) or repr(error)} ({self.path})"
 
     def _next(self) -> list[segments.Body] | None:
         """What is to be written; nothing if there is something else to do."""
-        limit_s = BEAT_S if self._is_synced or self._sync_s < 0 else max(0.01, min(self._sync_s, BEAT_S))
         try:
-            return self._batches.get(timeout=limit_s)
+            return self._batches.get(timeout=BEAT_S)
         except queue.Empty:
             return []
 
     def _write(self, batch: list[segments.Body]) -> None:
         data = memoryview(b"".join(map(segments.frame, batch)))
-        self._is_synced = False
         while data:
             data = data[self._file.write(data) :]
+        self._is_unsynced.set()
 
     def _sync(self) -> None:
+        self._is_unsynced.clear()
         os.fsync(self._file.fileno())
-        self._is_synced, self._synced_s = True, time.monotonic()

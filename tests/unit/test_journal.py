@@ -4,6 +4,7 @@ import io
 import struct
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from mpi_runtime.journal.segments import Began
 from mpi_runtime.scheduler.effects import Recall, Record
 from mpi_runtime.scheduler.events import Kept
 from mpi_runtime.scheduler.ids import digest
+from tests.helpers import wait_until
 
 BEGAN = Began("program.py", "a job", 1.0)
 CODE = b"c" * 16
@@ -152,6 +154,35 @@ def test_a_run_finds_what_all_runs_before_it_have_recorded(tmp_path: Path) -> No
     assert journal.totals_line() == "journal: 2 calls taken from earlier runs, 0 recorded"
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [f"00000{n}.journal" for n in (1, 2, 3)]
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+
+
+def test_what_was_given_is_written_while_the_disk_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, is_done = threading.Event(), threading.Event()
+
+    def slow(descriptor: int) -> None:
+        asked.set()
+        assert is_done.wait(30)
+
+    monkeypatch.setattr("os.fsync", slow)
+    journal = Journal(str(tmp_path), BEGAN, 0.0)
+    assert asked.wait(30)
+    journal.give(record(1))
+    journal.turn()
+    wait_until(lambda: record(1) in read((tmp_path / "000001.journal").read_bytes()))
+    is_done.set()
+    journal.close(30)
+    assert journal.problem == "the job has ended"
+
+
+def test_a_disk_that_fails_ends_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("os.fsync", fail)
+    journal = Journal(str(tmp_path), BEGAN, 0.0)
+    wait_until(journal.turn)
+    assert journal.problem == f"Input/output error ({tmp_path}/000001.journal)"
+    journal.close(30)
 
 
 def test_another_program_and_damage_are_told_of(tmp_path: Path) -> None:
