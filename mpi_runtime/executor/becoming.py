@@ -13,7 +13,7 @@ from collections.abc import Container, Sequence
 from typing import NoReturn
 
 from mpi_runtime.client.client import Client
-from mpi_runtime.executor import executor, scratch
+from mpi_runtime.executor import executor, output, scratch
 from mpi_runtime.executor.fork_messages import Fork, Setup
 from mpi_runtime.executor.shadowing import shadowed
 from mpi_runtime.host.spawn import THREAD_VARIABLES
@@ -51,17 +51,16 @@ def become(
         at_start: names of the modules that Python loads before it looks into the directory of any program.
         problem: why the files of a `runtime_env` cannot be made; empty: they can.
     """
-    channel, tokens, cancels, output, error = descriptors
-    os.dup2(output, 1)
-    os.dup2(error, 2)
-    os.close(output)
-    os.close(error)
+    channel, tokens, cancels, *pipes = descriptors
+    for stream, pipe in enumerate(pipes, 1):
+        os.dup2(pipe, stream)
     for name in forget:
         del sys.modules[name]
     prepare(setup, request)
     draft = Draft(map_memory(drafts, request.draft))
     os.close(drafts)
     channel, tokens, cancels, arena = (out_of_the_way(one) for one in (channel, tokens, cancels, arena))
+    output.mark_in([out_of_the_way(pipe) for pipe in pipes])
     end = socket.socket(fileno=channel)
     client = Client(end, ClientArena(arena), setup.regions, setup.inline_bytes_max)
     client.store.journal = setup.journal
@@ -144,7 +143,5 @@ def leave() -> NoReturn:
 
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
+    output.flush()
     os._exit(0)

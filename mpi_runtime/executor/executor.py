@@ -21,7 +21,7 @@ from mpi_runtime import errors, remote_errors, tracebacks
 from mpi_runtime.client import current
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.scope import Scope
-from mpi_runtime.executor import gpu_errors
+from mpi_runtime.executor import gpu_errors, output
 from mpi_runtime.executor.actor_methods import ActorExit, find_method, title_of
 from mpi_runtime.executor.cancels import Cancels
 from mpi_runtime.executor.fork_messages import Fork, Setup
@@ -97,6 +97,8 @@ class Executor:
         """Saves the state of its actor, if that is saved."""
         self._lanes: Lanes | None = None
         """Set in an actor that runs several calls at a time."""
+        self._writes_as = ""
+        """The function of the last call, whose lines its output is."""
         self.where: Where | None = None
         """The place that the running call, or the actor, was given."""
 
@@ -108,7 +110,7 @@ class Executor:
             if not calls:
                 if feed.exiting:
                     break
-                _flush_output()
+                output.flush()
                 try:
                     if self._saver is not None:
                         self._look_at_state(self._saver)
@@ -124,7 +126,7 @@ class Executor:
             else:
                 self._run(*claimed)
         self._shut_down()
-        _flush_output()
+        output.flush()
         with contextlib.suppress(errors.HeadDiedError):
             client.outbox.flush()
 
@@ -166,6 +168,9 @@ class Executor:
             if self.gpus and self.promised != (spec.gpu, spec.gpu_memory):
                 gpu_errors.hold(self.devices, spec)
             self.promised = spec.gpu, spec.gpu_memory
+            if spec.name is not self._writes_as:
+                self._writes_as = spec.name
+                output.begin(spec.name.partition(".")[0])
             self.where = where = spec.where
             client.inherited.where = _captured(where) if where is not None and where.captures else None
         client.scopes.running = Scope(call.id, call.attempt, call, spec.name)
@@ -262,6 +267,7 @@ class Executor:
             self._begin_to_save(spec, call)
         self.title = title_of(self.actor)
         if self.title:
+            output.begin(self.title)
             self._client.outbox.add(Titled(self.title))
 
     def _begin_to_save(self, spec: Spec, call: Call) -> None:
@@ -361,7 +367,7 @@ class Executor:
         code = request.code if isinstance(request.code, int) else 0 if request.code is None else 1
         if isinstance(request.code, str):
             print(request.code, file=sys.stderr)
-        _flush_output()
+        output.flush()
         with contextlib.suppress(errors.HeadDiedError):
             self._client.outbox.flush()
         os._exit(code)
@@ -370,7 +376,7 @@ class Executor:
         """End a process that can no longer use its GPUs. Earlier results are sent first; the running call is lost."""
         text = remote_errors.describe(spec.name, os.getpid(), self.rank, self.hostname, error, self.title)
         faulted = Faulted(spec.name, found.name, found.blame, not self.worked, text)
-        _flush_output()
+        output.flush()
         with contextlib.suppress(errors.HeadDiedError):
             self._client.outbox.post_now(faulted)
         os._exit(1)  # exit handlers of libraries use CUDA, which may hang
@@ -470,12 +476,6 @@ def _may_retry(spec: Spec, error: BaseException) -> bool:
 def _captured(where: Where) -> Where:
     """Where calls run that a call in a placement group makes: in any bundle of it, as in Ray."""
     return where if where.bundle < 0 else msgspec.structs.replace(where, bundle=-1)
-
-
-def _flush_output() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
 
 
 def limit_threads(count: int) -> None:

@@ -33,7 +33,7 @@ import msgspec
 
 from mpi_runtime import config as configuration
 from mpi_runtime.client.interrupts import CANCEL_SIGNAL
-from mpi_runtime.executor import scratch
+from mpi_runtime.executor import output, scratch
 from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Fork, Forked, Setup, read_request
 from mpi_runtime.executor.shadowing import shadowed
 from mpi_runtime.host.machine import shortage
@@ -274,6 +274,7 @@ def main(descriptor: int, at_start: Container[str], preload: bool = True) -> Non
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # by which a batch system announces the end: it is for the driver
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent's end decides
     name_process("mpi-rt-forksrv")
+    output.install()
     if preload:
         make_ready()
     gc.disable()

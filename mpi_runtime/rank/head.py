@@ -366,7 +366,8 @@ class Head:
         executor = self._scheduler.describe_executor(log.executor)
         where = f", rank {executor.rank}, {executor.hostname}" if executor.hostname and self._transport.size > 1 else ""
         name = executor.title or self._names.get(log.executor, "executor").partition(".")[0]
-        self._printer.print(log.stream, f"({name} pid={executor.pid}{where}) ".encode(), log.data)
+        writer = log.writer.decode(errors="replace") or name  # it has no mark: no output of Python's came before it
+        self._printer.print(log.stream, f"({writer} pid={executor.pid}{where}) ".encode(), log.data)
 
     def _tell(self, notes: list[Note]) -> None:
         for note in notes:

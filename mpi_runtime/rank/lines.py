@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from mpi_runtime.executor import output
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.transport.messages import Log
 
@@ -24,7 +25,7 @@ class Lines:
         self._stream = stream
         self._report = report
         self._poller = poller
-        self._rest = b""
+        self._rest = self._writer = b""
         self.last = b""
         """The bytes that were read last."""
         poller.add(descriptor, self._read)
@@ -39,14 +40,20 @@ class Lines:
             data = os.read(self._descriptor, READ_BYTES)
         except BlockingIOError:
             return -1
-        self.last = data or self.last
+        self.last = output.unmarked(data) or self.last
         whole, newline, rest = (self._rest + data).rpartition(b"\n")
         if len(rest) > LINE_BYTES_MAX:
             whole, newline, rest = whole + newline + rest, b"\n", b""
         self._rest = rest
         if newline:
-            self._report(Log(self._executor, self._stream, whole + newline))
+            self._pass_on(whole + newline)
         return len(data)
+
+    def _pass_on(self, lines: bytes) -> None:
+        for part, writer in output.split(lines, self._writer):
+            self._writer = writer
+            if part:
+                self._report(Log(self._executor, self._stream, part, writer))
 
     def pause(self, paused: bool) -> None:
         """Pause reading, so that the writer has to wait, or resume it."""
@@ -70,5 +77,5 @@ class Lines:
         os.close(self._descriptor)
         self._descriptor = -1
         if self._rest:
-            self._report(Log(self._executor, self._stream, self._rest + b"\n"))
+            self._pass_on(self._rest + b"\n")
             self._rest = b""

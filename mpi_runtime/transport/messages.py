@@ -117,6 +117,8 @@ class Log(Struct, array_like=True, tag=51, gc=False):
     executor: int
     stream: int
     data: bytes
+    writer: bytes = b""
+    """The function or actor that wrote them; empty: not known."""
 
 
 class Idle(Struct, array_like=True, tag=52, gc=False):

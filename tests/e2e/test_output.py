@@ -85,6 +85,56 @@ open(sys.argv[1], "w").write(" ".join(map(str, pids)))
         assert steps == list(range(50))
 
 
+def test_each_line_has_the_name_of_the_call_that_wrote_it(tmp_path: Path) -> None:
+    """Also where calls follow each other faster than lines are read, and where programs write them."""
+    source = """
+import logging, os, subprocess, sys
+import mpi_runtime as ray
+
+@ray.remote
+def first(number):
+    print("first", number)
+    print("first", number, file=sys.stderr)
+    sys.stdout.write("first has no end")
+
+@ray.remote
+def second(number):
+    print("second", number)
+
+@ray.remote
+def program(number):
+    subprocess.run(["echo", "program", str(number)])
+
+@ray.remote
+def elsewhere(path):
+    os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 1)
+    print("elsewhere")
+
+@ray.remote
+class Actor:
+    def __init__(self):
+        print("Actor begins")
+    def __repr__(self):
+        return "Titled()"
+    def talk(self):
+        subprocess.run(["echo", "Titled() and its program"])
+        print("Titled() and itself")
+
+ray.init(num_cpus=1)
+ray.get([function.remote(number) for number in range(100) for function in (first, second, program)])
+actor = Actor.remote()
+ray.get(actor.talk.remote())
+ray.kill(actor)
+ray.get([elsewhere.remote(sys.argv[1]), elsewhere.remote(sys.argv[1]), first.remote(0), elsewhere.remote(sys.argv[1])])
+"""
+    completed = run_program(source, str(tmp_path / "file")).expect()
+    for stream, count in ((completed.stdout, 403), (completed.stderr, 101)):
+        lines = parse(stream)
+        assert {match["name"] for match in lines if not match["text"].startswith(match["name"])} == set()
+        assert len(lines) >= count
+    assert (tmp_path / "file").read_text() == "elsewhere\n" * 2 + "first 0\nfirst has no endelsewhere\n"
+
+
 @pytest.mark.parametrize("ranks", WAYS)
 def test_what_is_written_last_is_shown(ranks: int | None) -> None:
     """Before a crash, without an end of line, by programs that a task has started, by threads and at exit."""

@@ -1,0 +1,96 @@
+"""Whose a line of output is. An executor says it in the pipe itself: a mark stands before the first line of another.
+
+An executor has the next calls before the running one has ended, so nobody else could tell which of them wrote a line.
+Marks go straight into the pipe, also while user code has standard output or error go elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterator, Sequence
+
+MARK = b"\x1emrt-writer "
+_outputs: list[Output] = []
+"""Those of this process, once they are installed."""
+
+
+class Output(io.FileIO):
+    """Standard output or error of an executor, below the buffer."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, "wb", closefd=False)
+        self.pipe = -1
+        """Another descriptor of the pipe, for marks. -1: nobody asks whose lines these are."""
+        self._writer = self._told = b""
+
+    def begin(self, writer: bytes) -> None:
+        """What is written from now on is of this writer. Once there was a mark, this holds for other programs too."""
+        self._writer = writer
+        if self._told and self._told != writer:
+            self._tell()
+
+    def write(self, data: bytes) -> int | None:  # type: ignore[override]  # (buffers of any kind)
+        """Write, as `FileIO` does, after the mark that is due."""
+        if self._told != self._writer:
+            self._tell()
+        return super().write(data)
+
+    def _tell(self) -> None:
+        self._told = self._writer
+        if self.pipe >= 0:
+            with contextlib.suppress(OSError):  # user code has closed it
+                os.write(self.pipe, MARK + self._writer + b"\n")
+
+
+def install() -> None:
+    """Make Python's standard output and error of this process such streams."""
+    for name in ("stdout", "stderr"):
+        old = getattr(sys, name)
+        old.flush()
+        raw = Output(old.fileno())
+        raw.name = old.name
+        buffer = raw if old.write_through else io.BufferedWriter(raw)  # type: ignore[type-var]
+        new = io.TextIOWrapper(buffer, old.encoding, old.errors, "\n", old.line_buffering, old.write_through)
+        new.mode = "w"  # type: ignore[misc]  # as Python's own
+        setattr(sys, name, new)
+        setattr(sys, f"__{name}__", new)
+        _outputs.append(raw)
+
+
+def mark_in(pipes: Sequence[int]) -> None:
+    """Have marks written into these pipes: those of standard output and error."""
+    for output, pipe in zip(_outputs, pipes, strict=True):
+        output.pipe = pipe
+
+
+def begin(writer: str) -> None:
+    """What this process writes from now on is of this writer."""
+    flush()
+    data = " ".join(writer.splitlines()).encode(errors="replace")
+    for output in _outputs:
+        output.begin(data)
+
+
+def flush() -> None:
+    """Have all that Python has buffered written."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+def split(lines: bytes, writer: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield parts of whole lines, each with its writer. The first is of `writer`; the last may be empty."""
+    while (at := lines.find(MARK)) >= 0:
+        before, (after, _, lines) = lines[:at], lines[at + len(MARK) :].partition(b"\n")
+        if before:
+            yield (before if before.endswith(b"\n") else before + b"\n"), writer
+        writer = after
+    yield lines, writer
+
+
+def unmarked(data: bytes) -> bytes:
+    """Return output without its marks."""
+    return b"".join(part for part, _ in split(data, b"")) if MARK in data else data
