@@ -263,7 +263,7 @@ except ray.errors.WorkerCrashedError:
 os.closerange(3, 4096)
 for _ in range(2):
     try:
-        ray.get(ray.put(1))
+        ray.get(ray.remote(len).remote("four"))  # a small value that was put needs no head
     except ray.errors.HeadDiedError as error:
         print("Close only what is your own" in str(error))
 ray.shutdown()
