@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mpi_runtime import tune
-from mpi_runtime.tune.schedulers import ASHAScheduler, FIFOScheduler
+from mpi_runtime.tune.schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining
 from mpi_runtime.tune.search import BasicVariantGenerator, Searcher
 from mpi_runtime.tune.stoppers import Stopper, as_stopper
 from mpi_runtime.tune.study import Limits, Study
@@ -314,3 +314,19 @@ def test_after_the_first_failure_a_revived_trial_runs_and_so_does_the_rest() -> 
     machine.handle(Reported("00000", {"x": 5}), 3.0)
     assert machine.handle(Ended("00000"), 4.0) == [Start("00001", {"n": 1}, None)]
     assert searcher.told == [("00000", None, "error")], "the searcher has learnt of it, and is told once"
+
+
+def test_who_takes_the_place_of_one_that_is_at_its_end_ends_there_with_its_checkpoint() -> None:
+    """Its last report is its own, from before: it has made none since."""
+    scheduler = PopulationBasedTraining("training_iteration", "x", "max", 3, 9, hyperparam_mutations={"n": [0, 1]})
+    machine = study(2, scheduler=scheduler)
+    machine.begin(0.0)
+    for trial_id, name, last in (("00000", "first", 12), ("00001", "second", 8)):
+        for iteration in range(1, last + 1):
+            assert machine.handle(Reported(trial_id, {"x": 1.0}, f"{name} {iteration}"), 1.0) == [Continue(trial_id)]
+    halt, start = machine.handle(Reported("00001", {"x": 0.0}, "second 9"), 1.0)
+    assert (halt, start.trial_id, start.checkpoint) == (Halt("00001"), "00001", "first 12")  # type: ignore[union-attr]
+    machine.handle(Ended("00001"), 2.0)
+    worst = machine.trials["00001"]
+    assert (worst.status, worst.checkpoint, worst.checkpoint_iteration) == (TERMINATED, "first 12", 12)
+    assert worst.last_result["training_iteration"] == 9
