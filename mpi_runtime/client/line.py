@@ -80,8 +80,9 @@ class Line:
                     self._check_open()
                     left = None if deadline is None else max(0.0, deadline - time.monotonic())
                     if scope is not None and not said:
-                        said = True
-                        blocking.waits(scope, ids or [])
+                        with outbox.interrupts:
+                            said = True
+                            blocking.waits(scope, ids or [])
                     if self._leading and self._leading != threading.get_ident():
                         if left == 0.0:
                             return False
@@ -113,16 +114,19 @@ class Line:
             yield
             return
         scope = self._scopes.running
-        with self._changed:
-            self._blocking.waits(scope, [])
+        said = False
         try:
+            with self.outbox.interrupts, self._changed:
+                said = True
+                self._blocking.waits(scope, [])
             self.outbox.flush_or(self.lost)
             yield
         finally:
-            self._waits_no_more(scope)
+            if said:
+                self._waits_no_more(scope)
 
     def _waits_no_more(self, scope: Scope) -> None:
-        with self._changed:
+        with self.outbox.interrupts, self._changed:  # else the end of the call could be told before that of its wait
             self._blocking.waits_no_more(scope, self._scopes.running)
 
     def _check_open(self) -> None:

@@ -2,21 +2,24 @@
 
 import gc
 import os
+import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from mpi_runtime import errors, remote_errors
-from mpi_runtime.client import current, submitting
+from mpi_runtime.client import blocking, current, line, submitting
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.generators import ObjectRefGenerator
+from mpi_runtime.client.interrupts import CANCEL_SIGNAL
 from mpi_runtime.client.refs import ActorRef, ObjectRef, adopt
 from mpi_runtime.client.scope import Scope
+from mpi_runtime.executor.cancels import Cancels
 from mpi_runtime.objects import arena, serialize
 from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.scheduler.effects import Ready, ReadyElsewhere, ReadyError, ReadyFailed
@@ -33,6 +36,7 @@ from mpi_runtime.scheduler.events import (
     SubscriptionRequested,
     Unblocked,
 )
+from mpi_runtime.scheduler.ids import attempt_of
 from mpi_runtime.transport import channel, codec
 from mpi_runtime.transport.channel import LOCAL, Splitter, packed
 from mpi_runtime.transport.messages import Abandon, Ahead, Allocate, Allocated, GiveBack, Shutdown
@@ -373,6 +377,65 @@ def test_an_executor_says_that_it_waits(both: tuple[Client, Peer]) -> None:
     client.outbox.flush()
     assert [type(message) for message in peer.rest()] == [Unblocked]
     assert [found for _, found in threads] == [[[1]]] * 3
+
+
+def cancelled_at(number: int, files: set[str], work: Callable[[], object]) -> bool:
+    """Run, with the signal of a cancel at the n-th line in these files; whether it came to that."""
+    left = number
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename not in files:
+            return None
+        if event == "line":
+            left -= 1
+            if not left:
+                signal.raise_signal(CANCEL_SIGNAL)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return left <= 0
+
+
+@pytest.mark.parametrize("plant", [False, True])
+def test_a_cancel_anywhere_in_a_wait_leaves_no_call_that_waits(both: tuple[Client, Peer], plant: bool) -> None:
+    """Else its end is refused, as of a call that waits. The bug that is planted: cancels are not put off."""
+    client, peer = both
+    client.blocking.lends_cpu = True
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+    before, hook = signal.getsignal(CANCEL_SIGNAL), sys.unraisablehook
+    cancels = Cancels(reading)
+    cancels.listen()
+    cancels.interruptible = call = Call(b"x" * 16, 1, b"")
+    if not plant:
+        client.outbox.interrupts = cancels
+    said, number, is_left, came = set(), 0, False, True
+    while came and not is_left:
+        number += 1
+        ref = submit(client)
+        peer.rest()
+        peer.say(Ready(ref.binary(), serialize.dumps(number).data))
+        os.write(writing, attempt_of(call.id, call.attempt))
+        came = cancelled_at(number, {line.__file__, blocking.__file__}, lambda: client.waiting.get([ref.binary()], 1))  # noqa: B023
+        cancels.attempts.clear()
+        if client.blocking.is_said:  # as at the end of a call
+            client.blocking.goes_on()
+        client.outbox.flush()
+        told = [type(message) for message in peer.rest() if type(message) in (Blocked, Unblocked)]
+        said.add(tuple(told))
+        is_left = told not in ([], [Blocked, Unblocked])
+    signal.signal(CANCEL_SIGNAL, before)
+    sys.unraisablehook = hook
+    for descriptor in (reading, writing):
+        os.close(descriptor)
+    assert is_left == plant, said
+    assert plant or (number > 20 and len(said) == 2)
 
 
 def test_threads_left_behind_by_a_call_do_not_count(both: tuple[Client, Peer]) -> None:
