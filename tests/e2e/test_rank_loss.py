@@ -214,6 +214,51 @@ print("noticed", time.monotonic() - began, ranks(), flush=True)
         program.finish().expect(0)
 
 
+def test_wait_goes_on_across_a_loss() -> None:
+    """One that is under way, of calls that run; and one of values that were there, and are made again or lost."""
+    source = """
+import threading
+
+@ray.remote(max_retries=5)
+def slow(number):
+    time.sleep(1)
+    return number
+
+@ray.remote(max_retries=5)
+def large(number):
+    time.sleep(0.2)  # all executors have some
+    return np.full(300_000, number)
+
+once = large.options(max_retries=0)
+again, kept = ([function.remote(number) for number in range(12)] for function in (large, once))
+assert len(ray.wait(again + kept, num_returns=24, fetch_local=False)[0]) == 24
+running = [slow.remote(number) for number in range(9)]
+found = []
+waiter = threading.Thread(target=lambda: found.append(ray.wait(running, num_returns=9, timeout=90)))
+waiter.start()
+time.sleep(0.5)
+print("ready", flush=True)
+wait_for_loss(1)
+waiter.join()
+assert found == [(running, [])], found
+assert ray.get(running) == list(range(9))
+assert ray.wait(again + kept, num_returns=24, timeout=60) == (again + kept, [])
+assert [int(ray.get(value)[0]) for value in again] == list(range(12))
+lost = 0
+for number, value in enumerate(kept):
+    try:
+        assert ray.get(value)[0] == number
+    except ObjectLostError:
+        lost += 1
+print("waited", lost, flush=True)
+"""
+    with start(source) as program:
+        program.wait_for_line("ready")
+        kill(workers(program)[1])
+        assert 0 < int(program.wait_for_line("waited", timeout=100).split()[1]) < 12
+        program.finish().expect(0)
+
+
 def test_values_that_nothing_can_make_again_are_lost_with_a_reason() -> None:
     source = """
 @ray.remote(max_retries=0)
