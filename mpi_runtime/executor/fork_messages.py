@@ -1,4 +1,4 @@
-"""Messages between an agent and its forkserver, one in each packet."""
+"""Messages between an agent and its forkserver, one in each packet, and the mark in the output of executors."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from mpi_runtime.gpu.device import Device
 
 MESSAGE_BYTES_MAX = 1 << 15
 """A longer request is sent in a memory file: a socket holds about 200 KB, on some systems less."""
+MARK = b"\x1emrt-writer "
+"""In the output of an executor: before the name of the function or actor that writes the lines after this one."""
 
 
 class Setup(Struct, array_like=True, tag=1):

@@ -10,9 +10,10 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-MARK = b"\x1emrt-writer "
+from mpi_runtime.executor.fork_messages import MARK
+
 _outputs: list[Output] = []
 """Those of this process, once they are installed."""
 
@@ -79,18 +80,3 @@ def flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
-
-
-def split(lines: bytes, writer: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield parts of whole lines, each with its writer. The first is of `writer`; the last may be empty."""
-    while (at := lines.find(MARK)) >= 0:
-        before, (after, _, lines) = lines[:at], lines[at + len(MARK) :].partition(b"\n")
-        if before:
-            yield (before if before.endswith(b"\n") else before + b"\n"), writer
-        writer = after
-    yield lines, writer
-
-
-def unmarked(data: bytes) -> bytes:
-    """Return output without its marks."""
-    return b"".join(part for part, _ in split(data, b"")) if MARK in data else data

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from mpi_runtime.executor import output
+from mpi_runtime.executor.fork_messages import MARK
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.transport.messages import Log
 
@@ -40,7 +40,7 @@ class Lines:
             data = os.read(self._descriptor, READ_BYTES)
         except BlockingIOError:
             return -1
-        self.last = output.unmarked(data) or self.last
+        self.last = unmarked(data) or self.last
         whole, newline, rest = (self._rest + data).rpartition(b"\n")
         if len(rest) > LINE_BYTES_MAX:
             whole, newline, rest = whole + newline + rest, b"\n", b""
@@ -50,7 +50,7 @@ class Lines:
         return len(data)
 
     def _pass_on(self, lines: bytes) -> None:
-        for part, writer in output.split(lines, self._writer):
+        for part, writer in split(lines, self._writer):
             self._writer = writer
             if part:
                 self._report(Log(self._executor, self._stream, part, writer))
@@ -79,3 +79,18 @@ class Lines:
         if self._rest:
             self._pass_on(self._rest + b"\n")
             self._rest = b""
+
+
+def split(lines: bytes, writer: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield parts of whole lines, each with its writer. The first is of `writer`; the last may be empty."""
+    while (at := lines.find(MARK)) >= 0:
+        before, (after, _, lines) = lines[:at], lines[at + len(MARK) :].partition(b"\n")
+        if before:
+            yield (before if before.endswith(b"\n") else before + b"\n"), writer
+        writer = after
+    yield lines, writer
+
+
+def unmarked(data: bytes) -> bytes:
+    """Return output without its marks."""
+    return b"".join(part for part, _ in split(data, b"")) if MARK in data else data

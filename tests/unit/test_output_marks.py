@@ -6,8 +6,10 @@ import os
 import pytest
 
 from mpi_runtime.executor import output
+from mpi_runtime.executor.fork_messages import MARK
+from mpi_runtime.rank import lines as rank_lines
 
-F, G = output.MARK + b"f\n", output.MARK + b"g\n"
+F, G = MARK + b"f\n", MARK + b"g\n"
 
 
 @pytest.mark.parametrize(
@@ -22,8 +24,8 @@ F, G = output.MARK + b"f\n", output.MARK + b"g\n"
     ],
 )
 def test_lines_are_split_at_marks(lines: bytes, parts: list[tuple[bytes, bytes]]) -> None:
-    assert list(output.split(lines, b"x")) == parts
-    assert output.unmarked(lines) == b"".join(part for part, _ in parts)
+    assert list(rank_lines.split(lines, b"x")) == parts
+    assert rank_lines.unmarked(lines) == b"".join(part for part, _ in parts)
 
 
 def test_a_mark_comes_with_the_first_line_and_then_with_each_change() -> None:
