@@ -11,10 +11,11 @@ from collections import OrderedDict, deque
 from msgspec import Struct, field
 
 from mpi_runtime.scheduler.events import ACTOR, METHOD, Call, Faulted, Kept, Spec, Value, Where
+from mpi_runtime.scheduler.families import Family
 from mpi_runtime.scheduler.lifecycle import CREATING, READY, STAGING, STARTING, WAITING
 from mpi_runtime.scheduler.rank_events import MemoryReported
-from mpi_runtime.scheduler.resources import Grant, Pool, Request, fits, without_devices
-from mpi_runtime.scheduler.sources import NOTHING, Claimant, Source
+from mpi_runtime.scheduler.resources import Grant, Request
+from mpi_runtime.scheduler.sources import NOTHING, Contender, Source
 
 
 class Key(Struct, frozen=True, gc=False):
@@ -491,9 +492,11 @@ class Actor(Struct, eq=False, gc=False):
         return f"actor {self.title or self.creation.function.spec.name} {self.id.hex()}{where}"
 
 
-class Queue(Claimant, kw_only=True, eq=False, gc=False):
+class Queue(Contender, kw_only=True, eq=False, gc=False):
     """Calls that can run on the same executors, in order of submission."""
 
+    family: Family
+    priority: int = 0
     request: Request
     environment: tuple[tuple[str, str], ...]
     threads: int
@@ -521,6 +524,8 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
     progress_us: int = 0
     """When one of its executors last reported an end or got its grant."""
     dirty: bool = False
+    waits_at: int = -1
+    """The position of its first call while it waits in its family; -1: it does not wait."""
     awaited: list[list[Executor]] = field(default_factory=list)
     """Executors that were told to end so that calls can have their devices: one list for each call."""
     path_us: int = 0
@@ -542,18 +547,6 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
         while self.withdrawn and self.ready[0].state != READY:
             self.ready.popleft()
             self.withdrawn -= 1
-
-    def position(self) -> int:
-        """The position of its first call."""
-        return self.ready[0].order if self.ready else NOTHING
-
-    def spares(self, request: Request, free: Pool) -> bool:
-        """Whether others may take this: the queue waits for GPUs, and there is enough of the rest for both."""
-        return (
-            self.request.needs_device
-            and not request.needs_device
-            and fits(without_devices(self.request, request), free)
-        )
 
     def may_begin(self) -> bool:
         """Whether it has calls that may start if there is room."""

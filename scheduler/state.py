@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from mpi_runtime.scheduler.effects import Effects, Erase, Free, RankEffect
 from mpi_runtime.scheduler.events import BundleSpec, OnDisk, Place, Stored
+from mpi_runtime.scheduler.families import Family
 from mpi_runtime.scheduler.index import Index
 from mpi_runtime.scheduler.lifecycle import PENDING, Stories
 from mpi_runtime.scheduler.limits import HISTORY_CALLS_MAX, REFUSALS_TELL_US
@@ -304,8 +305,9 @@ class State:
         self.queues: dict[tuple[object, ...], Queue] = {}
         self.dirty: list[Queue] = []
         """Queues with new calls or with executors that have room. The next decision serves them."""
-        self.waiting: dict[Queue, None] = {}
-        """Queues whose calls found no room. They are served when something becomes free."""
+        self.families: dict[tuple[object, ...], Family] = {}
+        self.waiting: dict[Family, None] = {}
+        """Families with queues whose calls found no room. They are served when something becomes free."""
         self.freed: bool = False
         """Whether something became free since the last decision."""
         self.woken: list[Task] = []

@@ -45,7 +45,7 @@ def served(state: State) -> Queue:
 
 
 def waiting(state: State) -> Queue:
-    return next(iter(state.waiting))
+    return next(iter(state.waiting)).by_order[0]
 
 
 def bundle(state: State) -> Bundle:
@@ -112,7 +112,7 @@ def a_loaded_executor_is_forgotten(state: State) -> None:
 
 
 def a_queue_that_waits_is_forgotten(state: State) -> None:
-    del state.waiting[waiting(state)]
+    del state.waiting[waiting(state).family]
 
 
 def a_call_is_queued_twice(state: State) -> None:
@@ -141,11 +141,11 @@ def a_queue_where_it_may_not_be(state: State) -> None:
 
 
 def a_reservation_that_nobody_knows(state: State) -> None:
-    waiting(state).reserved.append(bundle(state))
+    waiting(state).family.reserved.append(bundle(state))
 
 
 def a_node_is_kept_for_nobody(state: State) -> None:
-    state.nodes[0].reserved_for = served(state)
+    state.nodes[0].reserved_for = served(state).family
 
 
 def a_bundle_lies_nowhere(state: State) -> None:
