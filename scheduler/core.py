@@ -320,8 +320,7 @@ class Scheduler:
             if queue.timed is None or not deadline.holds_back(state, queue, now):
                 has_grown = serve(state, queue, now)
                 if has_grown and state.accounts:  # now it is another one's turn
-                    turns.push(queue)
-                    turns.rank_again()
+                    turns.grown(queue)
                     continue
             turns.served(state, queue)
 

@@ -8,7 +8,6 @@ from heapq import heapify, heappop, heappush
 from mpi_runtime.scheduler.constraints import longest_us
 from mpi_runtime.scheduler.families import Family
 from mpi_runtime.scheduler.records import Queue
-from mpi_runtime.scheduler.sources import NOTHING
 from mpi_runtime.scheduler.state import State
 
 
@@ -43,8 +42,10 @@ class Turns:
             self._count += 1
             heappush(self._heap, (queue.precedence(), self._count, queue))
 
-    def rank_again(self) -> None:
-        """Accounts have changed: put the queues in order again."""
+    def grown(self, queue: Queue) -> None:
+        """A queue got an executor, and its account changed with that: put the queues in order again, with this one."""
+        self.push(queue)
+        self._try(queue.family, queue.family.first())
         self._heap = [(queue.precedence(), number, queue) for _, number, queue in self._heap]
         heapify(self._heap)
 
@@ -58,10 +59,11 @@ class Turns:
         head, order = self._tried.get(family, (None, -1))
         if head is not queue or not family.has_limits:
             return
-        limit_us = NOTHING
-        if queue.waits_at >= 0 and family.after(order, NOTHING) is not None:
-            limit_us = longest_us(state, queue)
-        self._try(family, family.after(order, limit_us))
+        first = family.first()
+        if first is None or (first is not queue and first.waits_at > order):
+            self._try(family, first)  # it is served in any case: something may be kept for it
+        elif family.by_order[-1].waits_at > order:
+            self._try(family, family.after(order, longest_us(state, queue)))
 
     def _try(self, family: Family, queue: Queue | None) -> None:
         if queue is None:

@@ -182,7 +182,7 @@ def with_account(function: Function, accounts: int) -> Function:
     function = replace(
         function,
         path_us=1000 << function.number % 4,
-        time_limit_us=20_000 * (function.number % 2),
+        time_limit_us=(20_000 + 100 * function.number) * (function.number % 2),
         gather_us=GATHER_US * (function.number % 3 == 0),
     )
     if number == accounts:
