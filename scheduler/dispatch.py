@@ -36,7 +36,6 @@ from mpi_runtime.scheduler.rank_events import TakenBack
 from mpi_runtime.scheduler.records import Executor, Function, Key, Node, Process, Queue, Task, node_of
 from mpi_runtime.scheduler.reservations import (
     end_reservation,
-    first_of_families,
     reserve,
     reserve_for_fractions,
     stop_idle,
@@ -74,7 +73,8 @@ def serve(state: State, queue: Queue, now: int) -> bool:
         reserve(state, queue, now)
     else:
         queue.near_from_us = -1
-        stop_waiting(state, queue)
+        if queue.waits_at >= 0 or queue.family.reserved:
+            stop_waiting(state, queue)
     if queue.loaded:
         state.alarms.set(queue, now + STUCK_US)
     return has_grown
@@ -165,7 +165,8 @@ def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: 
     node = node_of(source)
     state.index.update(node)
     family = queue.family
-    if source.reserved_for is family or family.first() in (None, queue):  # shorter calls in gaps leave it what it has
+    has_claimed = family.reserved or family.patience_us > RESERVATION_US
+    if has_claimed and (source.reserved_for is family or family.first() in (None, queue)):  # not one in a gap elsewhere
         if family.reserved:
             end_reservation(state, family)
         family.patience_us = RESERVATION_US
@@ -324,7 +325,8 @@ def first_waiting(state: State, queue: Queue) -> Queue | None:
     """The waiting queue that goes first, if any: of those outside of placement groups, or in the same group."""
     if not state.waiting:
         return None
-    rivals = (other for other in first_of_families(state) if other.may_begin() and other.group == queue.group)
+    firsts = [family.first() for family in state.waiting if family.group == queue.group]
+    rivals = [other for other in firsts if other is not None and other.may_begin()]
     best = min(rivals, key=Queue.precedence, default=None)
     return (
         best

@@ -40,23 +40,30 @@ class Family(Claimant, kw_only=True, eq=False, gc=False):
         order = queue.ready[0].order
         if queue.waits_at == order:
             return
-        self.remove(queue)
-        queue.waits_at = order
-        insort(self.by_order, queue, key=_order)
         if self.has_limits:
+            self.remove(queue)
+            queue.waits_at = order
+            insort(self.by_order, queue, key=_order)
             insort(self.by_length, queue, key=_length)
+        else:
+            self.by_order[:] = [queue]
+            queue.waits_at = order
 
     def remove(self, queue: Queue) -> None:
         """The queue does not wait."""
         if queue.waits_at < 0:
             return
-        del self.by_order[_place(self.by_order, queue, bisect_left(self.by_order, queue.waits_at, key=_order))]
-        if self.has_limits:
+        if not self.has_limits:
+            self.by_order.clear()
+        else:
+            del self.by_order[_place(self.by_order, queue, bisect_left(self.by_order, queue.waits_at, key=_order))]
             del self.by_length[_place(self.by_length, queue, bisect_left(self.by_length, _length(queue), key=_length))]
         queue.waits_at = -1
 
     def first(self) -> Queue | None:
         """The waiting queue with the first call."""
+        if self.by_order and self.by_order[0].ready:  # most often so
+            return self.by_order[0]
         return next((queue for queue in self.by_order if queue.ready), None)
 
     def position(self) -> int:

@@ -56,8 +56,10 @@ class Turns:
     def served(self, state: State, queue: Queue) -> None:
         """A queue has been served. If it was tried in the order of its family, the next that may start is tried."""
         family = queue.family
+        if not family.has_limits:
+            return
         head, order = self._tried.get(family, (None, -1))
-        if head is not queue or not family.has_limits:
+        if head is not queue:
             return
         first = family.first()
         if first is None or (first is not queue and first.waits_at > order):
