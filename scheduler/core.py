@@ -70,7 +70,6 @@ from mpi_runtime.scheduler.events import (
     Unblocked,
     Yielded,
 )
-from mpi_runtime.scheduler.families import Family
 from mpi_runtime.scheduler.history import note_clock
 from mpi_runtime.scheduler.lifecycle import STARTED, advance
 from mpi_runtime.scheduler.limits import LONG_US, UNIT
@@ -93,7 +92,7 @@ from mpi_runtime.scheduler.rank_events import (
     Spilled,
     TakenBack,
 )
-from mpi_runtime.scheduler.records import Bundle, Executor, Function, Node, Queue, Task
+from mpi_runtime.scheduler.records import Bundle, Executor, Family, Function, Node, Queue, Task
 from mpi_runtime.scheduler.reservations import look_after_node, look_after_reservation
 from mpi_runtime.scheduler.state import Client, Fetching, State
 from mpi_runtime.scheduler.stealing import look_for_stuck

@@ -12,7 +12,6 @@ from mpi_runtime.scheduler.actor_calls import begins_at_once, being_brought, is_
 from mpi_runtime.scheduler.checkpoints import holds_back
 from mpi_runtime.scheduler.constraints import allows, has_room, sources
 from mpi_runtime.scheduler.events import STRICT_PACK, STRICT_SPREAD
-from mpi_runtime.scheduler.families import Family
 from mpi_runtime.scheduler.groups import find_spots
 from mpi_runtime.scheduler.invariant_error import holds
 from mpi_runtime.scheduler.invariants_objects import (
@@ -42,7 +41,7 @@ from mpi_runtime.scheduler.lifecycle import (
     WAITING,
 )
 from mpi_runtime.scheduler.limits import DEPTH_MAX
-from mpi_runtime.scheduler.records import Bundle, Executor, Node, Queue, Task, node_of
+from mpi_runtime.scheduler.records import Bundle, Executor, Family, Node, Queue, Task, node_of
 from mpi_runtime.scheduler.resources import Grant, Pool, pool_of, request_of
 from mpi_runtime.scheduler.sources import NOTHING, Source
 from mpi_runtime.scheduler.state import State

@@ -12,11 +12,10 @@ from collections import deque
 
 from mpi_runtime.scheduler.dependencies import wait_again
 from mpi_runtime.scheduler.events import ACTOR
-from mpi_runtime.scheduler.families import Family
 from mpi_runtime.scheduler.lifecycle import READY
 from mpi_runtime.scheduler.limits import DEPTH_MAX, UNIT
 from mpi_runtime.scheduler.locality import nearest
-from mpi_runtime.scheduler.records import Function, Queue, Task
+from mpi_runtime.scheduler.records import Family, Function, Queue, Task
 from mpi_runtime.scheduler.reservations import end_reservation
 from mpi_runtime.scheduler.state import State
 

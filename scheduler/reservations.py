@@ -9,10 +9,9 @@ from mpi_runtime.scheduler import gpu_pool
 from mpi_runtime.scheduler.backfill import comes_free_in_us
 from mpi_runtime.scheduler.constraints import allows, reachable, sources
 from mpi_runtime.scheduler.effects import StopExecutor
-from mpi_runtime.scheduler.families import Family
 from mpi_runtime.scheduler.lifecycle import STOP, advance
 from mpi_runtime.scheduler.limits import IDLE_US_MAX, RESERVABLE_MAX, UNIT
-from mpi_runtime.scheduler.records import Executor, Node, Queue
+from mpi_runtime.scheduler.records import Executor, Family, Node, Queue
 from mpi_runtime.scheduler.resources import TYPE, fits
 from mpi_runtime.scheduler.sources import NOTHING, Claimant, Source
 from mpi_runtime.scheduler.state import State

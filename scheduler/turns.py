@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 from mpi_runtime.scheduler.constraints import longest_us
-from mpi_runtime.scheduler.families import Family
-from mpi_runtime.scheduler.records import Queue
+from mpi_runtime.scheduler.records import Family, Queue
 from mpi_runtime.scheduler.state import State
 
 

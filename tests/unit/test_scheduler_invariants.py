@@ -115,6 +115,18 @@ def a_queue_that_waits_is_forgotten(state: State) -> None:
     del state.waiting[waiting(state).family]
 
 
+def a_queue_waits_at_the_wrong_place(state: State) -> None:
+    waiting(state).waits_at += 1
+
+
+def a_queue_with_calls_does_not_wait(state: State) -> None:
+    waiting(state).waits_at = -1
+
+
+def a_family_forgets_a_queue(state: State) -> None:
+    waiting(state).family.by_order.clear()
+
+
 def a_call_is_queued_twice(state: State) -> None:
     queue = waiting(state)
     queue.ready.append(queue.ready[0])
@@ -186,7 +198,10 @@ CONTRADICTIONS: dict[Callable[[State], None], str] = {
     a_load_is_wrong: "load .*, in hand",
     an_executor_is_not_known_to_its_queue: "usable True, but its queue thinks otherwise",
     a_loaded_executor_is_forgotten: "loaded True, but its queue thinks otherwise",
-    a_queue_that_waits_is_forgotten: "is not waiting, or the reverse",
+    a_queue_that_waits_is_forgotten: "a family waits without queues that do, or the reverse",
+    a_queue_waits_at_the_wrong_place: "at the place of another call than its first",
+    a_queue_with_calls_does_not_wait: "is not waiting, or the reverse",
+    a_family_forgets_a_queue: "a family has other queues that wait, or in another order",
     a_call_is_queued_twice: "is queued 2 times",
     a_call_is_in_another_queue: "in a queue of another depth",
     a_queue_is_dirty: "is dirty after a decision",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from mpi_runtime.scheduler import core, invariants, turns
-from mpi_runtime.scheduler.families import Family
+from mpi_runtime.scheduler.records import Family
 from mpi_runtime.scheduler.state import State
 from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work
 
