@@ -62,18 +62,20 @@ def ends_us(executor: Executor, now: int) -> int:
 
 
 def look_again(state: State, now: int) -> None:
-    """Estimate again for all waiting queues: time has passed, calls may have ended early, others have been sent.
+    """Estimate again for all waiting families: time has passed, calls may have ended early, others have been sent.
 
     Where that leaves more room before a claimant, all that waits is served again.
     """
     has_more = is_shorter = is_kept = False
-    for queue in state.waiting:
-        before_us = queue.takes_us
-        note_length(queue)
-        is_shorter = is_shorter or queue.takes_us < before_us
-        for source in queue.reserved:
+    for family in state.waiting:
+        if not family.has_limits:
+            for queue in family.by_order:
+                before_us = queue.takes_us
+                note_length(queue)
+                is_shorter = is_shorter or queue.takes_us < before_us
+        for source in family.reserved:
             before_us = source.begins_in_us
-            source.begins_in_us = begins_in_us(source, queue.request, now)
+            source.begins_in_us = begins_in_us(source, family.request, now)
             is_kept, has_more = True, has_more or source.begins_in_us > before_us
     if has_more or (is_shorter and is_kept):
         state.freed = True

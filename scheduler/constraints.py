@@ -16,7 +16,7 @@ from mpi_runtime.scheduler.limits import EXPLAINED_MAX
 from mpi_runtime.scheduler.objects import await_value
 from mpi_runtime.scheduler.records import Bundle, Function, Node, Queue, Task
 from mpi_runtime.scheduler.resources import Pool, Request, copy_of, fits, pool_for
-from mpi_runtime.scheduler.sources import Source
+from mpi_runtime.scheduler.sources import NOTHING, Source
 from mpi_runtime.scheduler.state import State
 
 NODE_ID = "ray.io/node-id"
@@ -116,6 +116,19 @@ def reachable(source: Source) -> Pool:
 def has_room(source: Source, queue: Queue) -> bool:
     """Whether the queue's next call can start in this source now."""
     return source.may_take(queue.request, queue)
+
+
+def longest_us(state: State, queue: Queue) -> int:
+    """How long a call with the queue's request and place may take at most to start now; NOTHING: any; -1: none can."""
+    where, most_us = queue.where, -1
+    is_any = where is None or not (where.group or named_nodes(state, where.labels))
+    for source in state.index.candidates(queue.request) if is_any else sources(state, where):
+        if source.is_closed() or not allows(where, source) or not fits(queue.request, source.free):
+            continue
+        if source.reserved_for in (None, queue.family) or source.reserved_for.spares(queue.request, source.free):
+            return NOTHING
+        most_us = max(most_us, source.begins_in_us)
+    return most_us
 
 
 def find(state: State, queue: Queue, where: Where) -> Source | None:

@@ -92,10 +92,11 @@ from mpi_runtime.scheduler.rank_events import (
     Spilled,
     TakenBack,
 )
-from mpi_runtime.scheduler.records import Bundle, Executor, Function, Node, Queue, Task
+from mpi_runtime.scheduler.records import Bundle, Executor, Family, Function, Node, Queue, Task
 from mpi_runtime.scheduler.reservations import look_after_node, look_after_reservation
 from mpi_runtime.scheduler.state import Client, Fetching, State
 from mpi_runtime.scheduler.stealing import look_for_stuck
+from mpi_runtime.scheduler.turns import Turns
 
 
 class Described(NamedTuple):
@@ -260,9 +261,12 @@ class Scheduler:
         state.stories.now = now
         for subject in state.alarms.due(now):
             if isinstance(subject, Queue):
-                if subject.timed is not None or (subject.ready and not subject.reserved):
+                if subject.timed is not None or (subject.ready and not subject.family.reserved):
                     mark_dirty(state, subject)
                 look_for_stuck(state, subject, now)
+            elif isinstance(subject, Family):
+                if not subject.reserved and (first := subject.first()) is not None:
+                    mark_dirty(state, first)
             elif isinstance(subject, Node):
                 look_after_node(state, subject, now)
             elif isinstance(subject, Bundle):
@@ -296,28 +300,28 @@ class Scheduler:
         state = self.state
         queues, state.dirty = state.dirty, []
         backfill.look_again(state, now)
-        if state.freed:
-            state.freed = False
-            if state.waiting_groups:
-                groups.place_waiting(state, now)
-            queues.extend(queue for queue in state.waiting if not queue.dirty)
-        if len(queues) > 1:
-            queues.sort(key=Queue.precedence, reverse=True)
-        while queues:
-            queue = queues.pop()
+        has_freed, state.freed = state.freed, False
+        if has_freed and state.waiting_groups:
+            groups.place_waiting(state, now)
+        turns = Turns(queues)
+        if has_freed:
+            for family in state.waiting:
+                turns.begin(family)
+        while turns:
+            queue = turns.pop()
             if state.freed and queue.ready and first_waiting(state, queue) is not None:
-                queues.append(queue)  # something came free just now, and others go before these
-                for later in queues:
+                for later in (queue, *turns):  # something came free just now, and others go before these
                     later.dirty = True
-                state.dirty += queues
+                    state.dirty.append(later)
                 return
             if queue.ready and queue.ready[0].function.infeasible:  # then all its calls are
                 health.fail_all(state, queue)
             if queue.timed is None or not deadline.holds_back(state, queue, now):
                 has_grown = serve(state, queue, now)
                 if has_grown and state.accounts:  # now it is another one's turn
-                    queues.append(queue)
-                    queues.sort(key=Queue.precedence, reverse=True)
+                    turns.grown(queue)
+                    continue
+            turns.served(state, queue)
 
     def start_line(self) -> str:
         """Return the resources of the job in one line."""

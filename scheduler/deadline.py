@@ -13,9 +13,8 @@ from mpi_runtime.scheduler.dispatch import give_up
 from mpi_runtime.scheduler.effects import LATE
 from mpi_runtime.scheduler.events import ACTOR
 from mpi_runtime.scheduler.limits import LONG_US, STUCK_US
-from mpi_runtime.scheduler.queues import clear, enqueue, mark_dirty
+from mpi_runtime.scheduler.queues import clear, enqueue, mark_dirty, stop_waiting
 from mpi_runtime.scheduler.records import Function, Queue, Task
-from mpi_runtime.scheduler.reservations import end_reservation
 from mpi_runtime.scheduler.sources import NOTHING
 from mpi_runtime.scheduler.state import State
 from mpi_runtime.scheduler.stealing import ask_for_the_rest
@@ -54,9 +53,7 @@ def holds_back(state: State, queue: Queue, now: int) -> bool:
     if queue.ready:
         tell(state, queue.timed, now)
     queue.dirty = False
-    state.waiting.pop(queue, None)
-    if queue.reserved:
-        end_reservation(state, queue)
+    stop_waiting(state, queue)
     executors = list(queue.executors.values())
     if not queue.is_late:
         queue.is_late = True

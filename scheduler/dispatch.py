@@ -31,10 +31,15 @@ from mpi_runtime.scheduler.limits import (
     VICTIMS_MAX,
 )
 from mpi_runtime.scheduler.locality import waits_for_near
-from mpi_runtime.scheduler.queues import mark_dirty
+from mpi_runtime.scheduler.queues import await_room, mark_dirty, stop_waiting
 from mpi_runtime.scheduler.rank_events import TakenBack
 from mpi_runtime.scheduler.records import Executor, Function, Key, Node, Process, Queue, Task, node_of
-from mpi_runtime.scheduler.reservations import end_reservation, reserve, reserve_for_fractions, stop_idle
+from mpi_runtime.scheduler.reservations import (
+    end_reservation,
+    reserve,
+    reserve_for_fractions,
+    stop_idle,
+)
 from mpi_runtime.scheduler.resources import Grant, Pool, copy_of, fits, give_back, take, take_devices
 from mpi_runtime.scheduler.sources import Source
 from mpi_runtime.scheduler.state import State
@@ -48,7 +53,6 @@ def serve(state: State, queue: Queue, now: int) -> bool:
     ones. Where there are accounts only one new one is hired at a time. Returns whether there may be more to hire.
     """
     queue.dirty = False
-    state.waiting.pop(queue, None)
     note_length(queue)
     may_grow = reuse(state, queue, now)
     has_grown = False
@@ -65,12 +69,12 @@ def serve(state: State, queue: Queue, now: int) -> bool:
     if not queue.for_actors:
         fill(state, queue, now)
     if queue.ready:
-        state.waiting[queue] = None
+        await_room(state, queue)
         reserve(state, queue, now)
     else:
         queue.near_from_us = -1
-        if queue.reserved:
-            end_reservation(state, queue)
+        if queue.waits_at >= 0 or queue.family.reserved:
+            stop_waiting(state, queue)
     if queue.loaded:
         state.alarms.set(queue, now + STUCK_US)
     return has_grown
@@ -160,9 +164,12 @@ def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: 
     """Let the executor serve the queue with this grant."""
     node = node_of(source)
     state.index.update(node)
-    if queue.reserved:
-        end_reservation(state, queue)
-    queue.patience_us = RESERVATION_US
+    family = queue.family
+    has_claimed = family.reserved or family.patience_us > RESERVATION_US
+    if has_claimed and (source.reserved_for is family or family.first() in (None, queue)):  # not one in a gap elsewhere
+        if family.reserved:
+            end_reservation(state, family)
+        family.patience_us = RESERVATION_US
     if queue.where is not None and queue.where.spread:
         state.last_spread = node.number
     executor.grant = grant
@@ -318,7 +325,8 @@ def first_waiting(state: State, queue: Queue) -> Queue | None:
     """The waiting queue that goes first, if any: of those outside of placement groups, or in the same group."""
     if not state.waiting:
         return None
-    rivals = (other for other in state.waiting if other.may_begin() and other.group == queue.group)
+    firsts = [family.first() for family in state.waiting if family.group == queue.group]
+    rivals = [other for other in firsts if other is not None and other.may_begin()]
     best = min(rivals, key=Queue.precedence, default=None)
     return (
         best
@@ -341,7 +349,7 @@ def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | N
     kept_for = source.reserved_for
     if (
         kept_for is not None
-        and kept_for is not queue
+        and kept_for is not queue.family
         and kept_for.priority >= queue.priority
         and kept_for.position() < queue.ready[0].order
         and not source.is_open_to(queue.request, queue, with_grant(source.free, executor))
@@ -353,7 +361,7 @@ def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | N
 def could_serve(executor: Executor, queue: Queue) -> bool:
     """Whether the executor's grant would help the queue, now or once more becomes free."""
     source = executor.source
-    if source.reserved_for is queue:
+    if source.reserved_for is queue.family:
         return True
     free = with_grant(source.free, executor)
     return source.is_open_to(queue.request, queue, free) and allows(queue.where, source) and fits(queue.request, free)

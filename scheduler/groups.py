@@ -21,10 +21,11 @@ from mpi_runtime.scheduler.constraints import able, reachable, why_removed
 from mpi_runtime.scheduler.effects import RANK_LOST, Answer, StopExecutor
 from mpi_runtime.scheduler.events import STRICT_SPREAD, GroupRequested, Value
 from mpi_runtime.scheduler.lifecycle import ENDED, STOP, UNSEALED, advance
-from mpi_runtime.scheduler.queues import clear
+from mpi_runtime.scheduler.queues import clear, stop_waiting
 from mpi_runtime.scheduler.records import Bundle, Executor, Node
 from mpi_runtime.scheduler.reservations import claim, end_reservation
 from mpi_runtime.scheduler.resources import Pool, copy_of, give_back, pool_of, request_of, take
+from mpi_runtime.scheduler.sources import Contender
 from mpi_runtime.scheduler.state import Client, Group, Object, State
 
 REMOVED = "PlacementGroupRemovedError"
@@ -73,7 +74,8 @@ def place_waiting(state: State, now: int) -> None:
 def find_spots(state: State, group: Group) -> packing.Spots | None:
     """Where the bundles of a group can be placed now; None: not yet."""
     missing = [group.requests[index] for index in group.missing()]
-    if not group.is_feasible or any(state.index.find(request, group) is None for request in missing):
+    asks = Contender(group)
+    if not group.is_feasible or any(state.index.find(request, asks) is None for request in missing):
         return None  # most often so, and cheap to see
     return arrange(group, {node.number: node.free for node in able(state) if node.reserved_for in (None, group)})
 
@@ -176,8 +178,10 @@ def fail_all(state: State, id: bytes) -> None:
     for key, queue in list(state.queues.items()):
         if queue.group == id:
             clear(queue)
-            state.waiting.pop(queue, None)
+            stop_waiting(state, queue)
             del state.queues[key]
+    for key in [key for key, family in state.families.items() if family.group == id]:
+        del state.families[key]
     for function in state.functions.values():
         if function.where is not None and function.where.group == id:
             function.queues.clear()

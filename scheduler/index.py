@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from mpi_runtime.scheduler.records import Node
 from mpi_runtime.scheduler.resources import Request, fits
-from mpi_runtime.scheduler.sources import Claimant
+from mpi_runtime.scheduler.sources import Contender
 
 
 class Index:
@@ -63,11 +63,11 @@ class Index:
                 return
             yield from nodes[level].values()
 
-    def find(self, request: Request, allowed: Claimant | None) -> Node | None:
-        """A node with room that is not kept for anybody but `allowed`."""
+    def find(self, request: Request, asks: Contender | None) -> Node | None:
+        """A node with room that is not kept for others than this queue."""
         for node in self.candidates(request):
             # as in `Source.may_take`, but this is asked for every call that is placed
-            is_open = node.reserved_for is None or node.is_open_to(request, allowed, node.free)
+            is_open = node.reserved_for is None or node.is_open_to(request, asks, node.free)
             if is_open and fits(request, node.free) and not node.is_closed():
                 return node
         return None

@@ -41,7 +41,7 @@ from mpi_runtime.scheduler.lifecycle import (
     WAITING,
 )
 from mpi_runtime.scheduler.limits import DEPTH_MAX
-from mpi_runtime.scheduler.records import Bundle, Executor, Node, Queue, Task, node_of
+from mpi_runtime.scheduler.records import Bundle, Executor, Family, Node, Queue, Task, node_of
 from mpi_runtime.scheduler.resources import Grant, Pool, pool_of, request_of
 from mpi_runtime.scheduler.sources import NOTHING, Source
 from mpi_runtime.scheduler.state import State
@@ -65,6 +65,8 @@ def check(state: State) -> None:
         check_executor(state, executor)
     for queue in state.queues.values():
         check_queue(state, queue)
+    for family in state.families.values():
+        check_family(state, family)
     for found in state.objects.values():
         check_object(state, found)
     for task in live.values():
@@ -291,9 +293,11 @@ def check_queue(state: State, queue: Queue) -> None:
         holds(task.function.request == queue.request, f"call {task.id.hex()} is in a queue for other requests")
         holds(min(task.depth, DEPTH_MAX) == queue.depth, f"call {task.id.hex()} is in a queue of another depth")
     holds(
-        (queue in state.waiting) == (bool(queue.ready) and not queue.is_late),
+        (queue.waits_at >= 0) == (bool(queue.ready) and not queue.is_late),
         "a queue with calls is not waiting, or the reverse",
     )
+    waits_at = queue.ready[0].order if queue.ready and not queue.is_late else -1
+    holds(queue.waits_at == waits_at, "a queue waits at the place of another call than its first")
     for executor in queue.executors.values():
         holds(executor.queue is queue, f"executor {executor.id} serves another queue")
     for executor in queue.hungry.values():
@@ -302,11 +306,9 @@ def check_queue(state: State, queue: Queue) -> None:
         holds(executor.queue is queue, f"executor {executor.id} is not loaded here")
     if queue.loaded:
         holds(queue in state.alarms, "nobody will look for stuck executors of a queue")
-    holds(all(one.reserved_for is queue for one in queue.reserved), "a queue's reservation is not known to the node")
     if queue.timed is not None:
         own = all(task.function is queue.timed for task in queue.ready)
         holds(own, "a queue of one function has calls of others")
-        holds(not queue.is_late or not queue.reserved, "something is kept for calls that are not started any more")
         is_seen = state.end_us is None or queue in state.alarms or queue.is_late or not queue.ready
         holds(is_seen, "nobody will see that calls cannot finish in time any more")
     if queue.ready and not queue.is_late and state.stories.now < queue.forks_from_us:
@@ -315,6 +317,23 @@ def check_queue(state: State, queue: Queue) -> None:
         is_patient = queue.near_from_us >= 0 and queue in state.alarms  # for the node with its arguments
         waits = not is_patient and has_any_room(state, queue)
         holds(not waits, f"{len(queue.ready)} call(s) wait for {queue.request} although a node or bundle has room")
+
+
+def check_family(state: State, family: Family) -> None:
+    """A family knows its queues that wait, in order; it claims nothing if there are none."""
+    mine = [queue for queue in state.queues.values() if queue.family is family and queue.waits_at >= 0]
+    known = all(left is right for left, right in zip(family.by_order, sorted(mine, key=_waits_at), strict=False))
+    holds(known and len(family.by_order) == len(mine), "a family has other queues that wait, or in another order")
+    by_length = sorted(mine, key=lambda queue: (queue.takes_us, queue.waits_at)) if family.has_limits else []
+    is_sorted = all(left is right for left, right in zip(family.by_length, by_length, strict=False))
+    holds(is_sorted and len(family.by_length) == len(by_length), "a family has its queues in another order of length")
+    holds((family in state.waiting) == bool(mine), "a family waits without queues that do, or the reverse")
+    holds(all(one.reserved_for is family for one in family.reserved), "a reservation is not known to the node")
+    holds(bool(mine) or not family.reserved, "something is kept for calls that are not started any more")
+
+
+def _waits_at(queue: Queue) -> int:
+    return queue.waits_at
 
 
 def has_any_room(state: State, queue: Queue) -> bool:

@@ -69,6 +69,8 @@ def rank_lost(state: State, event: RankLost, now: int) -> None:
         wait_for(state, task, lost, now)
     for queue in state.queues.values():
         queue.ready = clear(queue)  # without those that wait again: they come back in their turn
+        if queue.waits_at >= 0:
+            mark_dirty(state, queue)
     for task in under_way(state):
         bring_again(state, task)
     state.frees.pop(event.rank, None)

@@ -15,7 +15,8 @@ from mpi_runtime.scheduler.events import ACTOR
 from mpi_runtime.scheduler.lifecycle import READY
 from mpi_runtime.scheduler.limits import DEPTH_MAX, UNIT
 from mpi_runtime.scheduler.locality import nearest
-from mpi_runtime.scheduler.records import Function, Queue, Task
+from mpi_runtime.scheduler.records import Family, Function, Queue, Task
+from mpi_runtime.scheduler.reservations import end_reservation
 from mpi_runtime.scheduler.state import State
 
 
@@ -46,6 +47,7 @@ def find_queue(state: State, function: Function, depth: int, near: int) -> Queue
     queue = state.queues.get(key)
     if queue is None:
         queue = state.queues[key] = Queue(
+            family=family_for(state, function, key),
             request=function.request,
             environment=environment,
             threads=threads,
@@ -61,6 +63,39 @@ def find_queue(state: State, function: Function, depth: int, near: int) -> Queue
             timed=function if function.is_timed else None,
         )
     return queue
+
+
+def family_for(state: State, function: Function, key: tuple[object, ...]) -> Family:
+    """The family of a function's queue with this key. It is made for the first queue."""
+    where, has_limits = function.where, function.is_timed and function.spec.time_limit_us > 0
+    if has_limits:
+        key = (*key[:-1], -1)
+    family = state.families.get(key)
+    if family is None:
+        family = state.families[key] = Family(
+            request=function.request,
+            where=where,
+            group=where.group if where is not None else b"",
+            priority=function.spec.priority,
+            has_limits=has_limits,
+        )
+    return family
+
+
+def await_room(state: State, queue: Queue) -> None:
+    """The queue has calls and found no room: it waits, at the place of its first call."""
+    queue.family.add(queue)
+    state.waiting[queue.family] = None
+
+
+def stop_waiting(state: State, queue: Queue) -> None:
+    """The queue does not wait any more. What is kept for its family is for everybody if no other queue waits."""
+    family = queue.family
+    family.remove(queue)
+    if not family.by_order:
+        state.waiting.pop(family, None)
+        if family.reserved:
+            end_reservation(state, family)
 
 
 def enqueue(state: State, task: Task) -> None:
@@ -82,6 +117,8 @@ def requeue(state: State, tasks: list[Task]) -> None:
             continue
         queue = task.queue = queue_for(state, task)
         queue.ready.appendleft(task)
+        if queue.waits_at >= 0:
+            await_room(state, queue)
         mark_dirty(state, queue)
 
 

@@ -6,6 +6,7 @@ in one module. Changes that several modules make to one record are its methods. 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict, deque
 
 from msgspec import Struct, field
@@ -14,7 +15,7 @@ from mpi_runtime.scheduler.events import ACTOR, METHOD, Call, Faulted, Kept, Spe
 from mpi_runtime.scheduler.lifecycle import CREATING, READY, STAGING, STARTING, WAITING
 from mpi_runtime.scheduler.rank_events import MemoryReported
 from mpi_runtime.scheduler.resources import Grant, Pool, Request, fits, without_devices
-from mpi_runtime.scheduler.sources import NOTHING, Claimant, Source
+from mpi_runtime.scheduler.sources import NOTHING, Claimant, Contender, Source
 
 
 class Key(Struct, frozen=True, gc=False):
@@ -491,9 +492,11 @@ class Actor(Struct, eq=False, gc=False):
         return f"actor {self.title or self.creation.function.spec.name} {self.id.hex()}{where}"
 
 
-class Queue(Claimant, kw_only=True, eq=False, gc=False):
+class Queue(Contender, kw_only=True, eq=False, gc=False):
     """Calls that can run on the same executors, in order of submission."""
 
+    family: Family
+    priority: int = 0
     request: Request
     environment: tuple[tuple[str, str], ...]
     threads: int
@@ -521,6 +524,8 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
     progress_us: int = 0
     """When one of its executors last reported an end or got its grant."""
     dirty: bool = False
+    waits_at: int = -1
+    """The position of its first call while it waits in its family; -1: it does not wait."""
     awaited: list[list[Executor]] = field(default_factory=list)
     """Executors that were told to end so that calls can have their devices: one list for each call."""
     path_us: int = 0
@@ -542,18 +547,6 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
         while self.withdrawn and self.ready[0].state != READY:
             self.ready.popleft()
             self.withdrawn -= 1
-
-    def position(self) -> int:
-        """The position of its first call."""
-        return self.ready[0].order if self.ready else NOTHING
-
-    def spares(self, request: Request, free: Pool) -> bool:
-        """Whether others may take this: the queue waits for GPUs, and there is enough of the rest for both."""
-        return (
-            self.request.needs_device
-            and not request.needs_device
-            and fits(without_devices(self.request, request), free)
-        )
 
     def may_begin(self) -> bool:
         """Whether it has calls that may start if there is room."""
@@ -587,3 +580,94 @@ class Queue(Claimant, kw_only=True, eq=False, gc=False):
         self.executors.pop(executor.id, None)
         self.hungry.pop(executor.id, None)
         self.note_load(executor)
+
+
+class Family(Claimant, kw_only=True, eq=False, gc=False):
+    """Queues that differ only in how long their calls may take. Those that wait are listed here.
+
+    Calls with different time limits are in different queues, and there may be thousands of those. Where one call finds
+    no room, no longer call of the same request finds any: a reservation only lets shorter calls past. So a decision
+    tries the first queue of each family, and then those whose calls are short enough for what is left. A family claims
+    what one queue would: one source is kept for its first call, not one for each time limit.
+    """
+
+    request: Request
+    where: Where | None
+    group: bytes
+    """The placement group of its calls; empty: none."""
+    has_limits: bool
+    """Whether its queues are of functions with a time limit. Else it is a family of one queue."""
+    by_order: list[Queue] = field(default_factory=list)
+    """The waiting queues, in order of their first calls."""
+    by_length: list[Queue] = field(default_factory=list)
+    """With limits: the waiting queues, those with the shortest calls first."""
+
+    def add(self, queue: Queue) -> None:
+        """The queue waits, or begins with another call than before."""
+        order = queue.ready[0].order
+        if queue.waits_at == order:
+            return
+        if self.has_limits:
+            self.remove(queue)
+            queue.waits_at = order
+            insort(self.by_order, queue, key=_order)
+            insort(self.by_length, queue, key=_length)
+        else:
+            self.by_order[:] = [queue]
+            queue.waits_at = order
+
+    def remove(self, queue: Queue) -> None:
+        """The queue does not wait."""
+        if queue.waits_at < 0:
+            return
+        if not self.has_limits:
+            self.by_order.clear()
+        else:
+            del self.by_order[_place(self.by_order, queue, bisect_left(self.by_order, queue.waits_at, key=_order))]
+            del self.by_length[_place(self.by_length, queue, bisect_left(self.by_length, _length(queue), key=_length))]
+        queue.waits_at = -1
+
+    def first(self) -> Queue | None:
+        """The waiting queue with the first call."""
+        if self.by_order and self.by_order[0].ready:  # most often so
+            return self.by_order[0]
+        return next((queue for queue in self.by_order if queue.ready), None)
+
+    def position(self) -> int:
+        """The position of its first waiting call."""
+        first = self.first()
+        return first.ready[0].order if first is not None else NOTHING
+
+    def spares(self, request: Request, free: Pool) -> bool:
+        """Whether others may take this: the family waits for GPUs, and there is enough of the rest for both."""
+        return (
+            self.request.needs_device
+            and not request.needs_device
+            and fits(without_devices(self.request, request), free)
+        )
+
+    def after(self, order: int, longest_us: int) -> Queue | None:
+        """The first waiting queue behind a position whose calls take at most this long; of families with limits."""
+        short = bisect_right(self.by_length, (longest_us, NOTHING), key=_length)
+        if short * short <= len(self.by_length):  # else one of them is met sooner in the order of calls
+            behind = (queue for queue in self.by_length[:short] if queue.waits_at > order)
+            return min(behind, key=_order, default=None)
+        for place in range(bisect_right(self.by_order, order, key=_order), len(self.by_order)):
+            queue = self.by_order[place]
+            if queue.takes_us <= longest_us:
+                return queue
+        return None
+
+
+def _order(queue: Queue) -> int:
+    return queue.waits_at
+
+
+def _length(queue: Queue) -> tuple[int, int]:
+    return queue.takes_us, queue.waits_at
+
+
+def _place(queues: list[Queue], queue: Queue, place: int) -> int:
+    while queues[place] is not queue:
+        place += 1
+    return place

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from mpi_runtime.scheduler import gpu_pool
@@ -11,7 +11,7 @@ from mpi_runtime.scheduler.constraints import allows, reachable, sources
 from mpi_runtime.scheduler.effects import StopExecutor
 from mpi_runtime.scheduler.lifecycle import STOP, advance
 from mpi_runtime.scheduler.limits import IDLE_US_MAX, RESERVABLE_MAX, UNIT
-from mpi_runtime.scheduler.records import Executor, Node, Queue
+from mpi_runtime.scheduler.records import Executor, Family, Node, Queue
 from mpi_runtime.scheduler.resources import TYPE, fits
 from mpi_runtime.scheduler.sources import NOTHING, Claimant, Source
 from mpi_runtime.scheduler.state import State
@@ -19,14 +19,15 @@ from mpi_runtime.scheduler.state import State
 
 def reserve(state: State, queue: Queue, now: int) -> None:
     """A large request could wait for ever while small ones take what comes free: keep one source for it, for a time."""
-    request = queue.request
+    request, family = queue.request, queue.family
     custom = any(not name.startswith(TYPE) for name, _ in request.custom)
     small = request.cpu <= UNIT and request.gpu <= UNIT and not request.memory and not custom
     whole = small and request.gpu == UNIT  # shares could keep every device from being whole, one after the other
     if (
-        queue.reserved
+        family.reserved
+        or family.first() is not queue
         or not queue.may_begin()
-        or now < queue.no_reservation_until_us
+        or now < family.no_reservation_until_us
         or (small and queue.priority <= 0 and not whole)
     ):
         return
@@ -46,10 +47,10 @@ def reserve(state: State, queue: Queue, now: int) -> None:
     if source.reserved_for is not None:
         lapse(state, source.reserved_for, now)
     if not small or whole:
-        claim(state, queue, [source], now)
+        claim(state, family, [source], now)
         source.begins_in_us = comes_free_in_us(source, request, now)
         if now + source.begins_in_us > source.reserved_until_us:
-            source.reserved_until_us = now + source.begins_in_us + queue.patience_us
+            source.reserved_until_us = now + source.begins_in_us + family.patience_us
             state.alarms.set(source, source.reserved_until_us)
 
 
@@ -57,13 +58,13 @@ def reserve_for_fractions(state: State, queue: Queue, source: Source, now: int) 
     """Less of a CPU comes free here than the queue waits for: keep it, or such parts go to others for ever."""
     if (
         source.reserved_for is None
-        and not queue.reserved
-        and now >= queue.no_reservation_until_us
+        and not queue.family.reserved
+        and now >= queue.family.no_reservation_until_us
         and queue.request.cpu <= UNIT
         and allows(queue.where, source)
         and fits(queue.request, reachable(source))
     ):
-        claim(state, queue, [source], now)
+        claim(state, queue.family, [source], now)
 
 
 def is_outranked(state: State, queue: Queue, source: Source) -> bool:
@@ -73,8 +74,13 @@ def is_outranked(state: State, queue: Queue, source: Source) -> bool:
         and rival.precedence()[:2] < queue.precedence()[:2]
         and allows(rival.where, source)
         and fits(rival.request, reachable(source))
-        for rival in state.waiting
+        for rival in first_of_families(state)
     )
+
+
+def first_of_families(state: State) -> Iterator[Queue]:
+    """The first waiting queue of each family."""
+    return (queue for family in state.waiting if (queue := family.first()) is not None)
 
 
 def claim(state: State, claimant: Claimant, chosen: Sequence[Source], now: int) -> None:
@@ -100,7 +106,7 @@ def lapse(state: State, claimant: Claimant, now: int) -> None:
     end_reservation(state, claimant)
     claimant.no_reservation_until_us = now + claimant.patience_us
     claimant.patience_us *= 2
-    if isinstance(claimant, Queue):
+    if isinstance(claimant, Family):
         state.alarms.set(claimant, claimant.no_reservation_until_us)
 
 

@@ -17,7 +17,7 @@ NOTHING: Final = 1 << 62
 
 
 class Claimant(Struct, eq=False, gc=False):
-    """A queue or a placement group, for which sources can be reserved while it waits."""
+    """A family of queues or a placement group, for which sources can be reserved while it waits."""
 
     reserved: list[Source] = []
     """The sources that are reserved for it."""
@@ -26,8 +26,6 @@ class Claimant(Struct, eq=False, gc=False):
     """A reservation of it has lapsed: until this time it gets no other one."""
     patience_us: int = RESERVATION_US
     """The shortest duration of its next reservation."""
-    takes_us: int = NOTHING
-    """How long its next call takes, estimated; NOTHING: not known."""
 
     def position(self) -> int:
         """The position of its first waiting call among all calls ever submitted; NOTHING if it does not wait."""
@@ -36,6 +34,15 @@ class Claimant(Struct, eq=False, gc=False):
     def spares(self, request: Request, free: Pool) -> bool:
         """Whether others may take this part of what is reserved for it, because it waits for something else."""
         return False
+
+
+class Contender(Struct, eq=False, gc=False):
+    """A queue, as sources see it."""
+
+    family: Claimant
+    """What is reserved for this is for the queue."""
+    takes_us: int = NOTHING
+    """How long its next call takes, estimated; NOTHING: not known."""
 
 
 class Source(Struct, eq=False, gc=False):
@@ -54,18 +61,17 @@ class Source(Struct, eq=False, gc=False):
         """Whether nothing is started here for now."""
         return False
 
-    def may_take(self, request: Request, claimant: Claimant | None) -> bool:
-        """Whether a request of a claimant can be served here now, in spite of reservations."""
+    def may_take(self, request: Request, asks: Contender | None) -> bool:
+        """Whether a request of a queue can be served here now, in spite of reservations."""
         if self.is_closed():
             return False
-        return self.is_open_to(request, claimant, self.free) and fits(request, self.free)
+        return self.is_open_to(request, asks, self.free) and fits(request, self.free)
 
-    def is_open_to(self, request: Request, claimant: Claimant | None, free: Pool) -> bool:
-        """Whether the source is not reserved for another claimant, or serving this request does not delay that one."""
+    def is_open_to(self, request: Request, asks: Contender | None, free: Pool) -> bool:
+        """Whether the source is not reserved for others, or serving this request of a queue does not delay those."""
         kept_for = self.reserved_for
         return (
             kept_for is None
-            or kept_for is claimant
-            or (claimant is not None and claimant.takes_us <= self.begins_in_us)
+            or (asks is not None and (kept_for is asks.family or asks.takes_us <= self.begins_in_us))
             or kept_for.spares(request, free)
         )

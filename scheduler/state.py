@@ -12,7 +12,19 @@ from mpi_runtime.scheduler.events import BundleSpec, OnDisk, Place, Stored
 from mpi_runtime.scheduler.index import Index
 from mpi_runtime.scheduler.lifecycle import PENDING, Stories
 from mpi_runtime.scheduler.limits import HISTORY_CALLS_MAX, REFUSALS_TELL_US
-from mpi_runtime.scheduler.records import Account, Actor, Bundle, Executor, Function, Node, Process, Queue, Rank, Task
+from mpi_runtime.scheduler.records import (
+    Account,
+    Actor,
+    Bundle,
+    Executor,
+    Family,
+    Function,
+    Node,
+    Process,
+    Queue,
+    Rank,
+    Task,
+)
 from mpi_runtime.scheduler.resources import Request
 from mpi_runtime.scheduler.sources import NOTHING, Claimant
 from mpi_runtime.scheduler.timers import Alarms
@@ -304,10 +316,10 @@ class State:
         self.queues: dict[tuple[object, ...], Queue] = {}
         self.dirty: list[Queue] = []
         """Queues with new calls or with executors that have room. The next decision serves them."""
-        self.waiting: dict[Queue, None] = {}
-        """Queues whose calls found no room. They are served when something becomes free."""
+        self.families: dict[tuple[object, ...], Family] = {}
+        self.waiting: dict[Family, None] = {}  # with queues that wait for something to become free
         self.freed: bool = False
-        """Whether something became free since the last decision."""
+        """Something became free since the last decision."""
         self.woken: list[Task] = []
         """Tasks whose last missing argument became ready."""
         self.unreferenced_actors: list[Actor] = []

@@ -372,6 +372,10 @@ def _lost(command: Command, error: BaseException) -> CommandResult:
     )
 
 
+AFTER_SHOWN_MAX = 20
+"""How many of the names that a command comes after `--check` shows."""
+
+
 def described(groups: Sequence[Group]) -> list[str]:
     """The graph in lines: each command or array with what it asks for and what it comes after."""
     lines = []
@@ -384,7 +388,9 @@ def described(groups: Sequence[Group]) -> list[str]:
         asked = [f"{amount:g} {what}" for what, amount in (("CPU", first.num_cpus), ("GPU", first.num_gpus)) if amount]
         asked += [f"{first.memory} bytes"] if first.memory else []
         asked += [f"{first.time_limit:g} s"] if first.time_limit is not None else []
-        after = f", after {', '.join(group.after)}" if group.after else ""
+        more = len(group.after) - AFTER_SHOWN_MAX
+        names = [*group.after[:AFTER_SHOWN_MAX], *([f"{more} more"] if more > 0 else [])]
+        after = f", after {', '.join(names)}" if names else ""
         lines.append(f"{group.name}{count}: {', '.join(asked) or 'nothing'}{after}: {first.shown()}")
     total = sum(len(group.commands) for group in groups)
     return [*lines, f"{total} command{'' if total == 1 else 's'}"]

@@ -182,7 +182,7 @@ def with_account(function: Function, accounts: int) -> Function:
     function = replace(
         function,
         path_us=1000 << function.number % 4,
-        time_limit_us=20_000 * (function.number % 2),
+        time_limit_us=(20_000 + 100 * function.number) * (function.number % 2),
         gather_us=GATHER_US * (function.number % 3 == 0),
     )
     if number == accounts:
@@ -239,7 +239,7 @@ def left_over(head: Head, agents: dict[int, Agent]) -> list[str]:
     problems += [f"{len(queue.ready)} calls ready" for queue in state.queues.values() if queue.ready]
     problems += [f"executor {one.id} with calls" for one in state.executors.values() if one.in_hand]
     problems += [f"a queue of executor {one.id}" for one in state.executors.values() if one.queue is not None]
-    problems += [f"waiting queue {queue.request}" for queue in state.waiting]
+    problems += [f"waiting calls for {family.request}" for family in state.waiting]
     if state.submitted != state.finished + state.failed:
         problems.append(f"{state.submitted} submitted, {state.finished} finished, {state.failed} failed")
     for agent in agents.values():

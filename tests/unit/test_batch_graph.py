@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpi_runtime.batch.batch_file import Group
+from mpi_runtime.batch.batch_run import AFTER_SHOWN_MAX, described
 from mpi_runtime.batch.graph import DONE, FAILED, SKIPPED, WAITING, Graph, wrong_names
 from mpi_runtime.batch.model import CONTINUE, SKIP, STOP, Command
 
@@ -171,3 +172,10 @@ def test_every_command_ends_once_and_after_what_it_comes_after(
         )
         assert (states[name] == SKIPPED) == is_broken == (name not in started)
     assert sum(graph.counts.values()) == len(graph.commands)
+
+
+def test_few_of_many_names_that_a_command_comes_after_are_shown() -> None:
+    names = [f"t{number}" for number in range(AFTER_SHOWN_MAX + 1)]
+    for count, shown in [(1, "t0"), (AFTER_SHOWN_MAX, ", ".join(names[:-1]))]:
+        assert described([group("end", *names[:count])]) == [f"end: 1 CPU, after {shown}: true", "1 command"]
+    assert described([group("end", *names)])[0].endswith(f", t{AFTER_SHOWN_MAX - 1}, 1 more: true")

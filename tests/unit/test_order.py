@@ -81,11 +81,16 @@ def test_an_executor_ends_after_all_that_it_has_in_hand_and_any_time_if_one_call
     assert backfill.ends_us(cast(Any, SimpleNamespace(progress_us=10, in_hand=tasks)), now=50) == end_us
 
 
+def family_of(queue: SimpleNamespace, *reserved: SimpleNamespace) -> SimpleNamespace:
+    """A family of one queue that waits."""
+    return SimpleNamespace(has_limits=False, by_order=[queue], reserved=reserved, request=None)
+
+
 def test_the_next_call_of_a_queue_takes_as_long_as_its_function_may() -> None:
     for known_us, takes_us in [(0, 0), (7, 7), (-1, NOTHING)]:
         timed = SimpleNamespace(may_take_us=known_us)
-        queue = cast(Any, SimpleNamespace(timed=timed, reserved=[], takes_us=NOTHING))
-        backfill.look_again(cast(Any, SimpleNamespace(waiting=[queue], freed=False)), 50)
+        queue = cast(Any, SimpleNamespace(timed=timed, takes_us=NOTHING))
+        backfill.look_again(cast(Any, SimpleNamespace(waiting=[family_of(queue)], freed=False)), 50)
         assert queue.takes_us == takes_us
 
 
@@ -97,8 +102,8 @@ def test_what_waits_is_served_again_where_there_is_more_room_before_a_claimant(
 ) -> None:
     monkeypatch.setattr(backfill, "begins_in_us", lambda source, request, now: 10)
     source = SimpleNamespace(begins_in_us=begins_in_us)
-    large = SimpleNamespace(timed=None, takes_us=NOTHING, reserved=[source], request=None)
-    small = SimpleNamespace(timed=SimpleNamespace(may_take_us=known_us), takes_us=9, reserved=[])
+    large = family_of(SimpleNamespace(timed=None, takes_us=NOTHING), source)
+    small = family_of(SimpleNamespace(timed=SimpleNamespace(may_take_us=known_us), takes_us=9))
     state = cast(Any, SimpleNamespace(waiting=[small, large], freed=False))
     backfill.look_again(state, 50)
     assert state.freed == is_served

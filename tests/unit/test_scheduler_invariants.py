@@ -45,7 +45,7 @@ def served(state: State) -> Queue:
 
 
 def waiting(state: State) -> Queue:
-    return next(iter(state.waiting))
+    return next(iter(state.waiting)).by_order[0]
 
 
 def bundle(state: State) -> Bundle:
@@ -112,7 +112,19 @@ def a_loaded_executor_is_forgotten(state: State) -> None:
 
 
 def a_queue_that_waits_is_forgotten(state: State) -> None:
-    del state.waiting[waiting(state)]
+    del state.waiting[waiting(state).family]
+
+
+def a_queue_waits_at_the_wrong_place(state: State) -> None:
+    waiting(state).waits_at += 1
+
+
+def a_queue_with_calls_does_not_wait(state: State) -> None:
+    waiting(state).waits_at = -1
+
+
+def a_family_forgets_a_queue(state: State) -> None:
+    waiting(state).family.by_order.clear()
 
 
 def a_call_is_queued_twice(state: State) -> None:
@@ -141,11 +153,11 @@ def a_queue_where_it_may_not_be(state: State) -> None:
 
 
 def a_reservation_that_nobody_knows(state: State) -> None:
-    waiting(state).reserved.append(bundle(state))
+    waiting(state).family.reserved.append(bundle(state))
 
 
 def a_node_is_kept_for_nobody(state: State) -> None:
-    state.nodes[0].reserved_for = served(state)
+    state.nodes[0].reserved_for = served(state).family
 
 
 def a_bundle_lies_nowhere(state: State) -> None:
@@ -186,7 +198,10 @@ CONTRADICTIONS: dict[Callable[[State], None], str] = {
     a_load_is_wrong: "load .*, in hand",
     an_executor_is_not_known_to_its_queue: "usable True, but its queue thinks otherwise",
     a_loaded_executor_is_forgotten: "loaded True, but its queue thinks otherwise",
-    a_queue_that_waits_is_forgotten: "is not waiting, or the reverse",
+    a_queue_that_waits_is_forgotten: "a family waits without queues that do, or the reverse",
+    a_queue_waits_at_the_wrong_place: "at the place of another call than its first",
+    a_queue_with_calls_does_not_wait: "is not waiting, or the reverse",
+    a_family_forgets_a_queue: "a family has other queues that wait, or in another order",
     a_call_is_queued_twice: "is queued 2 times",
     a_call_is_in_another_queue: "in a queue of another depth",
     a_queue_is_dirty: "is dirty after a decision",
