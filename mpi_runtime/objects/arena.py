@@ -168,6 +168,11 @@ class AgentArena:
     def refusal(self, size: int) -> str:
         """Return a message for the user: why an allocation of `size` bytes was refused."""
         used, capacity = sum(self._used), self.layout.capacity
+        if Allocator.rounded(size) > capacity:
+            return (
+                f"An object of {size} bytes has no room in the object store of this host, which has {capacity} bytes "
+                "in all. Start with a larger one, init(object_store_memory=...), or make several objects of it."
+            )
         if used + Allocator.rounded(size) > capacity:
             problem = f"{used} of its {capacity} bytes are in use"
         else:
