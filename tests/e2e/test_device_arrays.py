@@ -236,7 +236,7 @@ def check(pins, rounds):
             del refs
 
 pins, other = Pins.remote(), Pins.remote()
-check(pins, 8)
+check(pins, 7)  # what is pinned was used since the last time that it had to be given back
 for one in (pins, other):
     straight, size = ray.get(one.straight.remote())
     assert straight > 3 and 16_000_000 < size <= 40 << 20, (straight, size)
