@@ -231,11 +231,14 @@ class Outbox(Outgoing):
 
     def tick(self) -> None:
         """Start a thread that sends posted messages within a millisecond or so. Takes no lock: `__del__` calls it."""
-        self.ticking = True
         try:
+            self.ticking = True
             _thread.start_new_thread(self._tick, ())
         except RuntimeError:  # the interpreter is ending, or the system allows no more threads
             self.ticking = False
+        except BaseException:  # an interrupt: there may be no thread, and two do no harm
+            self.ticking = False
+            raise
 
     def _tick(self) -> None:
         idle = 0

@@ -175,15 +175,17 @@ def weak_actor(id: bytes) -> WeakActorRef:
 def adopt(id: bytes) -> ObjectRef[Any]:
     """Return a reference to an object that this process found in a value."""
     client = current.client()
-    client.outbox.adopt(id)
-    return ObjectRef(id, client)
+    with client.outbox.interrupts:  # what is counted is dropped by somebody
+        client.outbox.adopt(id)
+        return ObjectRef(id, client)
 
 
 def adopt_actor(id: bytes) -> ActorRef:
     """Return a reference to an actor that this process found in a value."""
     client = current.client()
-    client.outbox.adopt(id)
-    return ActorRef(id, client)
+    with client.outbox.interrupts:
+        client.outbox.adopt(id)
+        return ActorRef(id, client)
 
 
 def keep(ref: ObjectRef[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -115,18 +116,31 @@ class Store:
             if value.stored is not None:
                 self._outbox.send_local(Abandon(value.stored.offset))
 
-    def look_at(self, id: bytes) -> Entry | None:
-        """Return the value of an object as a message has brought it, or None. One in the arena must be loaded next."""
-        return self._outbox.look_at(id)
+    def look_at(self, id: bytes) -> tuple[Entry | None, memoryview | None]:
+        """Return the value of an object as a message has brought it, or None; and its bytes, if they are in the arena.
+
+        While somebody has these they stay where they are.
+        """
+        with self._outbox.interrupts:  # what is counted as viewed is
+            entry = self._outbox.look_at(id)
+            return entry, self._view(entry) if type(entry) is ReadyStored else None
 
     def load(self, entry: Entry, read: Callable[..., Any] = pickle.loads) -> Any:
         """Return the value of an argument. See `load_seen`."""
+        data = None
         if isinstance(entry, ReadyStored):
-            self._outbox.view(entry.id)
-        return self.load_seen(entry, read)
+            with self._outbox.interrupts:
+                self._outbox.view(entry.id)
+                data = self._view(entry)
+        return self.load_seen(entry, data, read)
 
-    def load_seen(self, entry: Entry, read: Callable[..., Any] = pickle.loads) -> Any:
-        """Return a value that a message has brought. `read`: see `serialize.loads`.
+    def load_seen(self, entry: Entry, data: memoryview | None, read: Callable[..., Any] = pickle.loads) -> Any:
+        """Return a value that a message has brought.
+
+        Args:
+            entry: the value.
+            data: its bytes, if they are in the arena.
+            read: see `serialize.loads`.
 
         Raises:
             MpiRuntimeError: the object is an error; a `TaskError` is an instance of the user's class too.
@@ -134,10 +148,15 @@ class Store:
         if type(entry) is Ready:
             return serialize.loads(entry.data, read)
         if isinstance(entry, ReadyStored):
+            assert data is not None
             if entry.is_error:
                 self._outbox.add(ErrorRead([entry.id]))
-                raise remote_errors.from_bytes(self._view(entry))
-            return serialize.loads(self._view(entry), read)
+                try:
+                    raise remote_errors.from_bytes(data)
+                finally:
+                    with contextlib.suppress(BufferError):  # the error has views of its own
+                        data.release()  # frames of its traceback have it
+            return serialize.loads(data, read)
         if isinstance(entry, ReadyError):
             self._outbox.add(ErrorRead([entry.id]))
             raise remote_errors.from_bytes(entry.data)

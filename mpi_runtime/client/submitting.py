@@ -27,6 +27,9 @@ from mpi_runtime.tracebacks import user_line
 def submit(client: Client, call: Call, spec: Spec) -> Any:
     """Send a call whose spec is registered.
 
+    The references are made before it is sent: if an interrupt comes as soon as it is, somebody has them, and drops
+    them.
+
     Returns:
         What the caller gets: a reference, a list of them for several return values, None for none, or a generator.
     """
@@ -35,26 +38,27 @@ def submit(client: Client, call: Call, spec: Spec) -> Any:
     counts[id] = 1
     count = spec.num_returns
     if count == 1 or count == DYNAMIC:
+        ref: ObjectRef[Any] = ObjectRef(id, client)
         outbox.post(call)
-        return ObjectRef(id, client)
+        return ref
     if count == STREAMING:
         client.items.begin(id, bool(spec.backpressure))
+        generator: ObjectRefGenerator[Any] = ObjectRefGenerator(ObjectRef(id, client), client)
         outbox.post(call)
-        return ObjectRefGenerator(ObjectRef(id, client), client)
+        return generator
     ids = return_ids(id, count)
     counts.update(dict.fromkeys(ids, 1))
+    refs: list[ObjectRef[Any]] = [ObjectRef(id, client) for id in ids]
     outbox.post(call)
-    if count == 0:
-        outbox.drop(id)
-        return None
-    return [ObjectRef(id, client) for id in ids]
+    return refs if count else None  # the only one is dropped
 
 
 def create_actor(client: Client, call: Call) -> ActorRef:
     """Send the creation of an actor. Its handles count as references to the id of this call."""
     client.references.counts[call.id] = 1
+    ref = ActorRef(call.id, client)
     client.outbox.post(call)
-    return ActorRef(call.id, client)
+    return ref
 
 
 def create_named_actor(

@@ -71,9 +71,9 @@ class Waiting:
 
     def _load(self, id: bytes, deadline: float | None, read: Callable[..., Any]) -> Any:
         while True:
-            entry = self._store.look_at(id)
+            entry, data = self._store.look_at(id)
             if entry is not None and type(entry) is not ReadyElsewhere:
-                return self._store.load_seen(entry, read)
+                return self._store.load_seen(entry, data, read)
             # It was moved to disk after it had come: nobody had looked at it yet.
             self._wait_for_all([id], None if deadline is None else max(0.0, deadline - time.monotonic()))
 

@@ -83,7 +83,7 @@ class Cancels:
             self.on_cancelled(attempts)
         if not self.has(self.interruptible):
             return
-        if frame is not None and frame.f_code is Cancels._on_ignored.__code__:
+        if _is_deaf(frame):
             _thread.start_new_thread(_interrupt_again, ())
             return
         raise KeyboardInterrupt
@@ -101,6 +101,15 @@ class Cancels:
         except BlockingIOError:
             return []
         return [data[at : at + ATTEMPT_BYTES] for at in range(0, len(data), ATTEMPT_BYTES)]
+
+
+def _is_deaf(frame: FrameType | None) -> bool:
+    """Whether Python would ignore what is raised here. A reference of ours that dies would go on to count, too."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__" or frame.f_code is Cancels._on_ignored.__code__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _interrupt_again() -> None:
