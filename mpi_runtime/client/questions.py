@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -89,8 +90,8 @@ class Questions:
         if offset >= 0:
             return Allocated(0, self._replies.rank, offset)
         number = self.number()
-        self._line.outbox.send_local(Allocate(number, size, spares.wanted(size)))
-        reply = self._reply(number)
+        asked = Allocate(number, size, spares.wanted(size))
+        reply = self._reply(number, lambda: self._line.outbox.send_local(asked))
         assert isinstance(reply, Allocated)
         return reply
 
@@ -104,9 +105,10 @@ class Questions:
         assert isinstance(reply, Answer)
         return reply.data
 
-    def _reply(self, number: int) -> Allocated | Answer:
+    def _reply(self, number: int, ask: Callable[[], None] = lambda: None) -> Allocated | Answer:
         here = self._replies.here
         try:
+            ask()
             self._line.wait_until(lambda: number in here, None, None)
             return here.pop(number)
         except BaseException:  # Ctrl-C, or the call was cancelled

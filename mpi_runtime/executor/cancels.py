@@ -17,6 +17,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from mpi_runtime.client.interrupts import CANCEL_SIGNAL
+from mpi_runtime.objects import arena
 from mpi_runtime.scheduler.events import Call
 from mpi_runtime.scheduler.ids import ATTEMPT_BYTES, attempt_of
 
@@ -104,9 +105,13 @@ class Cancels:
 
 
 def _is_deaf(frame: FrameType | None) -> bool:
-    """Whether Python would ignore what is raised here. A reference of ours that dies would go on to count, too."""
+    """Whether Python would ignore what is raised here: in destructors, and in callbacks that do as they do.
+
+    Of ours each has to run to its end, or a reference or a view counts for ever.
+    """
     while frame is not None:
-        if frame.f_code.co_name == "__del__" or frame.f_code is Cancels._on_ignored.__code__:
+        name, is_arena = frame.f_code.co_name, frame.f_globals is vars(arena)
+        if name == "__del__" or (is_arena and name == "released") or frame.f_code is Cancels._on_ignored.__code__:
             return True
         frame = frame.f_back
     return False

@@ -13,10 +13,23 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import numpy
 import pytest
 
 from mpi_runtime import errors, remote_errors
-from mpi_runtime.client import blocking, current, generators, line, outbox, outgoing, references, refs, submitting
+from mpi_runtime.client import (
+    blocking,
+    current,
+    generators,
+    line,
+    outbox,
+    outgoing,
+    references,
+    refs,
+    store,
+    submitting,
+    waiting,
+)
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.generators import ObjectRefGenerator
 from mpi_runtime.client.interrupts import CANCEL_SIGNAL
@@ -25,7 +38,7 @@ from mpi_runtime.client.scope import Scope, return_ids
 from mpi_runtime.executor.cancels import Cancels
 from mpi_runtime.objects import arena, serialize
 from mpi_runtime.objects.arena import ClientArena
-from mpi_runtime.scheduler.effects import Ready, ReadyElsewhere, ReadyError, ReadyFailed
+from mpi_runtime.scheduler.effects import Ready, ReadyElsewhere, ReadyError, ReadyFailed, ReadyStored
 from mpi_runtime.scheduler.events import (
     STREAMING,
     TASK,
@@ -455,7 +468,9 @@ def test_a_cancel_anywhere_in_a_wait_leaves_no_call_that_waits(
 
 def asks(client: Client, count: int) -> None:
     """Submit a call with so many values."""
-    submitting.submit(client, Call(client.scopes.next_ids(max(1, count)), 1, b""), Spec(1, TASK, "f", b"", num_returns=count))
+    submitting.submit(
+        client, Call(client.scopes.next_ids(max(1, count)), 1, b""), Spec(1, TASK, "f", b"", num_returns=count)
+    )
 
 
 def creates(client: Client) -> None:
@@ -498,6 +513,26 @@ def test_a_cancel_anywhere_leaves_no_reference(
         assert known <= gone, number
     assert number > 5
     assert heard > 1
+
+
+def test_a_cancel_anywhere_leaves_no_view(both: tuple[Client, Peer], cancels: Cancels) -> None:
+    """What lies in the arena and was looked at can be moved and freed again."""
+    client, _ = both
+    written = serialize.dumps(numpy.arange(9_000))
+    size, seen = written.size(), b"seen".ljust(16)
+    modules = [refs, outbox, outgoing, references, store, waiting, line]
+    client.store._arena.write(0, 0, size, written.parts())
+    client.references.counts[seen] = 1
+    client.references.values[seen] = ReadyStored(seen, 0, 0, size)
+    number, came = 0, True
+    while came:
+        number += 1
+        came = cancelled_at(number, cancels, modules, lambda: client.waiting.get([seen], 1))
+        gc.collect()
+        client.outbox.flush()
+        assert not client.references.views, number
+        assert client.references.counts == {seen: 1}
+    assert number > 20
 
 
 def test_threads_left_behind_by_a_call_do_not_count(both: tuple[Client, Peer]) -> None:
