@@ -17,11 +17,12 @@ from collections.abc import Callable
 from types import FrameType
 
 from mpi_runtime.client.interrupts import CANCEL_SIGNAL
-from mpi_runtime.objects import arena
 from mpi_runtime.scheduler.events import Call
 from mpi_runtime.scheduler.ids import ATTEMPT_BYTES, attempt_of
 
 READ_BYTES = ATTEMPT_BYTES << 12
+_DESTRUCTORS = ("__del__", "released")
+"""Names of functions: the second is called when a view of the arena is gone."""
 IGNORED_PAUSE_S = 0.01
 """Seconds until an interrupt is repeated that Python had to ignore."""
 
@@ -105,13 +106,12 @@ class Cancels:
 
 
 def _is_deaf(frame: FrameType | None) -> bool:
-    """Whether Python would ignore what is raised here: in destructors, and in callbacks that do as they do.
-
-    Of ours each has to run to its end, or a reference or a view counts for ever.
-    """
+    """Whether Python would ignore what is raised here, and a reference or a view of ours would count for ever."""
     while frame is not None:
-        name, is_arena = frame.f_code.co_name, frame.f_globals is vars(arena)
-        if name == "__del__" or (is_arena and name == "released") or frame.f_code is Cancels._on_ignored.__code__:
+        is_ours = frame.f_code.co_name in _DESTRUCTORS and str(frame.f_globals.get("__name__")).startswith(
+            "mpi_runtime."
+        )
+        if is_ours or frame.f_code is Cancels._on_ignored.__code__:
             return True
         frame = frame.f_back
     return False

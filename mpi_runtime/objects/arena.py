@@ -170,8 +170,8 @@ class AgentArena:
         used, capacity = sum(self._used), self.layout.capacity
         if Allocator.rounded(size) > capacity:
             return (
-                f"An object of {size} bytes has no room in the object store of this host, which has {capacity} bytes "
-                "in all. Start with a larger one, init(object_store_memory=...), or make several objects of it."
+                f"The object store of this host has no room for an object of {size} bytes: it has {capacity} bytes in "
+                "all. Start with a larger one, init(object_store_memory=...), or make several objects of it."
             )
         if used + Allocator.rounded(size) > capacity:
             problem = f"{used} of its {capacity} bytes are in use"

@@ -127,7 +127,7 @@ def test_the_capacity_is_the_hosts(descriptor: int) -> None:
     assert first is not None
     assert two.allocate(7 * MIB) is None
     assert "no room for an object of 7340032 bytes: 10485760 of its 16777216 bytes are in use" in two.refusal(7 * MIB)
-    assert "of 17825792 bytes has no room in the object store of this host, which has 16777216" in two.refusal(17 * MIB)
+    assert "no room for an object of 17825792 bytes: it has 16777216 bytes in all" in two.refusal(17 * MIB)
     assert (one.statistics().used, two.statistics().used) == (10 * MIB, 0)
     assert two.allocate(6 * MIB) is not None
     assert one.allocate(1) is None
