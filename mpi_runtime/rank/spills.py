@@ -41,8 +41,9 @@ class Spills:
         self._directory = directory
         self._file: SpillFile | None = None
         """From the first object on: most jobs have none."""
-        self._targets: dict[bytes, tuple[int, int]] = {}
-        """Where objects that are being read will lie, and the number of the order, by id."""
+        self._targets: dict[bytes, tuple[Restore, int]] = {}
+        """What is being read and where it will lie, by `_key`. An object may be asked for again while it is read for
+        nobody any more."""
         poller.add(self._bell, self._on_ended)
 
     def wake(self) -> None:
@@ -61,16 +62,28 @@ class Spills:
             elif isinstance(effect, Erase):
                 self._opened().free(effect.offsets)
             else:
-                self._extents.ask(effect.size, NOBODY, lambda offset, reason: self._restore(effect, offset, reason))
+                is_first = True
+                self._extents.ask(
+                    effect.size, NOBODY, lambda target, reason: self._restore(effect, target, reason, is_first)
+                )
+                is_first = False
         except ValueError as error:
             raise BadFrameError(str(error)) from error
 
-    def _restore(self, effect: Restore, target: int, reason: str) -> None:
+    def _restore(self, effect: Restore, target: int, reason: str, is_first: bool) -> None:
         if target < 0:
             self._report(Fetched(self._rank, effect.id, -1, reason, order=effect.order))
             return
-        self._targets[effect.id] = target, effect.order
-        self._opened().read(effect.id, effect.offset, self._whole(target, effect.size))
+        try:
+            self._opened().read(_key(effect), effect.offset, self._whole(target, effect.size))
+        except ValueError:
+            self._extents.free([target])
+            if is_first:
+                raise
+            reason = "it was erased while it waited for memory"  # so nobody wants it
+            self._report(Fetched(self._rank, effect.id, -1, reason, is_lost=True, order=effect.order))
+        else:
+            self._targets[_key(effect)] = effect, target
 
     def _whole(self, offset: int, size: int) -> memoryview:
         """An extent with the rest of its last page, so that it can be read and written past the page cache."""
@@ -90,13 +103,13 @@ class Spills:
             if ended.is_write:
                 self._report(Spilled(self._rank, ended.id, -1 if ended.problem else ended.offset, ended.problem))
                 continue
-            target, order = self._targets.pop(ended.id)
+            effect, target = self._targets.pop(ended.id)
             if ended.problem:
                 self._extents.free([target])
                 reason = f"it cannot be read from disk: {ended.problem}"
-                self._report(Fetched(self._rank, ended.id, -1, reason, is_lost=True, order=order))
+                self._report(Fetched(self._rank, effect.id, -1, reason, is_lost=True, order=effect.order))
             else:
-                self._report(Fetched(self._rank, ended.id, target, order=order))
+                self._report(Fetched(self._rank, effect.id, target, order=effect.order))
 
     def close(self) -> None:
         """Close the file."""
@@ -104,3 +117,7 @@ class Spills:
         if self._file is not None:
             self._file.close()
         os.close(self._bell)
+
+
+def _key(effect: Restore) -> bytes:
+    return effect.order.to_bytes(8, "big")
