@@ -232,8 +232,8 @@ def test_from_a_task() -> None:
 def test_where_python_ignores_the_interrupt(tmp_path: Path, gate: Path) -> None:
     class SlowToGo:
         def __del__(self) -> None:
-            gate.touch()
             try:
+                gate.touch()
                 time.sleep(LONG_S)
             except BaseException:
                 (tmp_path / "ignored").touch()
