@@ -227,7 +227,7 @@ def launch_command(
             flags += ["--map-by", ":OVERSUBSCRIBE"]
             if "OMPI_MCA_osc" not in (env or {}):
                 flags += ["--mca", "osc", "^ucx"]
-            if "OMPI_MCA_btl" not in (env or {}) and not fault_tolerant:
+            if "OMPI_MCA_btl" not in (env or {}):
                 flags += ["--mca", "btl", "^tcp"]  # would listen on all networks; ranks of one host use shared memory
         if fault_tolerant:
             flags += ["--with-ft", "ulfm"]
@@ -330,7 +330,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--fault-tolerant", action="store_true",
         help="with Open MPI 5: start it with ULFM, so that the job survives the loss of worker ranks; rules out UCX, "
-        "so no fast networks and no messages from device memory",
+        "so no fast networks and no messages from device memory; a rank that fails before init() ends the job late",
     )  # fmt: skip
     parser.add_argument("--journal", metavar="DIR", help="record finished calls there: see docs/guides/journal.md")
     parser.add_argument(

@@ -413,7 +413,8 @@ def test_in_a_batch_job_ranks_are_spread_over_its_nodes(tasks: str, ranks: int, 
 
 
 @pytest.mark.mpi
-def test_no_rank_of_one_host_listens() -> None:
+@pytest.mark.parametrize("options", [(), ("--fault-tolerant",)], ids=["", "ulfm"])
+def test_no_rank_of_one_host_listens(options: tuple[str, ...]) -> None:
     """Open MPI's own transport over TCP would, on all networks."""
     program = """
 import glob, os
@@ -439,7 +440,7 @@ forkservers = set(ray.get([look.remote() for _ in range(8)]))
 ranks = {int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1]) for pid in forkservers}
 print(len(ranks), [listening(pid) for pid in ranks | forkservers | {os.getpid()}])
 """
-    completed = helpers.run_program(program, options=["-m", "mpi_runtime", "run", "-n", "3"])
+    completed = helpers.run_program(program, options=["-m", "mpi_runtime", "run", "-n", "3", *options])
     completed.expect()
     count, _, found = completed.stdout.partition(" ")
     assert int(count) >= 1

@@ -1,9 +1,12 @@
 """The files of a journal: whatever is cut off, damaged or somebody else's, a value is the right one or none."""
 
 import io
+import os
+import re
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -251,6 +254,59 @@ def test_a_directory_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
         Journal(str(tmp_path / "file"), BEGAN, 0.0)
     with pytest.raises(JournalError, match=r"cannot be used: (Not a directory|File exists)"):
         Journal(str(tmp_path / "file" / "in"), BEGAN, 0.0)
+
+
+OPEN = """
+import os, sys
+from mpi_runtime.journal.journal import Journal
+from tests.unit.test_journal import BEGAN
+if os.geteuid() == 0 and sys.argv[2:]:
+    os.setuid(65534)
+Journal(sys.argv[1], BEGAN, 0.0)
+"""
+
+
+def test_a_claim_with_a_flipped_byte_is_in_use_or_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim, "STALE_S", -1.0)
+    Claim(tmp_path, "the first")
+    path, seen = tmp_path / claim.NAME, set()
+    data = path.read_bytes()
+    for position in range(len(data)):
+        path.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
+        try:
+            Claim(tmp_path, "the next").release()
+            seen.add("nobody's")
+        except JournalError as error:
+            assert "in use by" in str(error)
+            seen.add("in use")
+        assert set(os.listdir(tmp_path)) <= {claim.NAME}
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize(("mode", "name"), [(0o555, ""), (0o555, "new"), (0o777, "")], ids=["old", "new", "another's"])
+def test_a_directory_in_which_this_user_may_not_write_is_an_error(mode: int, name: str) -> None:
+    """Root may write everywhere: who opens it is somebody else then."""
+    with tempfile.TemporaryDirectory() as folder:
+        run(Path(folder), record(1))
+        (segment,) = Path(folder).glob("*.journal")
+        segment.chmod(0 if mode == 0o777 else 0o644)
+        os.chmod(folder, mode)
+        command = [sys.executable, "-c", OPEN, os.path.join(folder, name), "as somebody else"]
+        said = subprocess.run(command, capture_output=True, text=True).stderr.splitlines()[-1]
+        os.chmod(folder, 0o700)
+        assert re.search(r"JournalError: the journal \S+ cannot be used: Permission denied \(\S+\)\. It needs", said)
+        assert os.listdir(folder) == [segment.name]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system for reading")
+def test_a_file_system_for_reading_only_is_an_error(tmp_path: Path) -> None:
+    run(tmp_path, record(1))
+    script = f"mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path} && exec {sys.executable} -c"
+    opened = subprocess.run(
+        ["unshare", "-m", "sh", "-c", f'{script} "$@"', "sh", OPEN, str(tmp_path)], capture_output=True, text=True
+    )
+    said = opened.stderr.splitlines()[-1]
+    assert re.search(r"JournalError: the journal \S+ cannot be used: Read-only file system \(\S+\)\. It needs", said)
 
 
 def test_a_full_disk_ends_the_journal_and_not_the_job(tmp_path: Path) -> None:
