@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import shutil
 import signal
 import threading
 import time
@@ -38,6 +39,8 @@ TURN_S = 0.5
 LOOK_S = 2.0
 """How often the scheduler is asked where commands run, so that `status` can tell."""
 FAILURES_SHOWN = 10
+ROOM_BYTES_MIN = 1 << 20
+"""A disk with less room than this is called full."""
 TIME_IS_OVER = 75
 """The exit code of a batch of which something is left when the job's time ends: EX_TEMPFAIL."""
 _results = msgspec.msgpack.Decoder(CommandResult)
@@ -332,6 +335,10 @@ class BatchRun:
                 self._say(line)
         if len(self.failures) > FAILURES_SHOWN:
             self._say(f"--- and {len(self.failures) - FAILURES_SHOWN} more have failed")
+        if self.failures and shutil.disk_usage(self._directory).free < ROOM_BYTES_MIN:
+            self._say(
+                f"--- the disk of {self._directory}/ is full: they may have failed for want of room for their output"
+            )
         refused = f"; lines refused: {self.refused}" if self.refused else ""
         self._say(f"{self._progress()}, {self._cpu_time:.1f} s of CPU time{refused}; output in {self._directory}/")
 

@@ -119,6 +119,28 @@ def test_a_journal_that_is_none_of_ours_is_named(tmp_path: Path) -> None:
     assert "the journal batch-jobs/journal cannot be used" in run_batch(file, cwd=tmp_path).expect(2).stderr
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@pytest.mark.parametrize("size", ["300k", "48k"])
+def test_a_full_disk_is_named_and_what_it_cost_is_run_again(tmp_path: Path, size: str) -> None:
+    """Commands fail as they do without us; the batch ends if what it has done itself cannot be written down."""
+    file = written(tmp_path / "jobs.txt", "seq 8000\n" * 12)
+    (tmp_path / "batch-jobs").mkdir()
+    script = f"""
+mount -t tmpfs -o size={size} none batch-jobs
+"$@"; echo first: $?
+mount -o remount,size=10m batch-jobs
+"$@"; echo second: $?
+cat batch-jobs/*.out | wc -l
+"""
+    batch = [sys.executable, "-m", "mpi_runtime", "batch", file]
+    with helpers.start_command(["unshare", "-m", "sh", "-c", script, "sh", *batch], cwd=tmp_path) as program:
+        done = program.finish().expect(0)
+    first, *rest = done.stdout.splitlines()
+    assert rest == ["second: 0", "96000"]
+    whys = {"first: 1": "is full: they may have failed for want of room", "first: 2": "cannot be written: No space left"}
+    assert whys[first] in done.stderr
+
+
 def test_commands_of_a_program_are_in_the_journal_of_its_job(tmp_path: Path) -> None:
     source = """
 import sys
