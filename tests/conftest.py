@@ -39,7 +39,9 @@ with suppress(ImportError):
     hypothesis.settings.register_profile("house", deadline=None, derandomize=helpers.IN_CI)
     hypothesis.settings.load_profile("house")
 
-_stderr = pytest.StashKey[int]()
+_stacks = pytest.StashKey[int]()
+"""The descriptor for the stacks of a process of tests that crashes or is ended. In a worker of xdist that of a file, which
+is shown at the end of all tests, else standard error before pytest replaces it."""
 _numbers = count(1)
 _said: set[str] = set()
 """What the tests of the module have been blamed for."""
@@ -51,8 +53,29 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["MPI_RUNTIME_QUIET"] = "1"  # but where a test says so: standard error has what programs write
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a script's background job: what we start inherits it
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Standard error before pytest replaces it, for the stacks of a run that is ended.
-    config.stash[_stderr] = os.dup(2)
+    worker = getattr(config, "workerinput", {}).get("workerid")
+    config.stash[_stacks] = os.open(crashes(config) / worker, os.O_CREAT | os.O_WRONLY) if worker else os.dup(2)
+
+
+def crashes(config: pytest.Config) -> Path:
+    """The directory for files with stacks."""
+    assert config.cache is not None
+    return config.cache.mkdir("crashes")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if hasattr(session.config, "workerinput"):
+        faulthandler.enable(session.config.stash[_stacks])  # not to where pytest had it, in the middle of all output
+    else:
+        for path in crashes(session.config).iterdir():
+            path.unlink()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for path in sorted(crashes(config).iterdir()):
+        if stacks := path.read_text():
+            terminalreporter.section(f"stacks of {path.name} when it crashed or was ended")
+            terminalreporter.write(stacks)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -187,6 +210,6 @@ def _ended_when_stuck(request: pytest.FixtureRequest) -> Iterator[None]:
     marker = request.node.get_closest_marker("timeout")
     limit = float(marker.args[0] if marker and marker.args else request.config.getini("timeout") or 0)
     if limit:
-        faulthandler.dump_traceback_later(limit + STUCK_S, exit=True, file=request.config.stash[_stderr])
+        faulthandler.dump_traceback_later(limit + STUCK_S, exit=True, file=request.config.stash[_stacks])
     yield
     faulthandler.cancel_dump_traceback_later()

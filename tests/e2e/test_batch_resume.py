@@ -137,7 +137,10 @@ cat batch-jobs/*.out | wc -l
         done = program.finish().expect(0)
     first, *rest = done.stdout.splitlines()
     assert rest == ["second: 0", "96000"]
-    whys = {"first: 1": "is full: they may have failed for want of room", "first: 2": "cannot be written: No space left"}
+    whys = {
+        "first: 1": "is full: they may have failed for want of room",
+        "first: 2": "cannot be written: No space left",
+    }
     assert whys[first] in done.stderr
 
 
