@@ -40,8 +40,8 @@ with suppress(ImportError):
     hypothesis.settings.load_profile("house")
 
 _stacks = pytest.StashKey[int]()
-"""The descriptor for the stacks of a process of tests that crashes or is ended. In a worker of xdist that of a file, which
-is shown at the end of all tests, else standard error before pytest replaces it."""
+"""The descriptor for the stacks of a process of tests that crashes or is ended: in a worker of xdist that of a file that is
+shown at the end of all tests, else standard error before pytest replaces it."""
 _numbers = count(1)
 _said: set[str] = set()
 """What the tests of the module have been blamed for."""
