@@ -40,7 +40,7 @@ with suppress(ImportError):
     hypothesis.settings.load_profile("house")
 
 _stacks = pytest.StashKey[int]()
-"""The descriptor for the stacks of a process of tests that crashes or is ended: in a worker of xdist that of a file that is
+"""Where stacks of a process of tests go that crashes or is ended: in a worker of xdist to a file, whose content is
 shown at the end of all tests, else standard error before pytest replaces it."""
 _numbers = count(1)
 _said: set[str] = set()
