@@ -16,6 +16,7 @@ from mpi_runtime.scheduler.effects import Erase, Fetch, Free, Restore, StartExec
 from mpi_runtime.scheduler.events import (
     Blocked,
     Call,
+    CancelRequested,
     Done,
     NamedActorRequested,
     Put,
@@ -129,6 +130,8 @@ class Quality:
         """Until when those of each host are kept waiting whose copy lies on a rank that cannot be reached."""
         self.ordered: dict[tuple[bytes, int], tuple[int, dict[int, Room]]] = {}
         """When a copy was ordered to a host, and what room there was everywhere."""
+        self.cancelled_us = 0
+        """When a call was cancelled. An executor may have been kept for it, and idles from then on."""
         self.calls: dict[bytes, tuple[Call, int]] = {}
         """Each call, and when the head was told of it."""
         self.known: set[bytes] = set()
@@ -160,6 +163,8 @@ class Quality:
                 self._ended(event)
                 if worker is not None and event.id in self.checker.names and worker.actor is not None:
                     worker.is_made = True
+        elif isinstance(event, CancelRequested):
+            self.cancelled_us = self.world.now
         elif isinstance(event, Put | Yielded):
             self.known.add(event.id)
             self._stored(event.id, event.value.stored)
@@ -424,7 +429,9 @@ class Quality:
             return  # it may have been meant for an actor that waited for a copy, and will not be made
         require(idled_us >= IDLE_US, f"{name} is ended after it has idled for {idled_us} us")
         require(len(there) > max(1, cpus), f"{name} is ended, and only {len(there)} idle on {cpus} CPUs")
-        booked_us = 0 if self.world.options.is_calm else max(copied_us)  # until then, and for no use
+        booked_us = (
+            0 if self.world.options.is_calm else max(*copied_us, self.cancelled_us)
+        )  # until then, and for no use
         if self.world.options.arena_slots:
             booked_us = now  # calls whose arguments were on their way may have been taken from it
         longer = [
