@@ -148,7 +148,7 @@ def run(
     progress_reporter: Any = None,
     trial_name_creator: Any = None,
     max_failures: int = 0,
-    fail_fast: bool = False,
+    fail_fast: bool | str = False,
     restore: str | None = None,
     resume: bool | str = False,
     reuse_actors: bool | None = None,

@@ -48,11 +48,21 @@ class FailureConfig:
 
     max_failures: int = 0
     """How often a trial that raised an error runs again, from its last checkpoint; -1: always."""
-    fail_fast: bool = False
-    """Whether the first trial that fails for good ends the experiment."""
+    fail_fast: bool | str = False
+    """Whether the first trial that fails ends the experiment. With "raise" `fit` raises its error too."""
     max_crashes: int = 3
     """How often a trial whose process died runs again; -1: always. Memory that runs out and a GPU that fails are no
     fault of the trial, so they are counted apart."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what has no meaning."""
+        if self.fail_fast not in (True, False, "raise"):
+            raise ValueError(f'fail_fast={self.fail_fast!r}: it must be True, False or "raise"')
+        if self.fail_fast and self.max_failures:
+            raise ValueError(
+                f"fail_fast={self.fail_fast!r} ends the experiment at the first failure, and max_failures="
+                f"{self.max_failures} would have trials run again: choose one"
+            )
 
 
 @dataclass(frozen=True)
@@ -133,7 +143,7 @@ def study_of(space: Mapping[str, Any], tune: TuneConfig, run: RunConfig, slots: 
         max_concurrent=slots if tune.max_concurrent_trials is None else min(slots, tune.max_concurrent_trials),
         max_failures=run.failure_config.max_failures,
         max_crashes=run.failure_config.max_crashes,
-        fail_fast=run.failure_config.fail_fast,
+        fail_fast=bool(run.failure_config.fail_fast),
         time_budget_s=math.inf if budget is None else budget,
     )
     return Study(

@@ -91,8 +91,10 @@ class Study:
         if has_grid(self.space) and not self.searcher.takes_grids:
             name = type(self.searcher).__name__
             raise ValueError(f"{name} cannot search grids, and the space has grid_search. Use choice instead.")
-        if self.limits.num_samples < 1 and self.limits.num_samples != -1:
-            raise ValueError(f"num_samples={self.limits.num_samples}: it must be at least 1, or -1 for no limit")
+        if (self.limits.num_samples < 1 and self.limits.num_samples != -1) or self.limits.num_samples % 1:
+            raise ValueError(
+                f"num_samples={self.limits.num_samples}: it must be a whole number, at least 1, or -1 for no limit"
+            )
         if self.limits.max_concurrent < 1:
             raise ValueError(f"max_concurrent={self.limits.max_concurrent} would never start a trial")
         self.scheduler.begin(self.seed)

@@ -170,7 +170,7 @@ class Driver:
             mpi_runtime.wait(waited, timeout=seconds)
         if self._ending:
             for one in mpi_runtime.wait([*self._ending], num_returns=len(self._ending), timeout=0)[0]:
-                self._ended(self._ending.pop(one))
+                self._has_stopped(one)
 
     def _waits_for(self, run: Run) -> bool:
         """Whether it is this run's turn to say something."""
@@ -325,6 +325,12 @@ class Driver:
         del self._runs[run.trial_id]
         self._ended(run)
 
+    def _has_stopped(self, ref: Any) -> None:
+        """A trial that was told to end has. What it has raised since then is nobody's: it is read, or a line told of it."""
+        with contextlib.suppress(Exception):
+            mpi_runtime.get(ref)
+        self._ended(self._ending.pop(ref))
+
     def _ended(self, run: Run) -> None:
         """Nothing of a run is left."""
         run.stream = None
@@ -360,7 +366,7 @@ class Driver:
             refs = [*self._ending]
             left = deadline - time.monotonic()
             for ref in mpi_runtime.wait(refs, num_returns=len(refs), timeout=max(0.0, left))[0]:
-                self._ended(self._ending.pop(ref))
+                self._has_stopped(ref)
             if left <= 0 and self._ending:
                 for ref in self._ending:
                     mpi_runtime.cancel(ref, force=True)

@@ -140,16 +140,19 @@ class StudyLog:
         """Write a line. It survives the end of this process at once, and that of the host after a second.
 
         Raises:
-            ValueError: an integer is too large.
+            ValueError: an integer is too large, or a text is none.
             OSError: there is no room on the disk.
         """
         try:
             data = _encoder.encode(Line(self._number, now, event, states, configs))
-        except OverflowError as error:
+        except (OverflowError, UnicodeEncodeError) as error:
             whose = getattr(event, "trial_id", min(configs, default=""))
+            what, cure = "an integer of more than 64 bits", "a float, or a string"
+            if isinstance(error, UnicodeEncodeError):
+                what, cure = "a text that is no UTF-8, like names of some files", "its repr()"
             raise ValueError(
-                f"Trial {whose} has an integer of more than 64 bits in its configuration or report, which cannot be "
-                f"written ({error}). Use a float, or a string."
+                f"Trial {whose} has {what}, in its configuration or report, which cannot be written ({error}). "
+                f"Use {cure}."
             ) from None
         frame = segments.frame(Noted(LINE, self._number, data))
         view = memoryview(frame)

@@ -89,6 +89,8 @@ class Tuner:
         self._given, self._run = tune_config or TuneConfig(), run_config or RunConfig()
         self._tune = _fresh(self._given)
         """The same before it is used: what is told anew begins with it."""
+        if not isinstance(param_space, Mapping | None):
+            raise TypeError(f"param_space={param_space!r} must be a dictionary of values and domains by name")
         self._space = dict(param_space or {})
         for callback in self._run.callbacks:
             if not isinstance(callback, Callback):
@@ -96,7 +98,8 @@ class Tuner:
         try:
             copy.deepcopy(self._space)
         except TypeError as error:
-            raise TypeError(f"The space cannot be copied, so trials cannot have it: {_culprit(self._space)}") from error
+            why = _culprit(self._space) or error
+            raise TypeError(f"The space cannot be copied, so trials cannot have it: {why}") from error
         study_of(copy.deepcopy(self._space), _fresh(self._tune), self._run, 1)  # errors come before trials
         self._directory: Path | None = None
         self._revives = self._restarts = False
@@ -175,6 +178,7 @@ class Tuner:
         Raises:
             InfeasibleResourceError: no node has room for a trial.
             JournalError: another program runs this experiment.
+            TuneError: a trial has failed, and FailureConfig has fail_fast="raise".
             ValueError: a report lacks what is compared, or cannot be compared.
         """
         if not mpi_runtime.is_initialized():
@@ -198,6 +202,8 @@ class Tuner:
         finally:
             log.close()
         self._results = self._grid(study)
+        if run.failure_config.fail_fast == "raise" and self._results.errors:
+            raise self._results.errors[0]
         return self._results
 
     _lines = 0
@@ -315,6 +321,14 @@ class Tuner:
                     f"There is an experiment in {directory} already. To go on with it: Tuner.restore(directory, "
                     "trainable).fit(). For a new one choose another name, or remove the directory."
                 )
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"The experiment cannot be written: {error.strerror}. Choose RunConfig(storage_path=...)",
+                str(directory),
+            ) from error
         return directory
 
     def _folder(self) -> Path:

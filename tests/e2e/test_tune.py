@@ -17,7 +17,7 @@ from mpi_runtime import tune
 from mpi_runtime.errors import InfeasibleResourceError, JournalError
 from mpi_runtime.tune import study_driver
 from mpi_runtime.tune.schedulers import ASHAScheduler, HyperBandScheduler, PopulationBasedTraining
-from tests.helpers import wait_until
+from tests.helpers import run_program, wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -128,6 +128,7 @@ def test_an_error_in_a_report_ends_all_trials_at_once(tmp_path: Path, monkeypatc
     ("report", "words"),
     [
         ({"x": 10**400}, "Trial 00000 has an integer of more than 64 bits"),
+        ({"x": ["caf\udce9"]}, "Trial 00000 has a text that is no UTF-8"),
         ({"training_iteration": "x"}, "'training_iteration' of trial 00000 is 'x', which is no number"),
     ],
 )
@@ -139,6 +140,21 @@ def test_values_that_cannot_be_written_or_counted_are_named(report: Any, words: 
 def test_a_space_that_cannot_be_copied_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="so trials cannot have it: lock: cannot pickle"):
         fitted(counts, tmp_path, {"a": 1, "lock": threading.Lock()})
+    with (
+        Path(os.devnull).open() as file,  # cloudpickle would pickle it
+        pytest.raises(TypeError, match=r"trials cannot have it: cannot pickle"),
+    ):
+        fitted(counts, tmp_path, {"a": 1, "file": file})
+
+
+def test_what_is_no_space_no_number_and_no_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"param_space=\[1, 2\] must be a dictionary"):
+        tune.Tuner(counts, param_space=[1, 2])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"num_samples=1\.5: it must be a whole number"):
+        fitted(counts, tmp_path, num_samples=1.5)
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"cannot be written: Not a directory\. Choose RunConfig\(storage_path=...\)"):
+        fitted(counts, tmp_path, run=quiet(tmp_path / "file" / "in"))
 
 
 def test_a_class_saves_at_its_end_unless_told_not_to(tmp_path: Path) -> None:
@@ -309,6 +325,24 @@ def test_the_first_failure_may_end_the_experiment(tmp_path: Path) -> None:
     assert "a trial raised" in str(results.errors[0])
     grid = tune.Tuner.restore(tmp_path / "e", fails, restart_errored=True).get_results()
     assert [one.status for one in grid] == ["ERROR"]
+    run = quiet(tmp_path / "raised", failure_config=tune.FailureConfig(fail_fast="raise"))
+    with pytest.raises(tune.TuneError, match="a trial raised"):
+        fitted(fails, tmp_path, {"at": 1, "how": "raise"}, run, num_samples=50)
+    for wrong in ({"fail_fast": "rise"}, {"fail_fast": True, "max_failures": 1}):
+        with pytest.raises(ValueError, match="fail_fast="):
+            tune.FailureConfig(**wrong)
+
+
+def test_errors_of_trials_that_were_told_to_end_are_told_nobody(tmp_path: Path) -> None:
+    source = f"""
+from mpi_runtime import tune
+run = tune.RunConfig(storage_path={str(tmp_path)!r}, verbose=0, failure_config=tune.FailureConfig(fail_fast=True))
+for _ in range(10):
+    tune.Tuner(lambda config: 1 / 0, tune_config=tune.TuneConfig("loss", "min", num_samples=20), run_config=run).fit()
+"""
+    done = run_program(source, env={"MPI_RUNTIME_QUIET": None}).expect()
+    assert "mpi_runtime: 1 rank" in done.stderr
+    assert "unhandled" not in done.stderr
 
 
 def test_trials_start_actors_within_their_placement_group(tmp_path: Path) -> None:
