@@ -326,7 +326,7 @@ class Driver:
         self._ended(run)
 
     def _has_stopped(self, ref: Any) -> None:
-        """A trial that was told to end has. What it has raised since then is nobody's: it is read, or a line told of it."""
+        """A trial that was told to end has. What it has raised since then is read, or a line would tell of it."""
         with contextlib.suppress(Exception):
             mpi_runtime.get(ref)
         self._ended(self._ending.pop(ref))
