@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpi_runtime.gpu.device import NODE
-from mpi_runtime.scheduler import journaling, lineage, notes, objects
+from mpi_runtime.scheduler import items, journaling, lineage, notes, objects
 from mpi_runtime.scheduler.events import CANCELLED_TEXT, Faulted, Value
 from mpi_runtime.scheduler.lifecycle import CANCEL, FAIL, FINISHED, Move, advance
 from mpi_runtime.scheduler.records import Task
@@ -29,10 +29,9 @@ def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -
         found = state.objects.get(id)
         if found is None or found.task is not task:
             continue  # it was run again for another of its values
-        found.task = None
-        if found.references > 1:
-            objects.fail(state, found, code, data)
-        objects.release(state, id)
+        objects.give_up(state, found, code, data)
+    if task.items is not None:
+        items.ended(state, task, "failed")
     release_arguments(state, task)
     forget_child(state, task)
     task.executor = None
@@ -42,6 +41,7 @@ def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -
 def spend_retry(state: State, task: Task, had_ended: bool = False) -> None:
     """Prepare a lost call for its next attempt. It uses up a retry, unless it `had_ended`."""
     task.overdue = ""
+    task.position = 0
     if not had_ended and task.retries > 0:
         task.retries -= 1
     state.retried += 1
@@ -98,12 +98,9 @@ def conclude(state: State, task: Task, values: list[Value], move: Move, failure:
             if value.stored is not None:
                 objects.free_extent(state, value.stored)
             continue
-        found.task = None
-        if found.references > 1 or found.actor is not None:
-            objects.set_value(state, found, value)
-        elif value.stored is not None:
-            objects.free_extent(state, value.stored)
-        objects.release(state, id)
+        objects.conclude(state, found, value)
+    if task.items is not None:
+        items.ended(state, task, "ended")
     for id in lineage.keep(state, task):
         objects.release(state, id)
     if task.call.actor:

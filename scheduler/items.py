@@ -1,14 +1,17 @@
 """Calls that give their values one by one, while they run: to the client that made the call, and to nobody else.
 
 That client holds each item from the moment it is yielded. A call that is run again yields from the start; what its
-client has had already is dropped.
+client has had already is dropped, unless every copy of it has been lost meanwhile.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from mpi_runtime.scheduler import objects
 from mpi_runtime.scheduler.effects import Demand, Item
 from mpi_runtime.scheduler.events import Consumed, Yielded
+from mpi_runtime.scheduler.lifecycle import REBUILD, advance
 from mpi_runtime.scheduler.records import Executor, Task
 from mpi_runtime.scheduler.state import Object, State
 
@@ -24,19 +27,55 @@ def yielded(state: State, executor: Executor, event: Yielded) -> None:
     is_wanted = not is_known and client is not None and event.call in client.held
     if task is not None:
         task.yielded += not is_known
+        task.position = event.index + 1
         if not is_wanted:
             task.consumed = max(task.consumed, event.index + 1)  # nobody will take it
         if task.function.spec.backpressure and task.consumed > event.index:
             state.to_client(executor.id, Demand(event.call, task.consumed))
     if not is_wanted:
-        if event.value.stored is not None:
+        found = _of(state, task, event.index)
+        if found is not None and found.task is not None:
+            objects.conclude(state, found, event.value)
+        elif event.value.stored is not None:
             objects.free_extent(state, event.value.stored)
         return
+    assert task is not None
     assert client is not None
+    if event.value.stored is not None:
+        task.items = task.items or {}
+        task.items[event.index] = event.id
     state.objects[event.id] = found = Object(event.id, client.id, 1)
     client.held[event.id] = None
     state.to_client(client.id, Item(event.call, event.id))
     objects.set_value(state, found, event.value)
+
+
+def _of(state: State, task: Task | None, index: int) -> Object | None:
+    """The object of an earlier attempt's value in an arena, while there is a reference to it."""
+    return None if task is None or task.items is None else state.objects.get(task.items.get(index, b""))
+
+
+def lost(state: State, without: Mapping[bytes, Object], calls: Iterable[Task], cause: str) -> None:
+    """Note which objects without a copy these calls, which have not ended, will yield again."""
+    for task in calls:
+        for index in task.items or ():
+            found = _of(state, task, index)
+            if found is not None and found.id in without and index >= task.position:
+                advance(state.stories, found, REBUILD, cause)
+                found.copies, found.is_error = None, False
+                found.owner = -1  # it was told that there is a value, and asks if it wants it
+                found.task = task
+                found.references += 1
+
+
+def ended(state: State, task: Task, how: str) -> None:
+    """A call has ended. What it was to yield again and has not is lost for good."""
+    for index in task.items or ():
+        found = _of(state, task, index)
+        if found is not None and found.task is task:
+            message = f"{found} is lost: {task.function.spec.name}, which was to yield it again, {how} before that."
+            objects.give_up(state, found, "ObjectLostError", message.encode())
+    task.items = None
 
 
 def consumed(state: State, event: Consumed) -> None:

@@ -10,7 +10,8 @@ The steps, each of which closes a race:
 4. What lay in its part of the arena is no copy any more. Processes of its host that have views can go on: that memory
    is not used again, and it still counts against the capacity.
 5. Copies on their way from the rank come from another source. Copies on their way to it go to another rank of the node.
-6. Objects without a copy are rebuilt or given up (`rebuilding.py`). Calls that have them as arguments wait again.
+6. Objects without a copy are rebuilt or given up (`items.py` for those that a call will yield again, `rebuilding.py`
+   for others). Calls that have them as arguments wait again.
 7. Calls that no node can serve any more fail.
 """
 
@@ -24,6 +25,7 @@ from mpi_runtime.scheduler import (
     dispatch,
     groups,
     health,
+    items,
     notes,
     objects,
     rebuilding,
@@ -64,7 +66,8 @@ def rank_lost(state: State, event: RankLost, now: int) -> None:
             objects.release(state, id)
     lost = {found.id: found for found in without if state.objects.get(found.id) is found}
     needing = [task for task in under_way(state) if any(id in lost for id in task.call.arguments)]
-    calls, hopeless = rebuilding.rebuild(state, list(lost.values()), cause)
+    items.lost(state, lost, under_way(state), cause)
+    calls, hopeless = rebuilding.rebuild(state, [found for found in lost.values() if found.task is None], cause)
     for task in needing:
         wait_for(state, task, lost, now)
     for queue in state.queues.values():

@@ -161,6 +161,24 @@ def fail(state: State, found: Object, code: str, message: bytes) -> None:
     announce(state, found)
 
 
+def conclude(state: State, found: Object, value: Value) -> None:
+    """Give an object the value that its call has made for it, if anybody else holds it."""
+    found.task = None
+    if found.references > 1 or found.actor is not None:
+        set_value(state, found, value)
+    elif value.stored is not None:
+        free_extent(state, value.stored)
+    release(state, found.id)
+
+
+def give_up(state: State, found: Object, code: str, message: bytes) -> None:
+    """Give an object that its call will not make an error of the runtime, if anybody else holds it."""
+    found.task = None
+    if found.references > 1:
+        fail(state, found, code, message)
+    release(state, found.id)
+
+
 def announce(state: State, found: Object) -> None:
     """Tell the owner, the subscribers, and the calls that wait for it as an argument."""
     owner = state.clients.get(found.owner)

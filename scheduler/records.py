@@ -411,6 +411,10 @@ class Task(Struct, eq=False, gc=False):
     """With STREAMING: the number of values so far."""
     consumed: int = 0
     """With STREAMING: the number of values that its client has consumed, or that will never be consumed."""
+    position: int = 0
+    """With STREAMING: how many values its last attempt has yielded. Earlier attempts may have come further."""
+    items: dict[int, bytes] | None = None
+    """With STREAMING, until it ends: the objects of its values in arenas, by index."""
     crashes: int = 0
     """How often in a row its process has died at once: see `backoff.py`."""
     is_cancelled: bool = False

@@ -11,6 +11,7 @@ from mpi_runtime.scheduler import (
     endings,
     gpu_pool,
     history,
+    items,
     journaling,
     objects,
 )
@@ -289,6 +290,8 @@ def done(state: State, executor: Executor | None, event: Done) -> None:
         found.data = event.data
         advance(state.stories, found, VALUE)
         objects.announce(state, found)
+    if task.items is not None:
+        items.ended(state, task, "ended")
     call = task.call
     if call.arguments or call.holds:
         endings.release_arguments(state, task)

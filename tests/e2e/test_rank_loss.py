@@ -7,6 +7,7 @@ import re
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.helpers import Program, make_place, mpi_python, start_command, start_program, wait_until
@@ -134,7 +135,7 @@ from mpi_runtime.util.scheduling_strategies import PlacementGroupSchedulingStrat
 def count(number):
     for step in range(20):
         time.sleep(0.05)
-        yield number + step  # a large item would lie with the rank, and be lost with it
+        yield number + step
 
 @ray.remote(max_retries=10)
 def square(number):
@@ -212,6 +213,41 @@ print("noticed", time.monotonic() - began, ranks(), flush=True)
         assert line.endswith("[0, 1, 3]")
         assert float(line.split()[1]) < NOTICE_S
         program.finish().expect(0)
+
+
+def test_a_stream_of_large_values_is_read_whole_though_their_rank_dies() -> None:
+    """Those that were yielded and not read yet lay with it. One that is read by another call comes too."""
+    source = """
+@ray.remote(num_returns="streaming", max_retries=5)
+def stream():
+    yield os.getppid()
+    for number in range(12):
+        yield np.full(300_000, number)
+        time.sleep(0.05)
+
+@ray.remote(max_retries=5)
+def total(one):
+    return int(one.sum())
+
+refs = iter(stream.remote())
+first = next(refs)
+early = [next(refs) for _ in range(4)]
+sums = [total.options(max_retries=5).remote(one) for one in early[:2]]
+print("ready", ray.get(first), flush=True)
+assert len(wait_for_loss(1)) == 3
+rest = list(refs)
+assert [int(ray.get(one)[-1]) for one in early + rest] == list(range(12))
+assert ray.get(sums) == [0, 300_000]
+print("right", flush=True)
+"""
+    with start(source) as program:
+        forkserver = int(program.wait_for_line("ready").split()[-1])
+        rank = psutil.Process(forkserver).ppid()
+        assert rank in workers(program)
+        kill(rank)
+        completed = program.finish(timeout=100).expect(0)
+        assert completed.stdout.rstrip().endswith("right")
+        assert "lost for good: 0" in completed.stderr
 
 
 def test_wait_goes_on_across_a_loss() -> None:

@@ -8,6 +8,7 @@ from mpi_runtime.client.received_items import ALL
 from mpi_runtime.scheduler.events import Yielded
 from tests.simulation.oracle import Thing
 from tests.simulation.require import require
+from tests.simulation.steps import TASK
 
 if TYPE_CHECKING:
     from tests.simulation.checkers import Checker
@@ -26,6 +27,12 @@ class Items:
         """How many the head has heard of."""
         self._repeated: dict[bytes, int] = {}
         """How many it had heard of when the running attempt began: these it yields again, wanted or not."""
+        self._position: dict[bytes, int] = {}
+        """How many of them the attempt has yielded that was heard of last, unless it was lost with its rank."""
+        self._to_come: set[bytes] = set()
+        """Items that have lost every copy, and are yielded again. Only for membership."""
+        self._firsts: dict[tuple[bytes, int], bytes] = {}
+        """The id of each item in the first attempt that came to it: its client knows it by that."""
         self._made_by: dict[int, list[bytes]] = {}
 
     def made(self, call: bytes, client: int) -> None:
@@ -52,6 +59,40 @@ class Items:
         """The head hears of an item."""
         self._checker.world.counters["items again"] += event.index < self._heard.get(event.call, 0)
         self._heard[event.call] = max(self._heard.get(event.call, 0), event.index + 1)
+        self._position[event.call] = event.index + 1
+        self.first(event)
+
+    def first(self, event: Yielded) -> bytes:
+        """The id by which the client knows an item."""
+        return self._firsts.setdefault((event.call, event.index), event.id)
+
+    def lost_with_rank(self, call: bytes) -> None:
+        """A call was in hand on a rank that is lost: it begins anew, if it may."""
+        self._position[call] = 0
+
+    def has_no_copy(self, id: bytes) -> None:
+        """A copy of an object was the last. If it is an item, and its call has not ended or come further, it is to come
+        again.
+        """
+        call, index = self._given.get(id, (b"", 0))
+        if call and index >= self._position.get(call, 0) and not self._checker.ends[call]:
+            self._to_come.add(id)
+
+    def may_be_lost(self, id: bytes) -> bool:
+        """Whether an object may be lost for good: it is no item that is to come again, or its call has failed."""
+        if id not in self._to_come:
+            return True
+        checker, call = self._checker, self._given[id][0]
+        function = checker.function_of(call)
+        return (
+            function.kind != TASK
+            or bool(checker.raised[call])
+            or 0 <= function.max_retries < checker.runs[call]
+            or checker.cancels.is_to_end(call)
+            or checker.times.is_over(call)
+            or checker.has_no_place(call)
+            or any(checker.losses.explain(one) for one in checker.calls[call].arguments)
+        )
 
     def came(self, call: bytes, id: bytes, position: int) -> None:
         """An item is told to who made the call."""

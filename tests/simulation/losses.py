@@ -144,6 +144,7 @@ class Losses:
             in_hand = checker.cancels.in_hand(number)
             self.touched.update(in_hand)
             for position, (id, attempt) in enumerate(in_hand.items()):
+                checker.items.lost_with_rank(id)
                 if (id, attempt) not in self._ran.get(number, ()):
                     self._begins(id)
                     checker.runs[id] += 1
@@ -159,6 +160,7 @@ class Losses:
         checker.copies.rank_lost(rank)
         for id in checker.quality.rank_lost(rank):
             self.values[id] = None
+            checker.items.has_no_copy(id)
             self._may_run_again(checker.call_of(id))
         checker.host_lost(rank)
 
@@ -178,7 +180,7 @@ class Losses:
         checker = self._checker
         call = checker.call_of(id)
         if not call:
-            return True  # a put value, an item
+            return checker.items.may_be_lost(id)  # put values may
         function, job = checker.function_of(call), checker.work.jobs[checker.names[call][0]]
         if function.kind != TASK or function.num_returns < 0 or job.holds or job.raises:
             return True

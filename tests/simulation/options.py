@@ -62,6 +62,8 @@ class Options:
     """How long it may do so: a limit of the scheduler."""
     groups: int = 2
     """Pieces of the driver's program that use placement groups."""
+    slow_streams: int = 0
+    """How likely the driver takes large items of calls that make them slowly: a weight beside its other choices."""
     questions: float = 0.1
     """Chance for each step of the driver that it asks about the state."""
 
@@ -164,6 +166,8 @@ def losing_options(seed: int) -> Options:
         hosts = (*hosts, rng.choice(hosts))
     losses = rng.choice((0, 1, 1, 2))
     options = replace(options, part_bytes=random.Random(seed * 4789 + 19).choice((0, 100_000, 100_000)))
+    if random.Random(seed * 3851 + 37).random() < 0.25:
+        options = replace(options, streams=True, slow_streams=60)
     return replace(options, hosts=hosts, rank_losses=losses, host_losses=host_losses, breakable=ALL)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pytest
 
-from mpi_runtime.scheduler import deaths, dependencies, groups, health, lineage, losses, rebuilding
+from mpi_runtime.scheduler import deaths, dependencies, groups, health, items, lineage, losses, rebuilding
 from mpi_runtime.scheduler.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records import Node, Rank, Task
 from mpi_runtime.scheduler.state import Object, State
@@ -14,6 +14,19 @@ from mpi_runtime.scheduler.state import Object, State
 
 def lost_values_are_given_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rebuilding, "plan", lambda state, wanted, planned: "no")
+
+
+def items_of_calls_that_begin_anew_are_given_up(patch: pytest.MonkeyPatch) -> None:
+    """How far an earlier attempt came is taken for how far this one has come."""
+    lost = items.lost
+
+    def planted(state: State, without: Mapping[bytes, Object], calls: Iterable[Task], cause: str) -> None:
+        calls = list(calls)
+        for task in calls:
+            task.position = task.yielded
+        lost(state, without, calls, cause)
+
+    patch.setattr(items, "lost", planted)
 
 
 def values_on_the_way_are_not_made_again(patch: pytest.MonkeyPatch) -> None:
@@ -95,6 +108,7 @@ def everything_is_made_again(patch: pytest.MonkeyPatch) -> None:
 
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     lost_values_are_given_up,
+    items_of_calls_that_begin_anew_are_given_up,
     values_on_the_way_are_not_made_again,
     calls_that_may_run_once_are_run_again,
     copies_of_the_dead_are_thought_to_be_there,

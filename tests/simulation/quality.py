@@ -166,8 +166,11 @@ class Quality:
         elif isinstance(event, CancelRequested):
             self.cancelled_us = self.world.now
         elif isinstance(event, Put | Yielded):
-            self.known.add(event.id)
-            self._stored(event.id, event.value.stored)
+            id = self.checker.items.first(event) if isinstance(event, Yielded) else event.id
+            id = event.id if self.copies.get(id) else id  # an item that has lost its copies has got one again
+            self.world.counters["items made again"] += id != event.id
+            self.known.add(id)
+            self._stored(id, event.value.stored)
         elif isinstance(event, Blocked | Unblocked) and worker is not None:
             worker.is_blocked = isinstance(event, Blocked)
             worker.went_on = not worker.is_blocked

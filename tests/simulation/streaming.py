@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simulation.options import UNIT
+from tests.simulation.options import MIB, UNIT
 from tests.simulation.steps import METHOD, STREAMING, Compute, Drop, Forget, Get, Put, Submit, Take, Yield
 from tests.simulation.workload import Author, Scope
 
@@ -18,7 +18,7 @@ class StreamAuthor(Author):
         if self.options.streams:
             choices += [self.stream] * 3
             if scope.depth == 0:
-                choices += [self.consumer]
+                choices += [self.consumer] + [self.slow_streams] * self.options.slow_streams
         return choices
 
     def always(self) -> list[Callable[[Scope], object]]:
@@ -46,6 +46,23 @@ class StreamAuthor(Author):
         slot = scope.take()
         scope.steps.append(Submit(self.job(function, inner, is_fragile=True), slot))
         scope.usable.append(slot)
+
+    def slow_streams(self, scope: Scope) -> None:
+        """Tasks that make large items slowly, side by side, so that ranks die while they have made some of them."""
+        rng, begun = self.rng, []
+        for _ in range(rng.choice((2, 5))):
+            inner, count = Scope(100), rng.choice((3, 6))
+            for _ in range(count):
+                inner.steps += [Compute(rng.choice((2000, 30_000))), Yield(rng.choice((200_000, 3 * MIB)))]
+            function = self.function(num_returns=STREAMING, cpu=rng.choice((0, UNIT)), max_retries=rng.choice((3, -1)))
+            begun.append((scope.take(), count))
+            scope.steps.append(Submit(self.job(function, inner), begun[-1][0]))
+        for slot, count in begun:
+            self.take_items(scope, slot, [False] * (count - 1), count - 1)
+        self.leaf(scope)
+        for slot, _ in begun:
+            self.take_items(scope, slot, [False], 2)
+            scope.usable.append(slot)
 
     def stream_method(self, scope: Scope, handle: int, group: str) -> None:
         """A method that yields."""
