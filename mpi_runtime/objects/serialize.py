@@ -68,7 +68,7 @@ class Serialized(NamedTuple):
     def size(self) -> int:
         """Return the total size in bytes."""
         if not self.buffers:
-            return _pickle_length(self) if self.rest else len(self.data)
+            return _pickle_length(self)
         return _layout(self)[-1]
 
     def inline_up_to(self, most: int) -> bytes | None:
@@ -94,7 +94,7 @@ class Serialized(NamedTuple):
             yield at, piece
             at += len(piece)
         if self.buffers:
-            yield from zip(_layout(self), self.buffers)  # noqa: B905  # the layout has the end, too
+            yield from zip(_layout(self)[:-1], self.buffers, strict=True)
 
     def inline(self) -> bytes:
         """Return all bytes in one piece."""
@@ -141,7 +141,7 @@ def _is_written(part: OnDevice, position: int, pinned: Pinned) -> bool:
 
 
 def _pickle_length(value: Serialized) -> int:
-    return len(value.data) + sum(map(len, value.rest))
+    return len(value.data) + (sum(map(len, value.rest)) if value.rest else 0)
 
 
 def _layout(value: Serialized) -> list[int]:

@@ -259,3 +259,33 @@ def test_copies_of_arrays_leave_long_bytes_as_they_are() -> None:
     back = loads(data, serialize.copying(pickle.loads))
     back[1][0] = 1
     assert (type(back[0]), len(back[0])) == (bytes, LONG_MIN)
+
+
+@settings(max_examples=30, deadline=None)
+@given(VALUES)
+def test_reading_for_a_device_gives_the_same(value: Any) -> None:
+    data = whole(dumps(value))
+    expected = shape(loads(data), {})
+    for read in (serialize.loads_on_host, serialize.loads_on_device):
+        assert shape(loads(data, read), {}) == expected
+
+
+def test_reading_for_a_device_takes_no_more_memory() -> None:
+    for kind in (bytes, bytearray):
+        data = whole(dumps([kind(20 * MEGABYTE), np.zeros(3)]))
+        loads(data, serialize.loads_on_host)
+        tracemalloc.start()
+        try:
+            back = loads(data, serialize.loads_on_host)
+            assert tracemalloc.get_traced_memory()[1] < 21 * MEGABYTE
+        finally:
+            tracemalloc.stop()
+        assert (type(back[0]), len(back[0]), len(back[1])) == (kind, 20 * MEGABYTE, 3)
+
+
+def test_a_pickle_that_is_cut_off_is_an_error_in_every_way_of_reading() -> None:
+    data = bytes(whole(dumps([b"x" * LONG_MIN, 1])))
+    for end in (1, 5, 100, len(data) - 1):
+        for read in (pickle.loads, serialize.loads_on_host):
+            with pytest.raises((EOFError, pickle.UnpicklingError)):
+                loads(data[:end], read)
