@@ -138,7 +138,8 @@ def pack(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> Packed:
     if kwargs:
         kwargs = {key: slot(value) for key, value in kwargs.items()}
     serialized = serialize.dumps_arguments(args, kwargs, f"an argument of {name}()")
-    if serialized.size() <= PAYLOAD_BYTES_MAX:
-        return Packed(serialized.inline(), tuple(ids), tuple(serialized.refs), None)
+    payload = serialized.inline_up_to(PAYLOAD_BYTES_MAX)
+    if payload is not None:
+        return Packed(payload, tuple(ids), tuple(serialized.refs), None)
     whole = put(current.client(), serialized)
     return Packed(b"", (whole.binary(), *ids), (), whole)

@@ -239,7 +239,8 @@ def _carried(value: Any) -> tuple[Any, int]:
     if type(value) is str or type(value) is bytes:
         return value, len(value)
     serialized = serialize.dumps(value, "the result")
-    return Pickled(serialized.data, list(serialized.buffers), serialized.refs, value), serialized.size()
+    data = b"".join((serialized.data, *serialized.rest))
+    return Pickled(data, list(serialized.buffers), serialized.refs, value), serialized.size()
 
 
 # Submission: in the caller's process, and in a chunk that submits its remaining calls.

@@ -40,9 +40,10 @@ class Store:
         Raises:
             ObjectStoreFullError: there is no room for it.
         """
+        data = serialized.inline_up_to(self._inline_bytes_max)
+        if data is not None:
+            return Value(data, None, serialized.refs, is_error)
         size = serialized.size()
-        if size <= self._inline_bytes_max:
-            return Value(serialized.inline(), None, serialized.refs, is_error)
         reply = self._questions.allocate(size)
         if reply.offset < 0:
             raise errors.ObjectStoreFullError(reply.reason)

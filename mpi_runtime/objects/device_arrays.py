@@ -5,7 +5,6 @@ This module is loaded if the program has loaded cupy or torch, and where such an
 
 from __future__ import annotations
 
-import io
 import pickle
 import socket
 import sys
@@ -160,6 +159,25 @@ def make_on_host(facts: arrays.Facts, place: str, data: memoryview) -> Any:
     return arrays.on_host(facts, memoryview(data))
 
 
+class _Reader:
+    """A file of bytes that are there already. `io.BytesIO` would copy them first."""
+
+    def __init__(self, data: Any) -> None:
+        self._left = memoryview(data)
+
+    def read(self, size: int) -> bytes:
+        found, self._left = bytes(self._left[:size]), self._left[size:]
+        return found
+
+    def readinto(self, target: Any) -> int:
+        found, self._left = self._left[: len(target)], self._left[len(target) :]
+        target[: len(found)] = found
+        return len(found)
+
+    def readline(self) -> bytes:
+        raise pickle.UnpicklingError("a pickle of protocol 5 has no lines")
+
+
 class _HostUnpickler(pickle.Unpickler):
     maker = staticmethod(make_on_host)
 
@@ -175,9 +193,9 @@ class _DeviceUnpickler(_HostUnpickler):
 
 def loads_on_host(data: Any, buffers: Sequence[Any] = ()) -> Any:
     """Do as `pickle.loads`, but make numpy arrays of arrays on devices."""
-    return _HostUnpickler(io.BytesIO(data), buffers=buffers).load()
+    return _HostUnpickler(_Reader(data), buffers=buffers).load()
 
 
 def loads_on_device(data: Any, buffers: Sequence[Any] = ()) -> Any:
     """Do as `pickle.loads`, with arrays on a device even in a driver that has used none."""
-    return _DeviceUnpickler(io.BytesIO(data), buffers=buffers).load()
+    return _DeviceUnpickler(_Reader(data), buffers=buffers).load()

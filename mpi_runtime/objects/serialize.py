@@ -6,11 +6,14 @@ A value without buffers is its pickle, which starts with 0x80. A value with buff
 
 so that arrays are read in place. Arrays of any size are read-only: a program that works with small arrays must not fail
 with large ones.
+
+Long `bytes`, `bytearray` and strings stay in the pickle, wherever they are in the value. There they need no buffer of
+their own: pickle hands each of them to the file that it writes to, `bytes` and `bytearray` as they are. So the pickle
+is a list of pieces (`_Pieces`), and a long one is first copied when it is written to its place.
 """
 
 from __future__ import annotations
 
-import io
 import pickle
 import struct
 import sys
@@ -30,13 +33,15 @@ _HEAD = struct.Struct("<B3xIQ")
 _BUFFERS = 0x01
 NONE = pickle.dumps(None, 5)
 """What most calls return."""
-_PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
+_SHORT = frozenset((type(None), bool, int, float, complex))
+_LONG = frozenset((str, bytes, bytearray))
+_PLAIN = _SHORT | _LONG
 """Types that plain pickle serialises without importing any module."""
 _PLAIN_ITEMS_MAX = 16
 PINNED_PART_MIN = 1 << 20
 """From so many bytes on a part that is on a device is written by the device itself, if its place is pinned."""
-BESIDE_MIN = 64 << 10
-"""From this length on `bytes` and `bytearray` lie beside the pickle."""
+LONG_MIN = 64 << 10
+"""From this length on pickle (`FRAME_SIZE_TARGET`) gives the file a part as it is, in a write of its own."""
 _REFUSALS = (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError, NotImplementedError)
 
 _modules = sys.modules
@@ -52,36 +57,49 @@ class Serialized(NamedTuple):
     """A value as bytes."""
 
     data: bytes
-    """The pickle."""
+    """The pickle, or its beginning."""
     buffers: list[memoryview | OnDevice]
     """Large contiguous parts, not copied. Those on a device are copied by `parts` and `inline`."""
     refs: list[bytes]
     """References inside the value."""
+    rest: Sequence[Buffer] = ()
+    """The other pieces of the pickle, in order. Long `bytes` and `bytearray` of the value are not copied."""
 
     def size(self) -> int:
         """Return the total size in bytes."""
         if not self.buffers:
-            return len(self.data)
+            return _pickle_length(self)
         return _layout(self)[-1]
+
+    def inline_up_to(self, most: int) -> bytes | None:
+        """Return all bytes in one piece; None: they are more than `most`."""
+        if not self.buffers and not self.rest:
+            return self.data if len(self.data) <= most else None
+        return self.inline() if self.size() <= most else None
 
     def parts(self, pinned: Pinned | None = None) -> Iterator[tuple[int, Buffer]]:
         """The pieces of the whole, each with its position; each is good until the next is asked for.
 
         With `pinned` a GPU may write its parts there itself; those are left out.
         """
-        if not self.buffers:
-            yield 0, self.data
-            return
-        *positions, _ = _layout(self)
-        lengths = [buffer.nbytes for buffer in self.buffers]
-        yield 0, _HEAD.pack(_BUFFERS, len(lengths), len(self.data)) + struct.pack(f"<{len(lengths)}Q", *lengths)
-        yield _HEAD.size + 8 * len(lengths), self.data
-        yield from zip(positions, self.buffers, strict=True)
+        at = 0
+        if self.buffers:
+            lengths = [buffer.nbytes for buffer in self.buffers]
+            head = _HEAD.pack(_BUFFERS, len(lengths), _pickle_length(self)) + struct.pack(f"<{len(lengths)}Q", *lengths)
+            yield 0, head
+            at = len(head)
+        yield at, self.data
+        at += len(self.data)
+        for piece in self.rest:
+            yield at, piece
+            at += len(piece)
+        if self.buffers:
+            yield from zip(_layout(self)[:-1], self.buffers, strict=True)
 
     def inline(self) -> bytes:
         """Return all bytes in one piece."""
         if not self.buffers:
-            return self.data
+            return b"".join((self.data, *self.rest)) if self.rest else self.data
         whole = bytearray(self.size())
         for position, part in self.parts():
             whole[position : position + len(part)] = part
@@ -122,9 +140,13 @@ def _is_written(part: OnDevice, position: int, pinned: Pinned) -> bool:
         return whole is not None and part.fill_pinned(whole[position : position + part.nbytes])
 
 
+def _pickle_length(value: Serialized) -> int:
+    return len(value.data) + (sum(map(len, value.rest)) if value.rest else 0)
+
+
 def _layout(value: Serialized) -> list[int]:
     """Return the positions of the buffers, followed by the total size."""
-    at = _HEAD.size + 8 * len(value.buffers) + len(value.data)
+    at = _HEAD.size + 8 * len(value.buffers) + _pickle_length(value)
     positions = []
     for buffer in value.buffers:
         at += -at % ALIGNMENT
@@ -144,67 +166,99 @@ def dumps(value: object, what: str = "the value") -> Serialized:
         TypeError: a part of it cannot be serialised. The message says which.
     """
     kind = type(value)
-    if (kind is bytes or kind is bytearray) and len(value) >= BESIDE_MIN:  # type: ignore[arg-type]
-        return _dumps_arrays(_Bytes(value))  # type: ignore[arg-type]
-    if kind in _PLAIN:
+    if kind in _SHORT or (kind in _LONG and len(value) < LONG_MIN):  # type: ignore[arg-type]
         return Serialized(pickle.dumps(value, 5), [], [])
-    if (kind is tuple or kind is list) and _are_plain(value):  # type: ignore[arg-type]
-        return Serialized(pickle.dumps(value, 5), [], [])
-    if _are_plain_or_arrays(value if kind is tuple or kind is list else (value,)):  # type: ignore[arg-type]
-        return _dumps_arrays(value)
-    return _dumps_any(value, f"{what} of type {kind.__name__}")
-
-
-class _Bytes:
-    """Is pickled as bytes that lie beside the pickle. In the pickle they would be copied once more."""
-
-    def __init__(self, value: bytes | bytearray) -> None:
-        self._value = value
-
-    def __reduce_ex__(self, protocol: Any) -> tuple[type, tuple[pickle.PickleBuffer]]:
-        return type(self._value), (pickle.PickleBuffer(self._value),)
-
-
-def _are_plain(items: Sequence[object]) -> bool:
-    return len(items) <= _PLAIN_ITEMS_MAX and all(type(item) in _PLAIN for item in items)
+    items: Sequence[object] = (value,)
+    if kind is tuple or kind is list:
+        items = value  # type: ignore[assignment]
+    elif kind is dict and 2 * len(value) <= _PLAIN_ITEMS_MAX:  # type: ignore[arg-type]
+        items = (*value, *value.values())  # type: ignore[misc, attr-defined]
+    return _dumps_plain(value, items) or _dumps_any(value, f"{what} of type {kind.__name__}")
 
 
 def dumps_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Serialized:
     """Serialise the arguments of a call; see `dumps`."""
-    if not kwargs and _are_plain(args):
-        return Serialized(pickle.dumps((args, kwargs), 5), [], [])
-    if not kwargs and _are_plain_or_arrays(args):
-        return _dumps_arrays((args, kwargs))
-    return _dumps_any((args, kwargs), what)
+    items = (*args, *kwargs.values()) if kwargs else args
+    return _dumps_plain((args, kwargs), items) or _dumps_any((args, kwargs), what)
 
 
-def _are_plain_or_arrays(items: Sequence[object]) -> bool:
-    """Whether these are plain values and numpy arrays that plain pickle serialises as cloudpickle would.
+def _dumps_plain(value: object, items: Sequence[object]) -> Serialized | None:
+    """Serialise a value with plain pickle, which takes a quarter of the time of cloudpickle for a small array.
 
-    That is not certain for arrays of objects, structured types, and types with metadata.
+    Args:
+        value: what to serialise.
+        items: what it has in it.
+
+    Returns:
+        None if these are not a few plain values and arrays of numpy that plain pickle serialises as cloudpickle would.
+        That is not certain for arrays of objects, structured types, and types with metadata.
     """
-    array = getattr(_modules.get("numpy"), "ndarray", None)
-    if array is None or len(items) > _PLAIN_ITEMS_MAX:
-        return False
-    pickler = getattr(_modules.get("cloudpickle"), "Pickler", None)  # None too while another thread imports it
-    if pickler is not None and array in pickler.dispatch_table:
-        return False  # the program has its own way: see `register_serializer`
+    if len(items) > _PLAIN_ITEMS_MAX:
+        return None
+    array: object = None
+    is_long = False
     for item in items:
         kind = type(item)
-        if kind is array:
-            dtype = item.dtype  # type: ignore[attr-defined]
-            if dtype.isbuiltin != 1 or dtype.hasobject or dtype.metadata is not None:
-                return False
-        elif kind not in _PLAIN:
-            return False
-    return True
-
-
-def _dumps_arrays(value: object) -> Serialized:
-    """Serialise with plain pickle, which takes a quarter of the time of cloudpickle for a small array."""
+        if kind in _PLAIN:
+            if kind in _LONG and len(item) >= LONG_MIN:  # type: ignore[arg-type]
+                is_long = True
+            continue
+        if array is None:
+            array = getattr(_modules.get("numpy"), "ndarray", False)
+        if kind is not array:
+            return None
+        dtype = item.dtype  # type: ignore[attr-defined]
+        if dtype.isbuiltin != 1 or dtype.hasobject or dtype.metadata is not None:
+            return None
+    if array is not None and _has_own_way(array):
+        return None
+    if is_long:
+        return _pickled(pickle.Pickler, value)
+    if array is None:
+        return Serialized(pickle.dumps(value, 5), [], [])
     buffers: list[Any] = []
     data = pickle.dumps(value, 5, buffer_callback=partial(_put_beside, buffers))
     return Serialized(data, buffers, [])
+
+
+def _has_own_way(kind: object) -> bool:
+    """Whether the program has its own way to serialise a class: see `register_serializer`."""
+    pickler = getattr(_modules.get("cloudpickle"), "Pickler", None)  # None too while another thread imports it
+    return pickler is not None and kind in pickler.dispatch_table
+
+
+class _Pieces(list[Any]):
+    """A file for a pickler: what was written to it, piece by piece. It costs as little as `io.BytesIO`."""
+
+    __slots__ = ()
+    write = list.append
+
+
+def _pickled(pickler: Callable[..., pickle.Pickler], value: object) -> Serialized:
+    """Serialise with a pickler. References inside are not among what is returned."""
+    buffers: list[Any] = []
+    pieces = _Pieces()
+    pickler(pieces, protocol=5, buffer_callback=partial(_put_beside, buffers)).dump(value)
+    data, *rest = pieces
+    for index, piece in enumerate(rest):
+        if type(piece) is bytearray:
+            rest[index] = _held(piece, pieces[index])
+    return Serialized(data, buffers, [], rest)
+
+
+def _held(piece: bytearray, before: bytes) -> memoryview:
+    """A view of a piece, which nobody can make longer or shorter as long as it exists.
+
+    Raises:
+        BufferError: somebody has, since pickle wrote the length, at the end of the piece before.
+    """
+    view = memoryview(piece)
+    if len(view) != int.from_bytes(before[-8:], "little"):
+        raise BufferError(
+            f"A bytearray in the value has become {len(view)} bytes long while it was serialised: another thread works "
+            "on it. Give bytes(it), or hold the lock that the other thread takes."
+        )
+    return view
 
 
 def _put_beside(buffers: list[Any], buffer: pickle.PickleBuffer) -> bool:
@@ -224,15 +278,12 @@ def _dumps_any(value: object, what: str, pickler: Callable[..., pickle.Pickler] 
         import cloudpickle
 
         pickler = cloudpickle.Pickler
-    buffers: list[Any] = []
-
-    file = io.BytesIO()
     with Collecting() as refs:
         try:
-            pickler(file, protocol=5, buffer_callback=partial(_put_beside, buffers)).dump(value)
+            found = _pickled(pickler, value)
         except _REFUSALS as error:
             raise TypeError(f"cannot serialise {what}: {str(error).rstrip('.')}.{_advice(error)}") from error
-    return Serialized(file.getvalue(), buffers, list(dict.fromkeys(refs)))
+    return found._replace(refs=list(dict.fromkeys(refs))) if refs else found
 
 
 def _advice(error: Exception) -> str:
@@ -255,7 +306,7 @@ def _dumps_with_devices(value: object, what: str) -> Serialized:
     if found is None:  # not above: its error should not have the first as its context
         found = _dumps_any(value, what, _device_arrays.LastPickler)
     buffers = _device_arrays.resolve(found.buffers)
-    return found if buffers is None else _PartlyOnDevice(found.data, buffers, found.refs)
+    return found if buffers is None else _PartlyOnDevice(found.data, buffers, found.refs, found.rest)
 
 
 def copying(read: Callable[..., Any]) -> Callable[..., Any]:

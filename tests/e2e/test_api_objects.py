@@ -416,3 +416,30 @@ def test_the_line_that_made_a_value_is_said() -> None:
     assert made["method"] == f"Keeper.load (here:{first + 11})"
     assert made["in a method"] == f"here:{first + 12} in load"
     del refs
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+@pytest.mark.parametrize("size", [0, 60_000, 70_000, 3 * MIB])
+def test_bytes_inside_of_other_values(kind: Any, size: int, counts: Counts) -> None:
+    long = kind(os.urandom(size))
+    value = {"a": [long, (long, "x")], "b": np.arange(3), "c": bytearray(long)}
+    refs = [put(value), same.remote(value), same.remote(put(value))]
+    refs += [same.remote([long, long]), put((long, long))]
+    for found in [*get(refs), get(refs[0], copy=True), get(refs[0], device="cpu")]:
+        first, second = (found["a"][0], found["a"][1][0]) if isinstance(found, dict) else found
+        assert (type(first), first) == (kind, long)
+        assert first is second
+        if isinstance(found, dict):
+            assert (type(found["c"]), found["c"]) == (bytearray, bytearray(long))
+            assert found["b"].tolist() == [0, 1, 2]
+    assert same.map([long, {"a": long}, [long, 1]]).get() == [long, {"a": long}, [long, 1]]
+    if kind is bytearray:
+        long.append(1)  # nobody has a view any more
+    del refs, found
+    extents(counts, 0)
+
+
+def test_what_was_read_of_bytes_keeps_no_shared_memory(counts: Counts) -> None:
+    found = get(put([os.urandom(MIB), bytearray(MIB), "x" * MIB]))
+    extents(counts, 0)
+    assert list(map(len, found)) == [MIB] * 3

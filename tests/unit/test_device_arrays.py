@@ -246,6 +246,21 @@ def test_no_memory_is_left_on_the_device(cupy: Any, monkeypatch: pytest.MonkeyPa
         serialize.loads(data)
 
 
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_beside_long_bytes(cupy: Any, kind: Any) -> None:
+    long = kind(b"x" * serialize.LONG_MIN)
+    value = {"a": cupy.arange(30_000), "b": [long, long], "c": np.arange(3)}
+    serialized = serialize.dumps(value)
+    whole = bytearray(serialized.size())
+    for position, part in serialized.parts():
+        whole[position : position + len(part)] = part
+    assert whole == serialized.inline()
+    for back in (serialize.loads(memoryview(whole)), sent(value, on_host=True)):
+        assert np.array_equal(back["a"] if isinstance(back["a"], np.ndarray) else back["a"].get(), np.arange(30_000))
+        assert back["b"][0] is back["b"][1]
+        assert (type(back["b"][0]), back["b"][0], back["c"].tolist()) == (kind, long, [0, 1, 2])
+
+
 def test_where_there_is_no_gpu(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     data = serialize.dumps({"a": cupy.arange(3)}).inline()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

@@ -1,4 +1,7 @@
-"""Values to bytes and back: layout, what stays beside the pickle, which references are found."""
+"""Values to bytes and back: layout, what stays beside the pickle, which references are found.
+
+Long `bytes` have a file of their own: `test_serialize_long.py`.
+"""
 
 import pickle
 import sys
@@ -61,18 +64,6 @@ def test_buffers_are_not_copied_when_serialised() -> None:
     assert len(serialized.data) < 1000
     (buffer,) = serialized.buffers
     assert np.shares_memory(np.frombuffer(buffer, np.uint8), array)
-
-
-@pytest.mark.parametrize("kind", [bytes, bytearray])
-@pytest.mark.parametrize("missing", [0, 1])
-def test_long_bytes_are_not_copied_when_serialised(kind: Any, missing: int) -> None:
-    value = kind(b"x" * (serialize.BESIDE_MIN - missing))
-    found = serialize.dumps(value)
-    assert [one.obj is value for one in found.buffers if isinstance(one, memoryview)] == ([] if missing else [True])
-    back = serialize.loads(whole(found))
-    assert (type(back), back == value) == (kind, True)
-    if kind is bytearray:
-        back[0] = 1
 
 
 def test_the_first_byte_tells_the_layouts_apart() -> None:
