@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import shutil
 import signal
 import threading
 import time
@@ -21,7 +20,7 @@ from mpi_runtime.batch.graph import DONE, FAILED, SKIPPED, STARTED, WAITING, Gra
 from mpi_runtime.batch.launching import submit
 from mpi_runtime.batch.live import Live
 from mpi_runtime.batch.model import Command
-from mpi_runtime.batch.outputs import Archive, tail
+from mpi_runtime.batch.outputs import Archive, is_full, tail
 from mpi_runtime.batch.overview import duration, in_lines, overview
 from mpi_runtime.batch.past import Capacity, Memory, Planned
 from mpi_runtime.batch.paths import Paths
@@ -39,8 +38,6 @@ TURN_S = 0.5
 LOOK_S = 2.0
 """How often the scheduler is asked where commands run, so that `status` can tell."""
 FAILURES_SHOWN = 10
-ROOM_BYTES_MIN = 1 << 20
-"""A disk with less room than this is called full."""
 TIME_IS_OVER = 75
 """The exit code of a batch of which something is left when the job's time ends: EX_TEMPFAIL."""
 _results = msgspec.msgpack.Decoder(CommandResult)
@@ -335,10 +332,8 @@ class BatchRun:
                 self._say(line)
         if len(self.failures) > FAILURES_SHOWN:
             self._say(f"--- and {len(self.failures) - FAILURES_SHOWN} more have failed")
-        if self.failures and shutil.disk_usage(self._directory).free < ROOM_BYTES_MIN:
-            self._say(
-                f"--- the disk of {self._directory}/ is full: they may have failed for want of room for their output"
-            )
+        if self.failures and is_full(self._directory):
+            self._say(f"--- the disk of {self._directory}/ is full: they may have failed for want of room")
         refused = f"; lines refused: {self.refused}" if self.refused else ""
         self._say(f"{self._progress()}, {self._cpu_time:.1f} s of CPU time{refused}; output in {self._directory}/")
 

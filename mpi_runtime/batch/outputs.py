@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -12,7 +13,7 @@ from mpi_runtime.batch.results import CommandResult
 
 ARCHIVE = "output.archive"
 """The file of all outputs, in the directory of the batch. It has their bytes one after the other, and nothing else."""
-_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES = _ROOM_BYTES_MIN = 1 << 20
 Place = tuple[int, int]
 """Where an output begins in the archive, and how many bytes it has."""
 
@@ -72,6 +73,11 @@ def _blocks(file: BinaryIO, left: int) -> Iterator[bytes]:
     while left > 0 and (block := file.read(min(left, _BLOCK_BYTES))):
         left -= len(block)
         yield block
+
+
+def is_full(directory: str) -> bool:
+    """Whether the disk of a directory has no room for outputs: less than 1 MiB."""
+    return shutil.disk_usage(directory).free < _ROOM_BYTES_MIN
 
 
 def tail(
