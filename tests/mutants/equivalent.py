@@ -88,8 +88,8 @@ EQUIVALENT = [
         "of 0 retries 0 are left",
     ),
     Equivalent(
-        "scheduler/endings.py",
-        "fail",
+        "scheduler/objects.py",
+        "give_up",
         "if found.references > 1:",
         "if found.references > 0:",
         "saves giving an error to what is freed in the next line",
