@@ -60,7 +60,7 @@ class Items:
         self._checker.world.counters["items again"] += event.index < self._heard.get(event.call, 0)
         self._heard[event.call] = max(self._heard.get(event.call, 0), event.index + 1)
         self._position[event.call] = event.index + 1
-        self.first(event)
+        self._to_come.discard(self.first(event))
 
     def first(self, event: Yielded) -> bytes:
         """The id by which the client knows an item."""
