@@ -60,7 +60,7 @@ class Items:
         self._checker.world.counters["items again"] += event.index < self._heard.get(event.call, 0)
         self._heard[event.call] = max(self._heard.get(event.call, 0), event.index + 1)
         self._position[event.call] = event.index + 1
-        self._to_come.discard(self.first(event))
+        self.first(event)
 
     def first(self, event: Yielded) -> bytes:
         """The id by which the client knows an item."""
@@ -72,8 +72,9 @@ class Items:
 
     def has_no_copy(self, id: bytes) -> None:
         """A copy of an object was the last. If it is an item, and its call has not ended or come further, it is to come
-        again.
+        again. It may have come again since an earlier loss.
         """
+        self._to_come.discard(id)
         call, index = self._given.get(id, (b"", 0))
         if call and index >= self._position.get(call, 0) and not self._checker.ends[call]:
             self._to_come.add(id)
