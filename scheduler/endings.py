@@ -31,7 +31,7 @@ def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -
             continue  # it was run again for another of its values
         objects.give_up(state, found, code, data)
     if task.items is not None:
-        items.ended(state, task, "failed")
+        items.ended(state, task)
     release_arguments(state, task)
     forget_child(state, task)
     task.executor = None
@@ -100,7 +100,7 @@ def conclude(state: State, task: Task, values: list[Value], move: Move, failure:
             continue
         objects.conclude(state, found, value)
     if task.items is not None:
-        items.ended(state, task, "ended")
+        items.ended(state, task)
     for id in lineage.keep(state, task):
         objects.release(state, id)
     if task.call.actor:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from mpi_runtime.scheduler import objects
 from mpi_runtime.scheduler.effects import Demand, Item
 from mpi_runtime.scheduler.events import Consumed, Yielded
-from mpi_runtime.scheduler.lifecycle import REBUILD, advance
+from mpi_runtime.scheduler.lifecycle import REBUILD, advance, so_far
 from mpi_runtime.scheduler.records import Executor, Task
 from mpi_runtime.scheduler.state import Object, State
 
@@ -68,12 +68,14 @@ def lost(state: State, without: Mapping[bytes, Object], calls: Iterable[Task], c
                 found.references += 1
 
 
-def ended(state: State, task: Task, how: str) -> None:
+def ended(state: State, task: Task) -> None:
     """A call has ended. What it was to yield again and has not is lost for good."""
     for index in task.items or ():
         found = _of(state, task, index)
         if found is not None and found.task is task:
-            message = f"{found} is lost: {task.function.spec.name}, which was to yield it again, {how} before that."
+            before = so_far(state.stories.of(found.id, "object"))
+            why = f"{task.function.spec.name}, which was to yield it again, ended before that."
+            message = f"{found} is lost: {why}{before}"
             objects.give_up(state, found, "ObjectLostError", message.encode())
     task.items = None
 

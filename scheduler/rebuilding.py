@@ -41,7 +41,10 @@ def rebuild(state: State, lost: Sequence[Object], cause: str) -> tuple[int, int]
     return len(planned), len(hopeless)
 
 
-_NOT_KEPT = "Only what a task has made that may be run again (max_retries), and was not cancelled, can be made again"
+_NOT_KEPT = (
+    "Only what a task has returned that may be run again (max_retries), and was not cancelled, can be made again, and "
+    "what a generator that is being run again yields once more"
+)
 _DROPPED = (
     f"How it was made is not known any more: of that {LINEAGE_BYTES_MAX >> 20} MiB are kept, and there was more since"
 )

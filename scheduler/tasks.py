@@ -291,7 +291,7 @@ def done(state: State, executor: Executor | None, event: Done) -> None:
         advance(state.stories, found, VALUE)
         objects.announce(state, found)
     if task.items is not None:
-        items.ended(state, task, "ended")
+        items.ended(state, task)
     call = task.call
     if call.arguments or call.holds:
         endings.release_arguments(state, task)
