@@ -58,21 +58,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def crashes(config: pytest.Config) -> Path:
-    """The directory for files with stacks."""
-    assert config.cache is not None
-    return config.cache.mkdir("crashes")
+    """The directory for files with stacks. It is there without the plugin for the cache too."""
+    folder = config.rootpath / ".pytest_cache" / "crashes"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     if hasattr(session.config, "workerinput"):
         faulthandler.enable(session.config.stash[_stacks])  # not to where pytest had it, in the middle of all output
-    else:
+    elif session.config.getoption("numprocesses", None):
         for path in crashes(session.config).iterdir():
             path.unlink()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for path in sorted(crashes(config).iterdir()):
+    for path in sorted(crashes(config).iterdir()) if config.getoption("numprocesses", None) else ():
         if stacks := path.read_text():
             terminalreporter.section(f"stacks of {path.name} when it crashed or was ended")
             terminalreporter.write(stacks)
