@@ -74,6 +74,8 @@ NOTICE_S = 0.2
 """How soon a rank that sleeps notices, where MPI survives it, that another one has died: nobody rings for the dead."""
 PROBES = 10
 """How often a rank that waits for others of its host has MPI work before it asks who has died."""
+PASS_ON_S = 0.1
+"""How long a launcher has, before a rank ends the job, to pass on what ranks have printed: MPICH's may drop it then."""
 CLOSE_LIMIT_S = 10.0
 
 _ME = struct.Struct(f"<i256s{NAME_BYTES}s")
@@ -116,6 +118,7 @@ def abort_job(code: int) -> None:
     """End all ranks at once, with this exit code, if MPI is up in this process."""
     if mpi_is_initialised():
         _unlink_mapped_files()  # MPICH does so when its last rank has started, which may be killed before
+        time.sleep(PASS_ON_S)
         sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(code)
 
 
