@@ -17,6 +17,8 @@ from mpi_runtime.scheduler.state import Object, State
 
 ALL = 1 << 62
 """As many values as there will ever be."""
+LOOK_EACH = 1024
+"""After so many values those are forgotten to which there is no reference any more."""
 
 
 def yielded(state: State, executor: Executor, event: Yielded) -> None:
@@ -43,6 +45,8 @@ def yielded(state: State, executor: Executor, event: Yielded) -> None:
     assert client is not None
     if event.value.stored is not None:
         task.items = task.items or {}
+        if not event.index % LOOK_EACH:  # a call may yield for ever
+            task.items = {index: id for index, id in task.items.items() if id in state.objects}
         task.items[event.index] = event.id
     state.objects[event.id] = found = Object(event.id, client.id, 1)
     client.held[event.id] = None

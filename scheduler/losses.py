@@ -65,8 +65,9 @@ def rank_lost(state: State, event: RankLost, now: int) -> None:
         for id in holds:
             objects.release(state, id)
     lost = {found.id: found for found in without if state.objects.get(found.id) is found}
-    needing = [task for task in under_way(state) if any(id in lost for id in task.call.arguments)]
-    items.lost(state, lost, under_way(state), cause)
+    open_calls = under_way(state)
+    needing = [task for task in open_calls if any(id in lost for id in task.call.arguments)]
+    items.lost(state, lost, open_calls, cause)
     calls, hopeless = rebuilding.rebuild(state, [found for found in lost.values() if found.task is None], cause)
     for task in needing:
         wait_for(state, task, lost, now)

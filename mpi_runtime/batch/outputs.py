@@ -13,7 +13,8 @@ from mpi_runtime.batch.results import CommandResult
 
 ARCHIVE = "output.archive"
 """The file of all outputs, in the directory of the batch. It has their bytes one after the other, and nothing else."""
-_BLOCK_BYTES = _ROOM_BYTES_MIN = 1 << 20
+_BLOCK_BYTES = 1 << 20
+_ROOM_BYTES_MIN = 1 << 20
 Place = tuple[int, int]
 """Where an output begins in the archive, and how many bytes it has."""
 

@@ -432,9 +432,8 @@ class Quality:
             return  # it may have been meant for an actor that waited for a copy, and will not be made
         require(idled_us >= IDLE_US, f"{name} is ended after it has idled for {idled_us} us")
         require(len(there) > max(1, cpus), f"{name} is ended, and only {len(there)} idle on {cpus} CPUs")
-        booked_us = (
-            0 if self.world.options.is_calm else max(*copied_us, self.cancelled_us)
-        )  # until then, and for no use
+        # Until then, and for no use.
+        booked_us = 0 if self.world.options.is_calm else max(*copied_us, self.cancelled_us)
         if self.world.options.arena_slots:
             booked_us = now  # calls whose arguments were on their way may have been taken from it
         longer = [

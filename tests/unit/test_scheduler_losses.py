@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpi_runtime.gpu.device import Device
+from mpi_runtime.scheduler import items as stream_items
 from mpi_runtime.scheduler import lineage, rebuilding
 from mpi_runtime.scheduler.effects import RANK_LOST, Fetch, Free, Item, ReadyElsewhere, StartExecutor, StopFetch
 from mpi_runtime.scheduler.events import DRIVER, STREAMING, CancelRequested, RefusedError, Stored, Value, Where, Yielded
@@ -537,4 +538,16 @@ def test_an_item_that_is_lost_twice_is_yielded_a_third_time() -> None:
             yields(cluster, again, call, index)
         assert states(cluster, items) == ["stored", "stored"]
         cluster.done(again, call)
+        cluster.forget()
+
+
+def test_items_to_which_there_is_no_reference_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_items, "LOOK_EACH", 4)
+    with Cluster().head().node(cpus=1) as cluster:
+        call, executor, items = streamed(cluster, 4)
+        cluster.released(*items[1:])
+        last = yields(cluster, executor, call, 4)
+        task = cluster.state.objects[call].task
+        assert task is not None
+        assert task.items == {0: items[0], 4: last}
         cluster.forget()
