@@ -112,13 +112,25 @@ for _ in range(3):
     pairs = [work.remote(0.5, *two) for two in zip(parts[::2], parts[1::2])]
     ray.get(work.remote(0.4, *pairs))
 """,
+    "nested": """
+def of(depth, s):
+    return parent_of.remote(depth, s) if depth else work.remote(s)
+
+@ray.remote
+def parent_of(depth, s):
+    time.sleep(s / 2)
+    return sum(ray.get([of(depth - 1, s) for _ in range(3)]))
+
+ray.get([of(chance.choice((1, 2)), chance.uniform(0.2, 0.6)) for _ in range(12)])
+""",
     "actors": """
 counter = Counter.remote()
 added = [counter.add.remote(0.25) for _ in range(20)]
 ray.get([parent.remote(chance.uniform(0.3, 0.8)) for _ in range(8)] + added)
 """,
 }
-"""Tasks alone; rounds that wait, with calls that have the values of others; an actor beside calls that make calls."""
+"""Tasks alone; rounds that wait, with calls that have the values of others; calls that make calls and wait for them,
+one or two levels deep; an actor beside such calls."""
 
 
 def run_on(hosts: Lab, file: Path, ranks: int) -> History:

@@ -7,7 +7,7 @@ docs/guides/start.md says what each variable means.
 
 import math
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ START_TIMEOUT_S = "MPI_RUNTIME_START_TIMEOUT_S"
 HEARTBEAT_TIMEOUT_S = "MPI_RUNTIME_HEARTBEAT_TIMEOUT_S"
 MEMORY_USAGE_THRESHOLD = "MPI_RUNTIME_MEMORY_USAGE_THRESHOLD"
 LABELS = "MPI_RUNTIME_LABELS"
+RESOURCES = "MPI_RUNTIME_RESOURCES"
 SCRATCH_DIR = "MPI_RUNTIME_SCRATCH_DIR"
 FIND_GPUS = "MPI_RUNTIME_FIND_GPUS"
 QUIET = "MPI_RUNTIME_QUIET"
@@ -33,7 +34,7 @@ AMOUNT_MAX = 9e14
 """The largest amount of a resource. 10 000 times as much fits into the 64 bits in which amounts are counted."""
 AMOUNT_MIN = 1e-4
 """The smallest amount but 0: a unit of the scheduler."""
-_RESERVED_RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory", "object_store_memory": "the argument"}
+RESERVED_RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory", "object_store_memory": "the argument"}
 _GPU_RESERVE_MB = 512
 _WAYS_TO_FIND = ("auto", "always", "never")
 _OWN_LABELS = ("ray.io/node-id", "hostname")
@@ -51,7 +52,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     memory: int | None = None
     """Bytes of memory that calls can request; None: the memory of the host or of its control group."""
     resources: dict[str, float] = {}
-    """Amounts of custom resources, by name."""
+    """Amounts of custom resources, by name. The variable `MPI_RUNTIME_RESOURCES` states those of one host."""
     labels: dict[str, str] = {}
     """Labels of every node, by name. The variable `MPI_RUNTIME_LABELS` states labels of one host."""
     object_store_memory: int | None = None
@@ -155,6 +156,7 @@ def from_init(**arguments: Any) -> Config:
         given["report"] = _place_of_report(given["report"])
     config = Config(**given)
     labels(config, env)  # what is wrong with them is best said here
+    resources(config, env)
     folder = os.path.dirname(record_file(env)) or "."
     if record_file(env) and not os.path.isdir(folder):
         raise ValueError(f"the variable {RECORD} is {env[RECORD]!r}, and there is no directory {folder}: make it first")
@@ -186,14 +188,36 @@ def labels(config: Config, env: Mapping[str, str] | None = None) -> dict[str, st
     Raises:
         ValueError: the variable is not a list of names and values.
     """
-    env = os.environ if env is None else env
     stated = {}
-    for part in filter(None, (part.strip() for part in env.get(LABELS, "").split(","))):
-        name, value = (one.strip() for one in part.partition("=")[::2])
+    for name, value in _named((os.environ if env is None else env).get(LABELS, "")):
         if not name or not value or name in _OWN_LABELS:
-            raise ValueError(f"the variable {LABELS} must be like zone=a,disk=ssd; {part!r} in it is no label to state")
+            raise ValueError(
+                f"the variable {LABELS} must be like zone=a,disk=ssd; '{name}={value}' in it is no label to state"
+            )
         stated[name] = value
     return {**config.labels, **stated}
+
+
+def resources(config: Config, env: Mapping[str, str] | None = None) -> dict[str, float]:
+    """Return the custom resources of this host: those of all nodes, and those of its environment.
+
+    Raises:
+        ValueError: the variable is not a list of names and amounts.
+    """
+    text = (os.environ if env is None else env).get(RESOURCES, "")
+    try:
+        stated = {name: float(value) for name, value in _named(text)}
+        _check_resources(stated)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the variable {RESOURCES} must be like licence=3,ssd=1, not {text!r}: {error}") from None
+    return {**config.resources, **stated}
+
+
+def _named(text: str) -> Iterator[tuple[str, str]]:
+    """Read `name=value,name=value`. Blanks around each count for nothing; what has no value has an empty one."""
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, value = part.partition("=")[::2]
+        yield name.strip(), value.strip()
 
 
 def find_gpus(env: Mapping[str, str] | None = None) -> str:
@@ -242,11 +266,7 @@ def _check(config: Config) -> None:
             raise TypeError(f"{name} must be a whole number of bytes, not {value!r}")
         if value < least:
             raise ValueError(f"{name} must be {least} or more bytes, not {value}")
-    _check_names("resources", config.resources)
-    for name, amount in config.resources.items():
-        if name in _RESERVED_RESOURCES:
-            raise ValueError(f"resources must not name {name!r}: use {_RESERVED_RESOURCES[name]} of init() instead")
-        check_amount(f"resources[{name!r}]", amount)
+    _check_resources(config.resources)
     _check_names("labels", config.labels)
     for name, label in config.labels.items():
         if not isinstance(label, str):
@@ -290,6 +310,15 @@ def _check_names(name: str, value: object) -> None:
     for key in value:
         if not isinstance(key, str) or not key:
             raise TypeError(f"{name} must have names (not empty strings) as keys, not {key!r}")
+
+
+def _check_resources(value: dict[str, float]) -> None:
+    """Raise TypeError or ValueError if these are no custom resources that a node may have."""
+    _check_names("resources", value)
+    for name, amount in value.items():
+        if name in RESERVED_RESOURCES:
+            raise ValueError(f"resources must not name {name!r}: use {RESERVED_RESOURCES[name]} of init() instead")
+        check_amount(f"resources[{name!r}]", amount)
 
 
 def check_amount(name: str, value: float) -> None:

@@ -16,17 +16,18 @@ import msgspec
 
 import mpi_runtime
 from mpi_runtime.batch.batch_file import Group
+from mpi_runtime.batch.capacity import capacities, node_resources
 from mpi_runtime.batch.graph import DONE, FAILED, SKIPPED, STARTED, WAITING, Graph
 from mpi_runtime.batch.launching import submit
 from mpi_runtime.batch.live import Live
 from mpi_runtime.batch.model import Command
 from mpi_runtime.batch.outputs import Archive, is_full, tail
 from mpi_runtime.batch.overview import duration, in_lines, overview
-from mpi_runtime.batch.past import Capacity, Memory, Planned
+from mpi_runtime.batch.past import Memory, Planned
 from mpi_runtime.batch.paths import Paths
 from mpi_runtime.batch.results import CommandResult
 from mpi_runtime.batch.selection import Selection
-from mpi_runtime.batch.stream import END_OF_LINES, Stream, node_resources
+from mpi_runtime.batch.stream import END_OF_LINES, Stream
 from mpi_runtime.client import current
 from mpi_runtime.client.refs import ObjectRef, future_of
 from mpi_runtime.errors import TaskCancelledError
@@ -346,15 +347,6 @@ class BatchRun:
         return lines + [f"    | {line}" for line in tail(self._directory, result, place)]
 
 
-def capacities() -> list[Capacity]:
-    """The nodes of the job that run commands."""
-    return [
-        Capacity(node["NodeManagerHostname"], *(node["Resources"].get(name, 0.0) for name in ("CPU", "GPU", "memory")))
-        for node in mpi_runtime.nodes()
-        if node["Alive"] and node["Resources"].get("CPU", 0) + node["Resources"].get("GPU", 0) > 0
-    ]
-
-
 def _planned(group: Group) -> Planned:
     return Planned(group.name, group.commands, group.is_array)
 
@@ -389,6 +381,7 @@ def described(groups: Sequence[Group]) -> list[str]:
         count = f" ({len(group.commands)})" if group.is_array else ""
         asked = [f"{amount:g} {what}" for what, amount in (("CPU", first.num_cpus), ("GPU", first.num_gpus)) if amount]
         asked += [f"{first.memory} bytes"] if first.memory else []
+        asked += [f"{amount:g} {name}" for name, amount in first.resources.items() if amount]
         asked += [f"{first.time_limit:g} s"] if first.time_limit is not None else []
         more = len(group.after) - AFTER_SHOWN_MAX
         names = [*group.after[:AFTER_SHOWN_MAX], *([f"{more} more"] if more > 0 else [])]

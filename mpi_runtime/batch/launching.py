@@ -132,22 +132,28 @@ def submit(
     if not raises:  # thousands of names would be thousands of functions to the head
         name = name.rpartition(".")[0] or "command"
     account = (made.group, made.group_weight, made.group_limit) if made.group else None
-    call = _call(raises, made.num_cpus, made.num_gpus, made.memory, made.priority, limit, name, account, path_us)
+    own = (made.num_cpus, made.num_gpus, made.memory, tuple(made.resources.items()))
+    call = _call(raises, own, made.priority, limit, name, account, path_us)
     found: ObjectRef[Any] = call.remote(msgspec.msgpack.encode(made), directory, raises, ",".join(names), *refs)
     return found
 
 
 @functools.lru_cache(maxsize=1000)
 def _call(
-    raises: bool, num_cpus: float, num_gpus: float, memory: int, priority: int, limit: float | None, name: str,
-    account: tuple[str, float, int] | None, path_us: int,
+    raises: bool, own: tuple[float, float, int, tuple[tuple[str, float], ...]], priority: int, limit: float | None,
+    name: str, account: tuple[str, float, int] | None, path_us: int,
 ) -> Any:  # fmt: skip
-    """The remote function with these options: each is told to the head once, with its code."""
+    """The remote function with these options: each is told to the head once, with its code.
+
+    `own` are CPUs, GPUs, bytes of memory and custom resources.
+    """
+    num_cpus, num_gpus, memory, resources = own
     journal = None if raises else False  # a batch has a journal of its own
     return _RUN.options(
         num_cpus=num_cpus,
         num_gpus=num_gpus,
         memory=memory or None,
+        resources=dict(resources),
         priority=priority,
         time_limit=limit,
         name=name,

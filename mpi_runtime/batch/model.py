@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from mpi_runtime.batch.templates import BUILT_IN, fill, names_in
-from mpi_runtime.calls.options import size_in_bytes
+from mpi_runtime.calls.options import check_resources, size_in_bytes
 
 SKIP, CONTINUE, STOP = "skip", "continue", "stop"
 ON_FAILURE = (SKIP, CONTINUE, STOP)
@@ -34,6 +34,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     num_gpus: float = 0.0
     memory: int = 0
     """Bytes that are set aside for it, and that it may have."""
+    resources: dict[str, float] = {}
+    """Amounts of custom resources that are its own, by name."""
     output_limit: int = 0
     """Bytes that its output may have; 0: any number."""
     time_limit: float | None = None
@@ -177,14 +179,28 @@ def _flag(value: Any) -> bool:
     return words[str(value).lower()]
 
 
+def _pairs(value: Any) -> Any:
+    """`A=1,B=2` as a dictionary of texts; what is no text as it is."""
+    return dict(part.partition("=")[::2] for part in value.split(",") if part) if isinstance(value, str) else value
+
+
 def _environment(value: Any) -> dict[str, str]:
-    if isinstance(value, str):
-        value = dict(part.partition("=")[::2] for part in value.split(",") if part)
+    value = _pairs(value)
     if not isinstance(value, Mapping):
         raise ValueError(f"must be variables and their texts, not {value!r}")
     found = {str(name): text_of(one) for name, one in value.items()}
     if wrong := [name for name in found if not name or "=" in name or "\0" in name + found[name]]:
         raise ValueError(f"must be variables and their texts; {wrong[0]!r} cannot be the name of one")
+    return found
+
+
+def _resources(value: Any) -> dict[str, float]:
+    pairs = _pairs(value)
+    try:
+        found = {name.strip(): float(one) if isinstance(one, str) else one for name, one in pairs.items()}
+        check_resources("resources", found)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"must be names and amounts, such as licence=1,scratch=20, not {value!r}: {error}") from None
     return found
 
 
@@ -207,6 +223,7 @@ OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "num_cpus": (_amount, "CPUs that are its own; 1"),
     "num_gpus": (_gpus, "GPUs that are its own: a whole number, or a share below 1; 0"),
     "memory": (_bytes, "memory that is set aside for it, and the most that it may have, such as 4GB; no limit"),
+    "resources": (_resources, "custom resources that are its own, such as licence=1; none"),
     "output_limit": (_bytes, "the most that it may write to its output, such as 1GB; no limit"),
     "time_limit": (_positive_seconds, "how long it may run, such as 10m; no limit"),
     "grace": (seconds, "how long it has between SIGTERM and SIGKILL; 5s"),
@@ -299,21 +316,3 @@ def text_of(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) else str(value)
-
-
-def cannot_run(command: Command, nodes: Sequence[Mapping[str, float]]) -> str:
-    """Why no node can ever run a command, or nothing.
-
-    Args:
-        command: with its request.
-        nodes: what each node has in all: amounts of "CPU", "GPU" and "memory".
-    """
-    request = {"CPU": command.num_cpus, "GPU": command.num_gpus, "memory": float(command.memory)}
-    if any(all(node.get(name, 0) >= amount for name, amount in request.items()) for node in nodes):
-        return ""
-    asked = ", ".join(f"{name} {amount:g}" for name, amount in request.items() if amount)
-    for name, amount in request.items():
-        most = max((node.get(name, 0) for node in nodes), default=0)
-        if amount > most:
-            return f"can never run: it needs {asked}, and no node has more than {name} {most:g}"
-    return f"can never run: it needs {asked}, and no one node has all of it"

@@ -77,6 +77,8 @@ class Capacity(msgspec.Struct, frozen=True):
     cpus: float
     gpus: float
     memory: float
+    resources: dict[str, float] = {}
+    """Custom ones, by name."""
 
 
 class Run(msgspec.Struct):

@@ -1,31 +1,19 @@
-"""JSON lines on standard input, which become commands of a batch while it runs; and which of these no node can run."""
+"""JSON lines on standard input, which become commands of a batch while it runs."""
 
 from __future__ import annotations
 
 import queue
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TextIO
 
-import mpi_runtime
 from mpi_runtime.batch.batch_file import Group, read_entry
+from mpi_runtime.batch.capacity import infeasible
 from mpi_runtime.batch.file_entries import Problem
 from mpi_runtime.batch.graph import Graph, wrong_names
 from mpi_runtime.batch.json_tasks import read_json_line
-from mpi_runtime.batch.model import cannot_run
 
 LINE, END_OF_LINES = "line", "end of lines"
 """What is heard of a stream."""
-
-
-def node_resources() -> list[dict[str, float]]:
-    """What each node of the job has in all."""
-    return [dict(node["Resources"]) for node in mpi_runtime.nodes() if node["Alive"]]
-
-
-def infeasible(groups: Sequence[Group], nodes: Sequence[Mapping[str, float]]) -> list[Problem]:
-    """A problem for each group that no node can ever run; the commands of a group ask for the same."""
-    reasons = [(group, cannot_run(group.commands[0], nodes)) for group in groups if group.commands]
-    return [Problem(*group.place, f"{group.name}: {reason}") for group, reason in reasons if reason]
 
 
 class Stream:

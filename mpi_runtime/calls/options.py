@@ -220,7 +220,8 @@ def _type(name: str, value: Any) -> None:
         )
 
 
-def _resources(name: str, value: Any) -> None:
+def check_resources(name: str, value: Any) -> None:
+    """Raise TypeError or ValueError if these are not amounts of custom resources."""
     if not isinstance(value, dict):
         raise TypeError(f"{name} must be a dict of names and amounts, not {value!r}")
     for resource, units in value.items():
@@ -256,7 +257,7 @@ _CHECKS = {
     "accelerator_type": _type,
     "gpu_memory": _bytes,
     "memory": check_amount,
-    "resources": _resources,
+    "resources": check_resources,
     "num_returns": _returns,
     "_generator_backpressure_num_objects": _backpressure,
     "fallback_strategy": _fallbacks,

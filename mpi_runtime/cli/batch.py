@@ -13,13 +13,13 @@ from typing import Any
 import mpi_runtime
 from mpi_runtime.batch.batch_file import FORMS, JSON, Group, form_of, read_batch
 from mpi_runtime.batch.batch_run import TIME_IS_OVER, BatchRun, described
+from mpi_runtime.batch.capacity import infeasible, node_resources
 from mpi_runtime.batch.file_entries import Problem
 from mpi_runtime.batch.graph import wrong_names
 from mpi_runtime.batch.live import live_view
 from mpi_runtime.batch.model import OPTIONS, read_command
 from mpi_runtime.batch.past import Memory
 from mpi_runtime.batch.selection import Selection, select
-from mpi_runtime.batch.stream import infeasible, node_resources
 from mpi_runtime.cli.run import find_launcher, launch_command, missing_launcher
 from mpi_runtime.config import environment
 from mpi_runtime.errors import JournalError, LaunchError

@@ -14,7 +14,7 @@ from mpi_runtime.whatif.batches import Batch
 from mpi_runtime.whatif.prospects import in_lines
 from mpi_runtime.whatif.recorded_calls import read_job
 from mpi_runtime.whatif.recorded_jobs import Job
-from mpi_runtime.whatif.virtual_cluster import Shape
+from mpi_runtime.whatif.virtual_cluster import Shape, custom
 
 
 def whatif(words: Sequence[str]) -> int:
@@ -23,7 +23,8 @@ def whatif(words: Sequence[str]) -> int:
     subject, own, said = _job(options.name) if os.path.isfile(options.name) else _batch(options.name)
     cpus, memory = options.cpus_per_node or own.cpus, options.memory_per_node or own.memory
     gpus = options.gpus_per_node or [own.gpus]
-    prospects = [subject.on(nodes, Shape(cpus, one, memory)) for one in gpus for nodes in options.nodes]
+    shapes = [own._replace(cpus=cpus, gpus=one, memory=memory) for one in gpus]
+    prospects = [subject.on(nodes, shape) for shape in shapes for nodes in options.nodes]
     print(said)
     print("\n".join(in_lines(prospects)))
     return 0
@@ -55,18 +56,27 @@ def _job(path: str) -> tuple[Job, Shape, str]:
         ) from error
     if not record.calls:
         raise LaunchError(f"{path} has no calls that have ended")
-    sizes = record.nodes or [Shape(1)]
-    own = Shape(max(one.cpus for one in sizes), max(one.gpus for one in sizes), max(one.memory for one in sizes))
     left_out = f"; {record.unended} had not ended, and are left out" if record.unended else ""
-    return Job(record), own, f"{len(record.calls)} calls{left_out}"
+    return Job(record), _largest(record.nodes), f"{len(record.calls)} calls{left_out}"
 
 
 def _node_of(history: History) -> Shape:
     """The largest node of the last run."""
     nodes = history.runs[-1].nodes if history.runs else []
+    return _largest([Shape(one.cpus, one.gpus, int(one.memory), custom(one.resources)) for one in nodes])
+
+
+def _largest(nodes: Sequence[Shape]) -> Shape:
+    """The most that any of these nodes has of each resource."""
     if not nodes:
         return Shape(1)
-    return Shape(max(one.cpus for one in nodes), max(one.gpus for one in nodes), int(max(one.memory for one in nodes)))
+    resources = dict(sorted(pair for one in nodes for pair in one.resources))  # of a name the largest comes last
+    return Shape(
+        max(one.cpus for one in nodes),
+        max(one.gpus for one in nodes),
+        max(one.memory for one in nodes),
+        tuple(resources.items()),
+    )
 
 
 def _numbers(text: str) -> list[float]:

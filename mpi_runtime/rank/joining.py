@@ -211,7 +211,7 @@ def _end_us(spare_s: float) -> int:
 
 def _custom_units(config: Config, hostname: str) -> dict[str, int]:
     """Return the custom resources of this host."""
-    stated = {name: round(units * UNIT) for name, units in config.resources.items()}
+    stated = {name: round(units * UNIT) for name, units in configuration.resources(config).items()}
     return {_resource_of_host(hostname): UNIT, **stated}
 
 

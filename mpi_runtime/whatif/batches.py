@@ -10,7 +10,7 @@ from mpi_runtime.batch.model import Command
 from mpi_runtime.batch.past import History
 from mpi_runtime.batch.paths import Paths
 from mpi_runtime.whatif.prospects import Prospect, fits, prospect
-from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work
+from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work, custom
 
 _NOWHERE = (1, 1)
 
@@ -82,7 +82,7 @@ class Batch:
         limit_s = command.time_limit or 0.0
         return Work(
             command.name.rpartition(".")[0] or command.name,
-            Shape(command.num_cpus, command.num_gpus, command.memory),
+            Shape(command.num_cpus, command.num_gpus, command.memory, custom(command.resources)),
             max(1, round(self.durations[command.name] * 1e6)),
             round(limit_s * 1e6),
             command.priority,

@@ -64,7 +64,9 @@ def prospect(
 
 def fits(asked: Shape, shape: Shape) -> bool:
     """Whether a node of a shape can ever run what asks for this."""
-    return asked.cpus <= shape.cpus and asked.gpus <= shape.gpus and asked.memory <= shape.memory
+    there = dict(shape.resources)
+    has_custom = all(amount <= there.get(name, 0) for name, amount in asked.resources)
+    return has_custom and asked.cpus <= shape.cpus and asked.gpus <= shape.gpus and asked.memory <= shape.memory
 
 
 def in_lines(prospects: Sequence[Prospect]) -> list[str]:

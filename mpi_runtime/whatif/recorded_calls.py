@@ -9,7 +9,7 @@ has submitted.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mpi_runtime.scheduler.events import (
@@ -31,7 +31,7 @@ from mpi_runtime.scheduler.ids import first_of
 from mpi_runtime.scheduler.limits import UNIT
 from mpi_runtime.scheduler.rank_events import RankJoined
 from mpi_runtime.scheduler.recording import ClientSaid, Decided, RankSaid
-from mpi_runtime.whatif.virtual_cluster import Shape
+from mpi_runtime.whatif.virtual_cluster import Shape, custom
 
 
 @dataclass
@@ -147,6 +147,7 @@ class _Reader:
             known.cpus + event.cpu / UNIT,
             max(known.gpus, len(event.devices), event.gpu / UNIT),
             max(known.memory, event.memory),
+            _custom(event.custom) or known.resources,
         )
 
     def finish(self) -> JobRecord:
@@ -241,12 +242,17 @@ def shape_of(spec: Spec) -> Shape:
     """What a call has of its own while it runs: a method nothing, the creation of an actor what that keeps."""
     if spec.kind == METHOD:
         return Shape(0)
-    return Shape((spec.held_cpu if keeps(spec) else spec.cpu) / UNIT, spec.gpu / UNIT, spec.memory)
+    cpus = (spec.held_cpu if keeps(spec) else spec.cpu) / UNIT
+    return Shape(cpus, spec.gpu / UNIT, spec.memory, _custom(spec.custom))
 
 
 def keeps(spec: Spec) -> bool:
     """Whether this is the creation of an actor that keeps CPUs, GPUs or memory all its life."""
-    return spec.kind == ACTOR and bool(spec.held_cpu or spec.gpu or spec.memory)
+    return spec.kind == ACTOR and bool(spec.held_cpu or spec.gpu or spec.memory or spec.custom)
+
+
+def _custom(units: Mapping[str, int]) -> tuple[tuple[str, float], ...]:
+    return custom({name: amount / UNIT for name, amount in units.items()})
 
 
 def width_of(creation: Spec) -> int:

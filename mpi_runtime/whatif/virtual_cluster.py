@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from mpi_runtime.scheduler.core import Scheduler
@@ -17,6 +17,7 @@ from mpi_runtime.scheduler.effects import StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.events import DRIVER, TASK, AccountSpec, Call, Done, Released, Spec
 from mpi_runtime.scheduler.limits import UNIT
 from mpi_runtime.scheduler.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankJoined, TakenBack
+from mpi_runtime.scheduler.resources import TYPE
 
 UNTIL_ENDED = -1
 """The duration of what runs until `VirtualCluster.end`."""
@@ -33,6 +34,11 @@ class Shape(NamedTuple):
     """In bytes."""
     resources: tuple[tuple[str, float], ...] = ()
     """Custom resources by name."""
+
+
+def custom(amounts: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+    """Custom resources of a node or a call as a shape has them: without what stands for one host or a type of GPU."""
+    return tuple((name, amount) for name, amount in amounts.items() if not name.startswith(("node:", TYPE)))
 
 
 class Work(NamedTuple):

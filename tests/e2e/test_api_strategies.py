@@ -180,6 +180,8 @@ import mpi_runtime as ray
 from mpi_runtime.util import placement_group, placement_group_table, remove_placement_group
 from mpi_runtime.util.scheduling_strategies import *
 
+if os.uname().nodename == "host2":
+    os.environ["MPI_RUNTIME_RESOURCES"] = "ssd=2"
 ray.init(num_cpus=2)
 
 @ray.remote
@@ -197,6 +199,7 @@ def run(count=1, **options):
 ids = {node["NodeName"]: node["NodeID"] for node in ray.nodes()}
 print(sorted(ids))
 print(run(6, scheduling_strategy=NodeAffinitySchedulingStrategy(ids["host2"], False)) == ["host2"] * 6)
+print(run(6, resources={"ssd": 1}) == ["host2"] * 6, ray.cluster_resources()["ssd"])
 print(run(6, label_selector={"hostname": "host1"}) == ["host1"] * 6)
 print(run(6, scheduling_strategy=NodeLabelSchedulingStrategy({"hostname": NotIn("host1")})) == ["host2"] * 6)
 actors = [Actor.options(scheduling_strategy="SPREAD").remote() for _ in range(4)]
@@ -218,6 +221,7 @@ print(group.wait(0.1), placement_group_table(group)["stats"])
     assert lines == [
         "['host1', 'host2']",
         "True",
+        "True 2.0",
         "True",
         "True",
         "['host1', 'host1', 'host2', 'host2']",

@@ -67,6 +67,22 @@ def test_longest_chains_go_first_and_a_group_has_its_limit(tmp_path: Path) -> No
     assert told[2].split()[3:5] == told[3].split()[3:5], "one at a time, on however many nodes"
 
 
+def test_custom_resources_are_shared_and_those_of_no_node_refused(tmp_path: Path) -> None:
+    """Of three commands that need the licence one runs at a time: each finds no other's directory."""
+    alone = "mkdir alone && sleep 0.2 && rmdir alone #batch resources=licence=1\n"
+    (tmp_path / "jobs.txt").write_text(alone * 3 + "true\n")
+    variables = {"MPI_RUNTIME_NUM_CPUS": "4", "MPI_RUNTIME_RESOURCES": "licence=1"}
+    done = run(tmp_path, "batch", "jobs.txt", **variables).expect(0)
+    assert "4 of 4 done" in done.stderr, done.output()
+    assert "line-1: 1 CPU, 1 licence: mkdir" in run(tmp_path, "batch", "jobs.txt", "--check", **variables).stdout
+    refused = run(tmp_path, "batch", "jobs.txt", "--resources", "ssd=1").expect(2).stderr
+    assert "line-1: can never run: it needs CPU 1, licence 1, and no node has more than licence 0" in refused
+    assert "line-4: can never run: it needs CPU 1, ssd 1, and no node has more than ssd 0" in refused
+    told = run(tmp_path, "whatif", "batch-jobs", "--nodes", "1,3").expect(0).stdout.splitlines()
+    assert told[2].split()[:2] == ["1", "4"]
+    assert float(told[2].split()[3]) >= 0.6 > float(told[3].split()[3]), "each of three nodes would have a licence"
+
+
 def test_a_group_has_a_name_like_others(tmp_path: Path) -> None:
     (tmp_path / "jobs.toml").write_text(BATCH)
     assert "group must have letters" in run(tmp_path, "batch", "jobs.toml").expect(2).stderr

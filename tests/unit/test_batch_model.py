@@ -1,4 +1,4 @@
-"""Commands of batches: options and their readers, placeholders, rows of parameters, what can never run."""
+"""Commands of batches: options and their readers, placeholders, rows of parameters."""
 
 import re
 import shlex
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_runtime.batch.model import OPTIONS, Command, cannot_run, read_command, seconds
+from mpi_runtime.batch.model import OPTIONS, read_command, seconds
 from mpi_runtime.batch.parameters import combined, product, rows, zipped
 from mpi_runtime.batch.templates import BUILT_IN, fill, names_in, plain
 from tests.helpers import ROOT
@@ -60,6 +60,7 @@ def test_options_may_be_written_as_texts_or_as_values() -> None:
         "retry_codes": "3,-9",
         "after": "a,b",
         "env": "A=1,B=x=y",
+        "resources": "licence=1, scratch=0.5",
         "pin": "true",
         "success_codes": "0,1",
     }
@@ -73,6 +74,7 @@ def test_options_may_be_written_as_texts_or_as_values() -> None:
         "retry_codes": [3, -9],
         "after": ["a", "b"],
         "env": {"A": 1, "B": "x=y"},
+        "resources": {"licence": 1, "scratch": 0.5},
         "pin": True,
         "success_codes": [0, 1],
     }
@@ -99,6 +101,15 @@ def test_options_may_be_written_as_texts_or_as_values() -> None:
         ("after", 3, "after must be a list of names"),
         ("after", [3], "after must be a text"),
         ("env", {"A=B": "c"}, "env must be variables"),
+        ("resources", "licence", "resources must be names and amounts, such as licence=1,scratch=20, not 'licence'"),
+        ("resources", {"licence": -1}, "resources must be names and amounts"),
+        ("resources", {"licence": True}, "resources must be names and amounts"),
+        ("resources", ["licence"], "resources must be names and amounts"),
+        (
+            "resources",
+            "GPU=1",
+            "resources must be names and amounts, such as licence=1,scratch=20, not 'GPU=1'",
+        ),
         ("on_failure", "explode", "on_failure must be 'skip', 'continue', 'stop'"),
         ("pin", "maybe", "pin must be true or false"),
         ("cwd", "a\0b", "cwd must be a text"),
@@ -196,11 +207,3 @@ def test_the_documentation_has_every_option_and_placeholder() -> None:
         table = re.search(rf"^\| {header} \| .*\n\| --- .*\n((?:\| .*\n)+)", text, re.MULTILINE)
         assert table is not None
         assert re.findall(r"^\| `([^` ]+)`", table[1], re.MULTILINE) == [*names]
-
-
-def test_what_can_never_run() -> None:
-    nodes = [{"CPU": 4.0, "memory": 1e9}, {"CPU": 1.0, "GPU": 2.0, "memory": 1e9}]
-    assert cannot_run(Command(text="true", num_cpus=4), nodes) == ""
-    assert cannot_run(Command(text="true", num_gpus=2), nodes) == ""
-    assert "no node has more than CPU 4" in cannot_run(Command(text="true", num_cpus=5), nodes)
-    assert "no one node has all of it" in cannot_run(Command(text="true", num_cpus=2, num_gpus=1), nodes)

@@ -100,6 +100,20 @@ def test_labels_that_are_none(text: str, monkeypatch: pytest.MonkeyPatch) -> Non
         from_init()
 
 
+def test_resources_of_all_hosts_and_of_one() -> None:
+    everywhere = Config(resources={"licence": 3, "ssd": 1})
+    assert config.resources(everywhere, {}) == {"licence": 3, "ssd": 1}
+    stated = config.resources(everywhere, {config.RESOURCES: "ssd=0, scratch = 0.5,"})
+    assert stated == {"licence": 3, "ssd": 0, "scratch": 0.5}
+
+
+@pytest.mark.parametrize("text", ["ssd", "ssd=", "=1", "ssd=many", "ssd=-1", "ssd=nan", "CPU=2", "memory=1", "a=1;b=2"])
+def test_resources_that_are_none(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(config.RESOURCES, text)
+    with pytest.raises(ValueError, match=f"{config.RESOURCES} must be like licence=3,ssd=1, not '{text}': "):
+        from_init()
+
+
 def test_environment_is_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     before = config.environment()
     monkeypatch.setenv("MPI_RUNTIME_PROBE", "1")

@@ -79,6 +79,13 @@ def test_gpus_bound_it() -> None:
     assert lines[2].split()[:5] == ["1", "16", "4", "120.0", "s"]
 
 
+def test_custom_resources_bound_it_and_hosts_do_not() -> None:
+    resources = {"licence": 1, "node:here": 0.01, "accelerator_type:H100": 0.01}
+    batch = Batch(history(*((command(f"one{number}", resources=resources), 10.0) for number in range(8))))  # type: ignore[arg-type]
+    assert batch.on(2, Shape(8, resources=(("licence", 2.0),))).seconds == 20
+    assert batch.on(2, Shape(8)).bound == "8 of its commands can never run there"
+
+
 def test_a_group_has_no_more_than_its_limit() -> None:
     commands = [(command(f"one{number}", group="few", group_limit=2), 10.0) for number in range(8)]  # type: ignore[arg-type]
     assert Batch(history(*commands)).on(1, Shape(8)).seconds == 40

@@ -153,6 +153,27 @@ def test_an_actor_keeps_its_cpu_until_it_is_released(is_released: bool) -> None:
     assert seconds(entries, 2, 2) == pytest.approx(3, abs=0.1)
 
 
+def test_custom_resources_bound_it_too() -> None:
+    """Four calls of a second with a licence each, and an actor that keeps one of three until the end."""
+    specs = [
+        Spec(1, ACTOR, "Actor", b"", UNIT, custom={"licence": UNIT}),
+        Spec(3, TASK, "f", b"", UNIT, custom={"licence": UNIT, "node:host": 1}),
+    ]
+    calls = [Call(id_of(10 + n), 3, b"") for n in range(4)]
+    ranks = RankJoined(0, 0, "host", [], 8 * UNIT, 0, 0, {"licence": 3 * UNIT, "node:host": UNIT}, 1 << 30)
+    entries: Entries = [
+        RankSaid(0, ranks),
+        ClientSaid(0, DRIVER, [*specs, Call(id_of(1), 1, b""), *calls]),
+        ended(5, 1, 0, 1),
+        *(ended(6 + n % 2, 10 + n, n // 2, n // 2 + 1) for n in range(4)),
+    ]
+    record = read_job(entries)
+    (node,) = record.nodes
+    assert node.resources == (("licence", 3.0),)
+    took_s = [Job(record).on(nodes, Shape(8, resources=node.resources)).seconds - FORK_US / 1e6 for nodes in (1, 2)]
+    assert took_s == pytest.approx([2, 1], abs=0.1)
+
+
 def test_what_an_actor_leaves_no_room_for_never_runs() -> None:
     specs = [Spec(1, ACTOR, "Actor", b"", UNIT, held_cpu=UNIT), Spec(3, TASK, "f", b"", UNIT)]
     entries: Entries = [
