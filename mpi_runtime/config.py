@@ -25,6 +25,8 @@ QUIET = "MPI_RUNTIME_QUIET"
 IGNORE_UNHANDLED_ERRORS = "MPI_RUNTIME_IGNORE_UNHANDLED_ERRORS"
 RECORD = "MPI_RUNTIME_RECORD"
 JOURNAL = "MPI_RUNTIME_JOURNAL"
+OF_THIS_JOB = (JOURNAL, RECORD)
+"""What names files of this job: programs that calls start do not get it, or they would write to these files too."""
 RANKS_TAKEN = "_MPI_RUNTIME_RANKS_TAKEN"
 """Set by ourselves: see `launchers.offer_ranks`."""
 GPU_RESERVE_MB = "MPI_RUNTIME_GPU_RESERVE_MB"

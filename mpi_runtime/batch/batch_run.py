@@ -21,11 +21,11 @@ from mpi_runtime.batch.graph import DONE, FAILED, SKIPPED, STARTED, WAITING, Gra
 from mpi_runtime.batch.launching import submit
 from mpi_runtime.batch.live import Live
 from mpi_runtime.batch.model import Command
-from mpi_runtime.batch.outputs import Archive, is_full, tail
+from mpi_runtime.batch.outputs import Archive, SharedFiles, is_full, tail
 from mpi_runtime.batch.overview import duration, in_lines, overview
 from mpi_runtime.batch.past import Memory, Planned
 from mpi_runtime.batch.paths import Paths
-from mpi_runtime.batch.results import CommandResult
+from mpi_runtime.batch.results import CommandResult, shortened
 from mpi_runtime.batch.selection import Selection
 from mpi_runtime.batch.stream import END_OF_LINES, Stream
 from mpi_runtime.client import current
@@ -96,6 +96,7 @@ class BatchRun:
         self._cpu_time = 0.0
         self._stream: Stream | None = None
         self._paths = Paths()
+        self._shared = SharedFiles()
 
     def run(
         self, groups: Sequence[Group], stream: TextIO | None = None, defaults: Mapping[str, Any] | None = None
@@ -139,6 +140,7 @@ class BatchRun:
     def _add(self, groups: Sequence[Group]) -> None:
         self.graph.add(groups)
         self._paths.add(groups)
+        self._shared.add(command for group in groups for command in group.commands)
         for group in groups:
             for command in group.commands:
                 known = self._memory.history.ends.get(command.name)
@@ -194,7 +196,7 @@ class BatchRun:
 
     def _submit(self, command: Command, key: bytes) -> None:
         self._memory.began(command)
-        ref = submit(command, self._directory, False, path_us=self._paths.path_us(command.name))
+        ref = submit(self._shared.marked(command), self._directory, False, path_us=self._paths.path_us(command.name))
         self._running[command.name] = ref, key
         self._names[ref.binary()] = command.name
         future_of(ref, partial(self._heard, command.name))
@@ -342,7 +344,7 @@ class BatchRun:
         """A command that has failed, with the last lines of its output."""
         ended = self._memory.history.ends.get(result.name)
         place = ended.packed if ended is not None and ended.result is result else None
-        lines = [f"--- {result.name}: {result.ending()}", f"    {result.command}"]
+        lines = [f"--- {result.name}: {result.ending()}", f"    {shortened(result.command)}"]
         lines += [f"    {os.path.relpath(result.stdout)}:"] if result.stdout and place is None else []
         return lines + [f"    | {line}" for line in tail(self._directory, result, place)]
 
@@ -386,6 +388,6 @@ def described(groups: Sequence[Group]) -> list[str]:
         more = len(group.after) - AFTER_SHOWN_MAX
         names = [*group.after[:AFTER_SHOWN_MAX], *([f"{more} more"] if more > 0 else [])]
         after = f", after {', '.join(names)}" if names else ""
-        lines.append(f"{group.name}{count}: {', '.join(asked) or 'nothing'}{after}: {first.shown()}")
+        lines.append(f"{group.name}{count}: {', '.join(asked) or 'nothing'}{after}: {shortened(first.shown())}")
     total = sum(len(group.commands) for group in groups)
     return [*lines, f"{total} command{'' if total == 1 else 's'}"]

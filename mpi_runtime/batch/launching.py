@@ -15,12 +15,13 @@ import msgspec
 
 import mpi_runtime
 from mpi_runtime.batch.model import CONTINUE, OPTIONS, SKIP, Command, read_command, text_of
+from mpi_runtime.batch.outputs import SharedFiles
 from mpi_runtime.batch.parameters import Row, combined, product
 from mpi_runtime.batch.program import Ending, claimed_cpus, run_program
 from mpi_runtime.batch.results import CommandError, CommandResult
 from mpi_runtime.batch.templates import fill, names_in, plain
 from mpi_runtime.client.refs import ObjectRef
-from mpi_runtime.config import environment, scratch_directory
+from mpi_runtime.config import NUM_CPUS, RESOURCES, environment, scratch_directory
 from mpi_runtime.executor import scratch
 
 DIRECTORY = "batch-output"
@@ -59,7 +60,7 @@ def command(
     """
     own = {name: value for name, value in options.items() if name in OPTIONS}
     values = {name: value for name, value in options.items() if name not in OPTIONS}
-    return _submitted(text, own, values, tuple(after), directory)
+    return _submitted(_made(text, own, values), values, after, directory)
 
 
 def array(
@@ -92,20 +93,26 @@ def array(
     parts.append(product(**{name: value for name, value in options.items() if name not in OPTIONS}))
     found = combined(parts)
     names = [{"name": f"{own['name']}.{number}"} if "name" in own else {} for number in range(len(found))]
-    return [
-        _submitted(text, {**own, **name}, row, tuple(after), directory) for row, name in zip(found, names, strict=True)
-    ]
+    commands = [_made(text, {**own, **name}, row) for row, name in zip(found, names, strict=True)]
+    files = SharedFiles()
+    files.add(commands)
+    return [_submitted(files.marked(made), row, after, directory) for made, row in zip(commands, found, strict=True)]
 
 
-def _submitted(
-    text: str, options: dict[str, Any], values: dict[str, Any], after: tuple[ObjectRef[Any], ...], directory: str
-) -> ObjectRef[CommandResult]:
-    later = {name: value for name, value in values.items() if isinstance(value, ObjectRef)}
-    made, wrong = read_command(text, options, {**values, **dict.fromkeys(later, "")})
+def _made(text: str, options: dict[str, Any], values: Mapping[str, Any]) -> Command:
+    known = {name: "" if isinstance(value, ObjectRef) else value for name, value in values.items()}
+    made, wrong = read_command(text, options, known)
     if wrong or made is None:
         raise ValueError("; ".join(message for _, message in wrong))
     if made.on_failure not in (SKIP, CONTINUE):
         raise ValueError('on_failure="stop" is for batches in files; here get() raises, and the program decides')
+    return made
+
+
+def _submitted(
+    made: Command, values: Mapping[str, Any], after: Sequence[ObjectRef[Any]], directory: str
+) -> ObjectRef[CommandResult]:
+    later = {name: value for name, value in values.items() if isinstance(value, ObjectRef)}
     return submit(made, directory, True, (*later,), (*later.values(), *after))
 
 
@@ -230,6 +237,7 @@ def _attempt(made: Command, directory: str, attempt: int, cpus: tuple[int, ...],
             made.grace,
             cpus,
             is_own=not made.stdout,
+            appends=("stdout" in made.appends, "stderr" in made.appends),
             memory=made.memory,
             output_limit=made.output_limit,
         )
@@ -277,14 +285,17 @@ def _environment(made: Command, values: Mapping[str, str], is_alone: bool) -> di
 
     Where no code of users runs beside commands (`is_alone`), nothing changes it.
     """
-    threads = str(max(1, int(made.num_cpus)))
-    base = _unchanged_environment(threads) if is_alone else {**environment(), **dict.fromkeys(_THREADS, threads)}
+    cpus = str(max(1, int(made.num_cpus)))
+    base = _unchanged_environment(cpus) if is_alone else _environment_with(cpus)
     return {**base, **{name: fill(text, values, plain) for name, text in made.env.items()}} if made.env else base
 
 
-@functools.lru_cache(maxsize=10)
-def _unchanged_environment(threads: str) -> dict[str, str]:
-    return {**environment(), **dict.fromkeys(_THREADS, threads)}
+def _environment_with(cpus: str) -> dict[str, str]:
+    """The environment of this process; a job of ours that the command starts has the CPUs of the command."""
+    return {**environment(), **dict.fromkeys((*_THREADS, NUM_CPUS), cpus), RESOURCES: ""}
+
+
+_unchanged_environment = functools.lru_cache(maxsize=10)(_environment_with)
 
 
 @contextlib.contextmanager

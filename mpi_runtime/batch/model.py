@@ -19,6 +19,8 @@ _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
 _CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d{1,2}):(\d{2})")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 _SIGNALS_MAX = 64
+_TEXT_BYTES_MAX = 128 * 1024 - 1
+"""How long one argument of a program may be in Linux (MAX_ARG_STRLEN), without the byte 0 at its end."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -55,6 +57,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stdin: str = ""
     stdout: str = ""
     stderr: str = ""
+    appends: tuple[str, ...] = ()
+    """Of "stdout" and "stderr" those whose file other commands name too, so that it must not be emptied."""
     retries: int = 0
     retry_codes: tuple[int, ...] = ()
     """The codes after which it is run again; none listed: every code that is no success."""
@@ -156,6 +160,10 @@ def _text(value: Any) -> str:
 def _command_text(value: Any) -> str:
     if not _text(value).strip():
         raise ValueError("must not be empty")
+    if (size := len(value.encode(errors="replace"))) > _TEXT_BYTES_MAX:
+        raise ValueError(
+            f"has {size} bytes, and the kernel takes {_TEXT_BYTES_MAX} for a shell: run a script that has it"
+        )
     return str(value)
 
 

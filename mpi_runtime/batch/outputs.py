@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
+
+from mpi_runtime.batch.model import Command
 from mpi_runtime.batch.results import CommandResult
+from mpi_runtime.batch.templates import fill, plain
 
 ARCHIVE = "output.archive"
 """The file of all outputs, in the directory of the batch. It has their bytes one after the other, and nothing else."""
@@ -51,6 +55,31 @@ class Archive:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+class SharedFiles:
+    """The files that several commands name as their output: these are appended to, where others are begun anew."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, str] = {}
+        """The command that names a file; empty: several do."""
+
+    def add(self, commands: Iterable[Command]) -> None:
+        """Take commands into account. Of several that come later one by one, the first began its file anew."""
+        for command in commands:
+            for path in _files_of(command).values():
+                self._owners[path] = command.name if self._owners.get(path, command.name) == command.name else ""
+
+    def marked(self, command: Command) -> Command:
+        """A command that knows whether others write to its files."""
+        shared = tuple(stream for stream, path in _files_of(command).items() if not self._owners[path])
+        return msgspec.structs.replace(command, appends=shared) if shared else command
+
+
+def _files_of(command: Command) -> dict[str, str]:
+    """The files that a command names, as far as they are known before it runs, by "stdout" and "stderr"."""
+    named = {"stdout": command.stdout, "stderr": command.stderr}
+    return {stream: fill(path, command.values, plain) for stream, path in named.items() if path}
 
 
 def open_output(directory: str, result: CommandResult, place: Place | None) -> Iterator[bytes]:

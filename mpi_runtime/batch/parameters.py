@@ -60,7 +60,7 @@ def rows(path: str | Path) -> list[Row]:
         OSError: it cannot be read.
         ValueError: a line is wrong. The message names it.
     """
-    with open(path, newline="", encoding="utf-8") as file:
+    with open(path, newline="", encoding="utf-8-sig") as file:  # Excel begins with a byte order mark
         if Path(path).suffix in (".jsonl", ".ndjson", ".json"):
             return [_json_row(path, number, line) for number, line in enumerate(file, 1) if line.strip()]
         reader = csv.DictReader(file, strict=True)

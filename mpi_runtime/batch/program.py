@@ -56,6 +56,7 @@ def run_program(
     grace: float,
     cpus: Sequence[int] = (),
     is_own: bool = False,
+    appends: tuple[bool, bool] = (False, False),
     memory: int = 0,
     output_limit: int = 0,
 ) -> Ending:
@@ -70,6 +71,7 @@ def run_program(
         grace: seconds from there to SIGKILL.
         cpus: processors to which it is bound; none for no change.
         is_own: whether no other command writes to its output, so that an earlier run of it is waited for.
+        appends: whether others write to its standard output and to that of its errors, so that it is not emptied.
         memory: bytes that its processes may have together, without what they share; 0 for no limit.
         output_limit: bytes that its output may have; 0 for no limit.
     """
@@ -77,7 +79,9 @@ def run_program(
     before = _children()
     adopt_orphans()
     try:
-        pid, problem = _run_to_its_end(text, env, cwd, streams, is_own, cpus, time_limit, grace, (memory, output_limit))
+        pid, problem = _run_to_its_end(
+            text, env, cwd, streams, is_own, appends, cpus, time_limit, grace, (memory, output_limit)
+        )
         # Before it is reaped: until then its number, which is that of the group, belongs to nobody else.
         with contextlib.suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
@@ -105,6 +109,7 @@ def _run_to_its_end(
     cwd: str,
     streams: tuple[str, str, str],
     is_own: bool,
+    appends: tuple[bool, bool],
     cpus: Sequence[int],
     time_limit: float | None,
     grace: float,
@@ -115,8 +120,8 @@ def _run_to_its_end(
     opened: list[int] = []
     before = _children() if limits[0] else set()
     try:
-        output = _open_for_writing(stdout, is_own, opened)
-        error = output if stderr == stdout else _open_for_writing(stderr, False, opened)
+        output = _open_for_writing(stdout, is_own, appends[0], opened)
+        error = output if stderr == stdout else _open_for_writing(stderr, False, appends[1], opened)
         if stdin:
             opened.append(os.open(stdin, os.O_RDONLY | os.O_CLOEXEC))
         with _bound_to(cpus) if cpus else _NOTHING:
@@ -262,8 +267,10 @@ def _kill_new(before: set[int]) -> None:
         time.sleep(PAUSE_S)
 
 
-def _open_for_writing(path: str, is_locked: bool, opened: list[int]) -> int:
-    """Open a file for the output of a command, empty; its directory is made. The descriptor is added to `opened`.
+def _open_for_writing(path: str, is_locked: bool, appends: bool, opened: list[int]) -> int:
+    """Open a file for the output of a command, empty unless it `appends`; its directory is made.
+
+    The descriptor is added to `opened`.
 
     A command keeps a lock on its own output as long as one of its processes has it open. So a batch that is started
     again while the processes of a killed run still end does not run a command beside itself.
@@ -278,7 +285,7 @@ def _open_for_writing(path: str, is_locked: bool, opened: list[int]) -> int:
     if is_locked:
         _lock(descriptor, path)
     found = os.fstat(descriptor)
-    if found.st_size and stat.S_ISREG(found.st_mode):
+    if found.st_size and not appends and stat.S_ISREG(found.st_mode):
         os.ftruncate(descriptor, 0)
     return descriptor
 

@@ -54,6 +54,15 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
         return f"exit code {self.exit_code}"
 
 
+SHOWN_MAX = 1000
+"""How many letters of a command are shown to people."""
+
+
+def shortened(text: str) -> str:
+    """A command for people: of a long one the begin."""
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]} ... ({len(text)} letters)"
+
+
 class CommandError(Exception):
     """A command has failed. `result` says how."""
 
@@ -63,7 +72,7 @@ class CommandError(Exception):
 
     def __str__(self) -> str:
         result = self.result
-        return f"{result.name}: {result.ending()}\n  command: {result.command}\n  output:  {result.stdout}"
+        return f"{result.name}: {result.ending()}\n  command: {shortened(result.command)}\n  output:  {result.stdout}"
 
 
 def _signal_name(number: int) -> str:

@@ -183,7 +183,7 @@ def _defaults(options: argparse.Namespace) -> dict[str, Any]:
 
 def _read(path: str) -> str:
     try:
-        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise LaunchError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

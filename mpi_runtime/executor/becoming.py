@@ -13,6 +13,7 @@ from collections.abc import Container, Sequence
 from typing import NoReturn
 
 from mpi_runtime.client.client import Client
+from mpi_runtime.config import OF_THIS_JOB
 from mpi_runtime.executor import executor, output, scratch
 from mpi_runtime.executor.fork_messages import Fork, Setup
 from mpi_runtime.executor.shadowing import shadowed
@@ -90,6 +91,8 @@ def _settle_in(client: Client, setup: Setup, request: Fork, at_start: Container[
 
 def prepare(setup: Setup, request: Fork) -> None:
     """Set the environment in which user code runs."""
+    for name in OF_THIS_JOB:
+        os.environ.pop(name, None)
     os.environ.update(request.variables)
     # What the user states for a task overrides our values.
     os.environ.update({name: text for name, text in request.environment.items() if "=" not in name})

@@ -114,6 +114,7 @@ run("exit 1", retries=2)
 
 def test_the_environment_of_a_command() -> None:
     assert output_of("""
+os.environ.update(MPI_RUNTIME_JOURNAL="calls", MPI_RUNTIME_RECORD="job.rec", MPI_RUNTIME_RESOURCES="licence=1")
 ray.init(num_cpus=4, num_gpus=2)
 def run(text, **options):
     return open(ray.get(batch.command(text, **options)).stdout).read().split()
@@ -124,6 +125,7 @@ print(gpus, gpus == shown)
 print(len(run("echo {gpu}", num_gpus=0.5)))
 print(len(set(run("ps -o pgid= -o sid= -p $$; echo $$"))))
 print(run("cat"))
+print(run("env | grep -E '^MPI_RUNTIME_(JO|NU|REC|RES).*=' | sort", num_cpus=2.5, resources={"licence": 1}))
 os.mkdir("there"); open("there/input", "w").write("read this")
 print(run("pwd | sed s,.*/,,; cat", cwd="there", stdin="there/input", stdout="there/{i}.out", i=3), os.listdir("there"))
 """) == [
@@ -133,6 +135,7 @@ print(run("pwd | sed s,.*/,,; cat", cwd="there", stdin="there/input", stdout="th
         "1",
         "1",
         "[]",
+        "['MPI_RUNTIME_NUM_CPUS=2', 'MPI_RUNTIME_RESOURCES=']",
         "['there', 'read', 'this'] ['input', '3.out']",
     ]
 

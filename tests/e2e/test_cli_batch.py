@@ -38,6 +38,47 @@ def test_a_file_of_lines(tmp_path: Path) -> None:
     assert done.stdout == ""
 
 
+def test_a_file_that_several_commands_name_is_appended_to(tmp_path: Path) -> None:
+    """So nothing is lost, within a run and after it; a file of one command begins anew each time."""
+    text = """
+        [[task]]
+        name = "array"
+        command = "echo {i}; echo own {i} >&2; test {i} != 3 || test -e mended"
+        product = {i = [0, 1, 2, 3]}
+        stdout = "all.log"
+        [[task]]
+        name = "last"
+        command = "echo last"
+        stderr = "all.log"
+        stdout = "last.log"
+        after = ["array"]
+    """
+    words = [written(tmp_path / "jobs.toml", text), "--directory", "out"]
+    run_batch(*words, cwd=tmp_path).expect(1)
+    expected = sorted([*"0123", *(f"own {i}" for i in range(4))])
+    assert sorted((tmp_path / "all.log").read_text().splitlines()) == expected
+    (tmp_path / "mended").touch()
+    for times in (1, 2):
+        run_batch(*words, *(["--only", "last"] if times > 1 else []), cwd=tmp_path).expect(0)
+        assert sorted((tmp_path / "all.log").read_text().splitlines()) == sorted([*expected, "3", "own 3"])
+        assert (tmp_path / "last.log").read_text() == "last\n"
+
+
+def test_files_of_other_editors_and_commands_that_are_too_long(tmp_path: Path) -> None:
+    (tmp_path / "jobs.txt").write_text("echo one\r\necho two\r\n", encoding="utf-8-sig")
+    run_batch("jobs.txt", cwd=tmp_path).expect(0)
+    assert (tmp_path / "batch-jobs" / "line-1.out").read_text() == "one\n"
+    long = "false " + "x" * 131_000
+    written(tmp_path / "long.txt", f"true\n{long}\n{long}{long}\n")
+    refused = run_batch("long.txt", cwd=tmp_path).expect(2).stderr
+    assert "long.txt:3:1: command has 262012 bytes, and the kernel takes 131071 for a shell" in refused
+    written(tmp_path / "long.txt", f"true\n{long}\n")
+    said = run_batch("long.txt", cwd=tmp_path).expect(1).stderr
+    assert "failed: line-2: exit code 1" in said
+    assert "x ... (131006 letters)" in said
+    assert len(said) < 5000
+
+
 def test_the_report_has_what_failed_and_its_tail(tmp_path: Path) -> None:
     text = """
         [[task]]

@@ -164,7 +164,7 @@ def test_arrays() -> None:
 
 
 def test_rows_of_a_file_beside_the_batch(tmp_path: Path) -> None:
-    (tmp_path / "p.csv").write_text("x\n1\n2\n")
+    (tmp_path / "p.csv").write_text("x\n1\n2\n", encoding="utf-8-sig")  # as Excel writes it
     text = '[[task]]\ncommand = "run {x}"\nrows = "p.csv"\n'
     (group,), problems = read_batch(text, TOML, {}, str(tmp_path))
     assert problems == []
