@@ -56,6 +56,7 @@ class BatchRun:
         selection: Selection | None = None,
         is_packed: bool = False,
         live: Live | None = None,
+        failures_max: int | None = None,
     ) -> None:
         """Make one that has no commands yet.
 
@@ -66,6 +67,7 @@ class BatchRun:
             selection: which commands this run is about.
             is_packed: whether outputs are kept in one file.
             live: shows how it is all the time; None: a line now and then does.
+            failures_max: after how many failed commands one more stops it; None: it goes on.
         """
         self.graph = Graph(memory.settled_array)
         self.failures: list[CommandResult] = []
@@ -82,6 +84,7 @@ class BatchRun:
         self._say = say
         self._memory = memory
         self._live = live
+        self._failures_max = failures_max
         self._archive = Archive(directory) if is_packed else None
         self._to_remove: list[str] = []
         """Outputs that are in the archive, which the journal has yet to say."""
@@ -297,6 +300,9 @@ class BatchRun:
         if self.graph.is_stopped and not was_stopped:
             self._say(f"stopped: {name} failed, and its on_failure is stop")
             self._stop()
+        elif not was_stopped and self._failures_max is not None and len(self.failures) > self._failures_max:
+            self._say(f"stopped: {len(self.failures)} have failed, which is more than --max-failures")
+            self._stop()
 
     def _turn(self) -> None:
         """Have the journal say what has happened; then what it has the place of may go."""
@@ -366,28 +372,3 @@ def _lost(command: Command, error: BaseException) -> CommandResult:
         end=now,
         host="",
     )
-
-
-AFTER_SHOWN_MAX = 20
-"""How many of the names that a command comes after `--check` shows."""
-
-
-def described(groups: Sequence[Group]) -> list[str]:
-    """The graph in lines: each command or array with what it asks for and what it comes after."""
-    lines = []
-    for group in groups:
-        if not group.commands:
-            lines.append(f"{group.name} (0)")
-            continue
-        first = group.commands[0]
-        count = f" ({len(group.commands)})" if group.is_array else ""
-        asked = [f"{amount:g} {what}" for what, amount in (("CPU", first.num_cpus), ("GPU", first.num_gpus)) if amount]
-        asked += [f"{first.memory} bytes"] if first.memory else []
-        asked += [f"{amount:g} {name}" for name, amount in first.resources.items() if amount]
-        asked += [f"{first.time_limit:g} s"] if first.time_limit is not None else []
-        more = len(group.after) - AFTER_SHOWN_MAX
-        names = [*group.after[:AFTER_SHOWN_MAX], *([f"{more} more"] if more > 0 else [])]
-        after = f", after {', '.join(names)}" if names else ""
-        lines.append(f"{group.name}{count}: {', '.join(asked) or 'nothing'}{after}: {shortened(first.shown())}")
-    total = sum(len(group.commands) for group in groups)
-    return [*lines, f"{total} command{'' if total == 1 else 's'}"]

@@ -1,4 +1,4 @@
-"""A batch at a glance, from what it remembers: its commands by state, what runs, how busy it is, when it may end."""
+"""A batch at a glance: its commands by state, what runs, how busy it is, when it may end; and its graph in lines."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from collections.abc import Sequence
 
 import msgspec
 
+from mpi_runtime.batch.batch_file import Group
 from mpi_runtime.batch.past import Began, Ended, History
+from mpi_runtime.batch.results import shortened
 
 FAILURES_SHOWN = 5
 RUNNING_SHOWN = 10
+AFTER_SHOWN_MAX = 20
+"""How many of the names that a command comes after `--check` shows."""
 
 
 class Overview(msgspec.Struct, kw_only=True):
@@ -117,3 +121,24 @@ def duration(time_s: float) -> str:
     if whole < 6000:
         return f"{whole // 60}:{whole % 60:02d} min"
     return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
+
+
+def described(groups: Sequence[Group]) -> list[str]:
+    """The graph in lines: each command or array with what it asks for and what it comes after."""
+    lines = []
+    for group in groups:
+        if not group.commands:
+            lines.append(f"{group.name} (0)")
+            continue
+        first = group.commands[0]
+        count = f" ({len(group.commands)})" if group.is_array else ""
+        asked = [f"{amount:g} {what}" for what, amount in (("CPU", first.num_cpus), ("GPU", first.num_gpus)) if amount]
+        asked += [f"{first.memory} bytes"] if first.memory else []
+        asked += [f"{amount:g} {name}" for name, amount in first.resources.items() if amount]
+        asked += [f"{first.time_limit:g} s"] if first.time_limit is not None else []
+        more = len(group.after) - AFTER_SHOWN_MAX
+        names = [*group.after[:AFTER_SHOWN_MAX], *([f"{more} more"] if more > 0 else [])]
+        after = f", after {', '.join(names)}" if names else ""
+        lines.append(f"{group.name}{count}: {', '.join(asked) or 'nothing'}{after}: {shortened(first.shown())}")
+    total = sum(len(group.commands) for group in groups)
+    return [*lines, f"{total} command{'' if total == 1 else 's'}"]

@@ -12,12 +12,13 @@ from typing import Any
 
 import mpi_runtime
 from mpi_runtime.batch.batch_file import FORMS, JSON, Group, form_of, read_batch
-from mpi_runtime.batch.batch_run import TIME_IS_OVER, BatchRun, described
+from mpi_runtime.batch.batch_run import TIME_IS_OVER, BatchRun
 from mpi_runtime.batch.capacity import infeasible, node_resources
 from mpi_runtime.batch.file_entries import Problem
 from mpi_runtime.batch.graph import wrong_names
 from mpi_runtime.batch.live import live_view
 from mpi_runtime.batch.model import OPTIONS, read_command
+from mpi_runtime.batch.overview import described
 from mpi_runtime.batch.past import Memory
 from mpi_runtime.batch.selection import Selection, select
 from mpi_runtime.cli.run import find_launcher, launch_command, missing_launcher
@@ -44,6 +45,8 @@ def batch(words: Sequence[str]) -> int:
     options = _parser().parse_args(words)
     if options.ranks < 1:
         raise LaunchError(f"-n must be 1 or more, not {options.ranks}")
+    if options.max_failures is not None and options.max_failures < 0:
+        raise LaunchError(f"--max-failures must be 0 or more, not {options.max_failures}")
     env = environment()
     launch = detect(env)
     is_rank = launch.size != 1
@@ -96,7 +99,7 @@ def run_batch(options: argparse.Namespace) -> int:
             selection = _selection(options, groups, memory, is_stream)
             with live_view() or contextlib.nullcontext() as live:
                 say = live.say if live is not None else _say
-                run = BatchRun(directory, say, memory, selection, options.log_archive, live)
+                run = BatchRun(directory, say, memory, selection, options.log_archive, live, options.max_failures)
                 _watch_time(run, groups)
                 try:
                     code = run.run(groups, sys.stdin if is_stream else None, defaults)
@@ -220,6 +223,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--log-archive", action="store_true", help="keep all outputs in one file, not in a file each")
     parser.add_argument("--fresh", action="store_true", help="forget what earlier runs have done")
+    parser.add_argument("--max-failures", type=int, metavar="N", help="stop if more commands than these fail; go on")
     parser.add_argument("--retry-failed", action="store_true", help="run only what has failed, and what comes after it")
     parser.add_argument("--only", action="append", metavar="NAME", help="run this command or array alone, done or not")
     parser.add_argument(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -125,6 +126,18 @@ def test_stop_ends_what_runs(tmp_path: Path) -> None:
     done = run_batch(written(tmp_path / "jobs.toml", text), "--directory", str(tmp_path / "out")).expect(1)
     assert "stopped: bad failed" in done.stderr
     assert "0 of 3 done, 1 failed, 2 skipped; " in done.stderr
+
+
+def test_many_failures_stop_it(tmp_path: Path) -> None:
+    file = written(tmp_path / "jobs.txt", "false\n" * 40)
+    words = [file, "--directory", str(tmp_path / "out"), "--max-failures"]
+    done = run_batch(*words, "3", env={"MPI_RUNTIME_NUM_CPUS": "1"}).expect(1)
+    assert "stopped: 4 have failed, which is more than --max-failures" in done.stderr
+    counts = re.search(r"0 of 40 done, (\d+) failed, (\d+) skipped", done.stderr)
+    assert counts is not None, done.output()
+    assert 4 <= int(counts[1]) < 40, "those whose end had come already"
+    assert "40 failed" in run_batch(*words, "40").expect(1).stderr
+    assert "--max-failures must be 0 or more" in run_batch(*words, "-1").expect(2).stderr
 
 
 def test_everything_wrong_is_said_before_anything_starts(tmp_path: Path) -> None:

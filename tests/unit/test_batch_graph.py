@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpi_runtime.batch.batch_file import Group
-from mpi_runtime.batch.batch_run import AFTER_SHOWN_MAX, described
 from mpi_runtime.batch.graph import DONE, FAILED, SKIPPED, WAITING, Graph, wrong_names
 from mpi_runtime.batch.model import CONTINUE, SKIP, STOP, Command
+from mpi_runtime.batch.overview import AFTER_SHOWN_MAX, described
 
 
 def group(name: str, *after: str, count: int | None = None, on_failure: str = SKIP) -> Group:
