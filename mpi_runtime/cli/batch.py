@@ -87,7 +87,11 @@ def run_batch(options: argparse.Namespace) -> int:
         gc.enable()
     if problems:
         return _refuse(options.file, problems)
-    with mpi_runtime.init(num_gpus=options.gpus):
+    try:
+        job = mpi_runtime.init(num_gpus=options.gpus)
+    except ValueError as error:  # of a flag or a variable
+        raise LaunchError(str(error)) from error
+    with job:
         if problems := infeasible(groups, node_resources()):
             return _refuse(options.file, problems)
         if options.check:

@@ -137,6 +137,8 @@ def test_many_failures_stop_it(tmp_path: Path) -> None:
     assert counts is not None, done.output()
     assert 4 <= int(counts[1]) < 40, "those whose end had come already"
     assert "40 failed" in run_batch(*words, "40").expect(1).stderr
+    refused = run_batch(file, env={"MPI_RUNTIME_RESOURCES": "ssd"}).expect(2).stderr
+    assert refused.startswith("mpi-runtime batch: the variable MPI_RUNTIME_RESOURCES must be like licence=3"), refused
     assert "--max-failures must be 0 or more" in run_batch(*words, "-1").expect(2).stderr
 
 
