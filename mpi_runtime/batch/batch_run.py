@@ -8,6 +8,7 @@ import queue
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TextIO
@@ -39,6 +40,8 @@ TURN_S = 0.5
 LOOK_S = 2.0
 """How often the scheduler is asked where commands run, so that `status` can tell."""
 FAILURES_SHOWN = 10
+SUBMITTED_MAX = 1000
+"""How many commands are submitted before what has happened meanwhile is looked at: in 0.1 s or so."""
 TIME_IS_OVER = 75
 """The exit code of a batch of which something is left when the job's time ends: EX_TEMPFAIL."""
 _results = msgspec.msgpack.Decoder(CommandResult)
@@ -90,6 +93,9 @@ class BatchRun:
         """Outputs that are in the archive, which the journal has yet to say."""
         self._selection = selection or Selection()
         self._events: queue.SimpleQueue[tuple[str, Any, Any]] = queue.SimpleQueue()
+        self._ready: deque[Command] = deque()
+        """Taken from the graph, and not submitted yet."""
+        self._has_told_before = False
         self._running: dict[str, tuple[ObjectRef[Any], bytes]] = {}
         """What runs or is about to, with its key."""
         self._names: dict[bytes, str] = {}
@@ -123,10 +129,8 @@ class BatchRun:
         if stream is not None:
             self._stream = Stream(self._events, defaults or {}, node_resources())
             threading.Thread(target=self._stream.read, args=(stream,), name="batch lines", daemon=True).start()
-        self._submit_ready()
-        if self.done_before:
-            self._say(f"{self.done_before} commands were done by earlier runs; --fresh forgets these")
         with self._ctrl_c_heard():
+            self._submit_ready()
             while not self._is_over():
                 self._look()
                 self._turn()
@@ -174,28 +178,35 @@ class BatchRun:
         return not is_open and self.graph.is_over()
 
     def _submit_ready(self) -> None:
-        """Submit what may start and is not done, in few messages; what is done makes others ready."""
-        if ready := self.graph.take_ready():
-            with together():
-                self._submit_all(ready)
+        """Submit what may start and is not done, in few messages; what is done makes others ready.
 
-    def _submit_all(self, ready: list[Command]) -> None:
-        while ready:
-            for command in ready:
-                key, after = self._memory.key_of(command)
-                known = self._memory.known_end(command, key, after)
-                is_done = known is not None and known.result.is_success
-                if known is not None and is_done and command.name not in self._selection.again:
-                    self.done_before += 1
-                    self._memory.settled(command.name, key, known.number)
-                    self.graph.end(command.name, True)
-                elif self._selection.only is not None and command.name not in self._selection.only:
-                    self.left_out += 1
-                    self._memory.settled(command.name, key, known.number if known is not None else after)
-                    self.graph.end(command.name, True)
-                else:
-                    self._submit(command, key)
-            ready = self.graph.take_ready()
+        Not all of a long list at once: what has ended meanwhile is to be written down, and Ctrl-C to be heard.
+        """
+        with together():
+            for _ in range(SUBMITTED_MAX):
+                if not self._ready:
+                    self._ready.extend(self.graph.take_ready())
+                if not self._ready:
+                    break
+                self._submit_unless_done(self._ready.popleft())
+        if self.done_before and not self._ready and not self._has_told_before:
+            self._has_told_before = True
+            self._say(f"{self.done_before} commands were done by earlier runs; --fresh forgets these")
+
+    def _submit_unless_done(self, command: Command) -> None:
+        key, after = self._memory.key_of(command)
+        known = self._memory.known_end(command, key, after)
+        is_done = known is not None and known.result.is_success
+        if known is not None and is_done and command.name not in self._selection.again:
+            self.done_before += 1
+            self._memory.settled(command.name, key, known.number)
+            self.graph.end(command.name, True)
+        elif self._selection.only is not None and command.name not in self._selection.only:
+            self.left_out += 1
+            self._memory.settled(command.name, key, known.number if known is not None else after)
+            self.graph.end(command.name, True)
+        else:
+            self._submit(command, key)
 
     def _submit(self, command: Command, key: bytes) -> None:
         self._memory.began(command)
@@ -211,7 +222,7 @@ class BatchRun:
     def _handle_events(self) -> None:
         """Wait for something to happen, and take all that has happened."""
         with contextlib.suppress(queue.Empty):
-            self._handle(*self._events.get(timeout=TURN_S))
+            self._handle(*self._events.get(timeout=0 if self._ready else TURN_S))
             while True:
                 self._handle(*self._events.get_nowait())
         if self._live is not None:
@@ -323,6 +334,8 @@ class BatchRun:
 
     def _stop(self) -> None:
         self.graph.stop()
+        while self._ready:
+            self.graph.cancelled(self._ready.popleft().name)
         for ref, _ in self._running.values():
             mpi_runtime.cancel(ref)
 

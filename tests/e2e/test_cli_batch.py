@@ -1,5 +1,6 @@
 """`mpi-runtime batch`: files and streams of commands, on one machine and on ranks, from the check to the exit code."""
 
+import contextlib
 import json
 import os
 import re
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mpi_runtime.batch.past import History, read_history
 from tests import helpers
 
 ROOT = helpers.ROOT
@@ -212,6 +214,26 @@ def test_ctrl_c_ends_what_runs_and_reports(tmp_path: Path) -> None:
 
 
 @pytest.mark.mpi
+def test_ends_are_written_down_and_ctrl_c_is_heard_while_a_long_list_is_submitted(tmp_path: Path) -> None:
+    file = written(tmp_path / "jobs.txt", "true\n" * 60_000)
+    words = [sys.executable, "-m", "mpi_runtime", "batch", file, "--directory", str(tmp_path / "out")]
+    with helpers.start_command(words, env={"MPI_RUNTIME_NUM_CPUS": "1"}) as program:
+
+        def history() -> History | None:
+            with contextlib.suppress(OSError):
+                found = read_history(str(tmp_path / "out"))
+                return found if found.ends else None
+            return None
+
+        found = helpers.wait_until(history, 60)
+        assert found is not None
+        assert len(found.ends) + len(found.began) < 60_000, "not all were handed over yet"
+        program.process.send_signal(signal.SIGINT)
+        done = program.finish(timeout=60).expect(130)
+    assert "interrupted: ending what runs" in done.stderr
+    assert re.search(r"\d+ of 60000 done, (\d+ failed, )?\d+ skipped", done.stderr), done.output()
+
+
 def test_it_starts_ranks_or_is_started_on_them(tmp_path: Path) -> None:
     file = written(
         tmp_path / "jobs.jsonl", json.dumps({"command": "echo {i}", "name": "n", "product": {"i": {"range": [6]}}})
