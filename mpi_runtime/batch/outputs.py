@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -61,18 +62,17 @@ class SharedFiles:
     """The files that several commands name as their output: these are appended to, where others are begun anew."""
 
     def __init__(self) -> None:
-        self._owners: dict[str, str] = {}
-        """The command that names a file; empty: several do."""
+        self._counts: Counter[str] = Counter()
+        """How many commands name a file."""
 
     def add(self, commands: Iterable[Command]) -> None:
         """Take commands into account. Of several that come later one by one, the first began its file anew."""
         for command in commands:
-            for path in _files_of(command).values():
-                self._owners[path] = command.name if self._owners.get(path, command.name) == command.name else ""
+            self._counts.update({*_files_of(command).values()})
 
     def marked(self, command: Command) -> Command:
         """A command that knows whether others write to its files."""
-        shared = tuple(stream for stream, path in _files_of(command).items() if not self._owners[path])
+        shared = tuple(stream for stream, path in _files_of(command).items() if self._counts[path] > 1)
         return msgspec.structs.replace(command, appends=shared) if shared else command
 
 

@@ -14,6 +14,9 @@ def test_a_file_is_shared_if_two_commands_name_it_in_any_way() -> None:
     ]
     files.add(commands)
     assert [files.marked(one).appends for one in commands] == [(), ("stdout",), ("stderr",), ()]
+    unnamed = [Command(text="true", stdout=f"{number}.log") for number in range(2)]
+    files.add(unnamed)
+    assert [files.marked(one).appends for one in unnamed] == [(), ()]
     later = Command(text="true", name="later", stdout="own.log")
     files.add([later])
     assert files.marked(later).appends == ("stdout",)
