@@ -29,6 +29,8 @@ OF_THIS_JOB = (JOURNAL, RECORD)
 """What names files of this job: programs that calls start do not get it, or they would write to these files too."""
 RANKS_TAKEN = "_MPI_RUNTIME_RANKS_TAKEN"
 """Set by ourselves: see `launchers.offer_ranks`."""
+COMMAND_OF = "_MPI_RUNTIME_COMMAND_OF"
+"""Set for commands of batches: the process id of their executor. If that is killed, they are found by it."""
 GPU_RESERVE_MB = "MPI_RUNTIME_GPU_RESERVE_MB"
 GPU_PIN_MB = "MPI_RUNTIME_GPU_PIN_MB"
 

@@ -20,14 +20,17 @@ from mpi_runtime.batch.parameters import Row, combined, product
 from mpi_runtime.batch.program import Ending, claimed_cpus, run_program
 from mpi_runtime.batch.results import CommandError, CommandResult
 from mpi_runtime.batch.templates import fill, names_in, plain
+from mpi_runtime.client import current
 from mpi_runtime.client.refs import ObjectRef
-from mpi_runtime.config import NUM_CPUS, RESOURCES, environment, scratch_directory
+from mpi_runtime.config import COMMAND_OF, NUM_CPUS, RESOURCES, environment, scratch_directory
 from mpi_runtime.executor import scratch
 
 DIRECTORY = "batch-output"
 """Where the output of commands is written that name no other place."""
 GATHER_US = 20_000
 """How long the end of a command of a batch may be told later, together with others, if its process has more to run."""
+LOST_MAX = 3
+"""How often a command is run again whose process or rank was lost. How often if it fails, the command says itself."""
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -187,10 +190,11 @@ def _run(data: bytes, directory: str, raises: bool, names: str, *values: Any) ->
         name = made.name or f"command-{mpi_runtime.get_runtime_context().get_task_id()}"
         made = msgspec.structs.replace(made, name=name, values={**made.values, **texts})
     with claimed_cpus(int(made.num_cpus)) if made.pin else _NOT_PINNED as cpus:
-        attempt = 1
+        call = current.client().scopes.current().call
+        attempt = first = 1 + (call.attempt if call is not None else 0)  # it may have been lost before
         while True:
             result = _attempt(made, directory, attempt, cpus, not raises)
-            if result.is_success or attempt > made.retries or not _is_retried(made, result):
+            if result.is_success or attempt - first >= made.retries or not _is_retried(made, result):
                 break
             time.sleep(made.retry_delay)
             attempt += 1
@@ -201,7 +205,7 @@ def _run(data: bytes, directory: str, raises: bool, names: str, *values: Any) ->
     return result
 
 
-_RUN: Any = mpi_runtime.remote(max_retries=0)(_run)  # a command is run again where it asks for it, and never else
+_RUN: Any = mpi_runtime.remote(max_retries=LOST_MAX)(_run)
 _NOT_PINNED: contextlib.nullcontext[tuple[int, ...]] = contextlib.nullcontext(())
 
 
@@ -292,7 +296,8 @@ def _environment(made: Command, values: Mapping[str, str], is_alone: bool) -> di
 
 def _environment_with(cpus: str) -> dict[str, str]:
     """The environment of this process; a job of ours that the command starts has the CPUs of the command."""
-    return {**environment(), **dict.fromkeys((*_THREADS, NUM_CPUS), cpus), RESOURCES: ""}
+    own = {**dict.fromkeys((*_THREADS, NUM_CPUS), cpus), RESOURCES: "", COMMAND_OF: str(os.getpid())}
+    return {**environment(), **own}
 
 
 _unchanged_environment = functools.lru_cache(maxsize=10)(_environment_with)

@@ -7,9 +7,9 @@ It is the parent of all executors of its agent, and cleans up after them:
 3. It reports the end only when the whole group has ended. A forked child, such as a data loader, holds the device files
    that its parent had opened, and so the memory of the GPU, which the next executor needs.
 4. A process that has left the group becomes a child of the forkserver when its parent ends (`adopt_orphans`). A copy of
-   an executor with GPUs, recognised by its pipes, is killed with it, and its end is awaited too. Other programs may
-   outlive their executor. When the agent ends, however it ends, the socket closes: then the forkserver kills all its
-   children and ends.
+   an executor with GPUs, recognised by its pipes, is killed with it, and so is a command of a batch, recognised by its
+   environment; their end is awaited too. Other programs may outlive their executor. When the agent ends, however it
+   ends, the socket closes: then the forkserver kills all its children and ends.
 5. If the forkserver is killed, the kernel kills the executors (`die_with_parent`).
 It has one thread, because forking would not be safe with more, and runs no user code.
 """
@@ -37,7 +37,15 @@ from mpi_runtime.executor import output, scratch
 from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Fork, Forked, Setup, read_request
 from mpi_runtime.executor.shadowing import shadowed
 from mpi_runtime.host.machine import shortage
-from mpi_runtime.host.process_tree import adopt_orphans, children, die_with_parent, is_group, kill_group, open_files
+from mpi_runtime.host.process_tree import (
+    adopt_orphans,
+    children,
+    die_with_parent,
+    has_variable,
+    is_group,
+    kill_group,
+    open_files,
+)
 from mpi_runtime.host.spawn import COSTLY, THREAD_VARIABLES, name_process
 from mpi_runtime.transport.messages import bytes_to_text
 
@@ -245,17 +253,22 @@ class Forkserver:
     def _tell_ends(self) -> None:
         """Report executors whose process groups have ended, or do not end within `END_LIMIT_S`."""
         for pid, leaving in list(self._leaving.items()):
-            copies = self._copies(leaving.pipe) if leaving.pipe else []
-            for copy in copies:
-                kill_group(copy)
-            is_gone = not copies and (pid in self._executors or not is_group(pid))
+            left = self._left_by(pid, leaving.pipe)
+            for one in left:
+                kill_group(one)
+            is_gone = not left and (pid in self._executors or not is_group(pid))
             if is_gone or time.monotonic() > leaving.deadline_s:
                 del self._leaving[pid]
                 self._send(leaving.exited)
 
-    def _copies(self, pipe: str) -> list[int]:
-        """Return the copies of an executor that have become our children."""
-        return [one for one in children() if one not in self._executors and pipe in open_files(one)]
+    def _left_by(self, executor: int, pipe: str) -> list[int]:
+        """Return what an executor has left that has become our child: its copies, and the command that it ran."""
+        return [
+            one
+            for one in children()
+            if one not in self._executors
+            and ((pipe and pipe in open_files(one)) or has_variable(one, configuration.COMMAND_OF, str(executor)))
+        ]
 
     def _send(self, message: Forked | Exited) -> None:
         with contextlib.suppress(OSError):  # the agent has ended, which is noticed when reading

@@ -63,6 +63,13 @@ def open_files(pid: int) -> set[str]:
     return found
 
 
+def has_variable(pid: int, name: str, value: str) -> bool:
+    """Whether a process was started with this in its environment; not if it has ended or is not accessible."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+        return f"{name}={value}".encode() in file.read().split(b"\0")
+    return False
+
+
 def is_group(pid: int) -> bool:
     """Whether a process group has any process left."""
     try:

@@ -194,6 +194,40 @@ print(result.signal)
 """) == ["True False 1", "None 15", "4 []", "True False 1", "5 told", "True False 1", "9"]
 
 
+def test_nothing_of_a_command_outlives_its_executor() -> None:
+    """Neither if it is cancelled by force, nor if that is killed: then it runs again, and never beside itself."""
+    assert output_of("""
+ray.init(num_cpus=1)
+text = "echo $$ >> own; setsid sh -c 'echo $$ >> other; exec sleep 1000' & env -i sleep 1000"
+def pids(count):
+    while not all(os.path.exists(name) and open(name).read().count("\\n") == count for name in ("own", "other")):
+        time.sleep(0.02)
+    return [int(line) for name in ("own", "other") for line in open(name)]
+def end(ref):
+    try:
+        ray.get(ref)
+    except (ray.errors.TaskCancelledError, ray.errors.WorkerCrashedError) as error:
+        return type(error).__name__
+def left(pids):
+    return [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+def executor(pid):
+    return int(open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[1])
+ref = batch.command(text)
+first = pids(1)
+ray.cancel(ref, force=True)
+print(end(ref), left(first))
+os.unlink("own"); os.unlink("other")
+ref = batch.command(text)
+for run in range(1, 5):
+    before = pids(run)
+    print(len(left(before)))
+    os.kill(executor(before[run - 1]), 9)
+print(end(ref), left(before))
+text = "echo {attempt} >> times; case {attempt} in 1|2) kill -9 $PPID;; 3) exit 7;; esac"
+print(ray.get(batch.command(text, retries=1)).attempts, open("times").read().split())
+""") == ["TaskCancelledError []", "2", "2", "2", "2", "WorkerCrashedError []", "4 ['1', '2', '3', '4']"]
+
+
 def test_nothing_of_a_command_outlives_it_and_a_cancel_ends_it() -> None:
     assert output_of("""
 ray.init(num_cpus=1)
