@@ -110,6 +110,11 @@ def exit_actor() -> NoReturn:
     raise ActorExit
 
 
+def _is_own(name: str, function: object) -> bool:
+    """Whether a special method, such as `__call__` or `__len__`, is of the class and not one that all objects have."""
+    return inspect.isfunction(function) and name not in vars(object)
+
+
 class ActorClass(Registered, Generic[T, Init]):
     """A class whose instances are actors. `@remote` makes it; it can be neither called nor derived from.
 
@@ -140,7 +145,7 @@ class ActorClass(Registered, Generic[T, Init]):
                 has_state,
             )
             for name, function in inspect.getmembers(self._class, callable)
-            if not (name.startswith("__") and name.endswith("__")) or name == "__call__"
+            if not (name.startswith("__") and name.endswith("__")) or _is_own(name, function)
         }
         groups = {"", *(self._options.get("concurrency_groups") or {})}
         for name, method in found.items():

@@ -65,6 +65,14 @@ class Counter:
     def __call__(self, n: int) -> int:
         return n * 10
 
+    def __getitem__(self, n: int) -> int:
+        return n * 100
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
 
 @remote
 def same(value: Any) -> Any:
@@ -223,6 +231,8 @@ def test_methods_of_all_kinds() -> None:
     assert get(counter.static.remote(1)) == 2
     assert get(counter.name.remote()) == "Counter"
     assert get(counter.__call__.remote(2)) == 20
+    assert get(counter.__getitem__.remote(2)) == 200
+    assert counter != same, "a handle is compared as a handle"
 
 
 def test_methods_of_base_classes() -> None:
