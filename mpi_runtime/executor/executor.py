@@ -346,9 +346,9 @@ class Executor:
         slow_us = spec.gather_us or _SLOW_US
         if self._lanes is None and (message.duration_us > slow_us or not client.feed.calls):
             client.outbox.post_now(message)
-        elif spec.max_retries:
+        elif spec.max_retries and not spec.gather_us:
             client.outbox.post(message)
-        else:  # it is not run again
+        else:  # it is not run again, or is to be told late: if this process is killed, its agent has it
             client.outbox.entrust(message, spec.gather_us)
 
     def end_actor(self) -> None:

@@ -561,12 +561,12 @@ class Executor(Process):
             self.world.counters["sealed results"] += len(posted)
 
     def _post(self, spec: Spec) -> None:
-        """After a call: results may wait a little for others; those of calls that must not run again in the draft."""
+        """After a call: results may wait for others; if for long, or if the call must not run again, in the draft."""
         world = self.world
         if not world.options.batch_us or world.rng.random() < 0.3:
             self.flush()
         else:
-            if not spec.max_retries:
+            if not spec.max_retries or spec.gather_us:
                 self._seal()
             self._flush_by(max(world.options.batch_us, spec.gather_us if self.feed.calls else 0))
         if world.counters["deaths"] < world.options.deaths_max and world.chance(world.options.idle_deaths):
