@@ -85,6 +85,8 @@ def note_duration(state: State, function: Function) -> None:
     function.is_timed = function.duration_us > LONG_US
     if not function.is_timed or function.spec.name in state.told:
         look_at_actors(state)
+    elif state.end_us is not None:
+        state.alarms.set(function, last_start_us(state, function) + 1)  # sooner than one that was set for a lower mean
 
 
 def look_at_actors(state: State) -> None:

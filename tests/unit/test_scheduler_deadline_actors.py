@@ -139,6 +139,25 @@ def test_what_was_measured_counts_where_no_limit_is_said() -> None:
         assert cluster.running(second, late) == [slow, quick]
 
 
+def test_a_mean_that_has_grown_is_looked_at_where_the_actor_is_busy() -> None:
+    """The user hears then that its call is too late, and not when the actor is free."""
+    with ending(100, cpus=2) as cluster:
+        (one, slow), (other, busy) = living(cluster), living(cluster)
+        first, look, late = call(cluster, one, "train"), call(cluster, other, "look"), call(cluster, other, "train")
+        assert cluster.running(first, look) == [slow, busy]
+        cluster.now += 55 * S
+        cluster.done(slow, first, us=55 * S)
+        assert cluster.told(first)
+        cluster.later(1)
+        (note,) = cluster.notes
+        assert note.startswith(
+            "calls of Actor.train, each of which may take 55 s (as earlier calls did), are not started"
+        )
+        cluster.done(busy, look, us=55 * S)
+        assert cluster.told(look)
+        assert cluster.explain(late)["why"].startswith("It is not started: it may take 55 s")
+
+
 def test_where_calls_may_wait_for_each_other_what_was_measured_means_nothing() -> None:
     with ending(100) as cluster:
         actor, executor = living(cluster, concurrency={"": 2})
