@@ -273,6 +273,27 @@ class Doorbell:
             self._flags = None
 
 
+def lowest_of_host(rank: int, hosts: Sequence[int], hostnames: Sequence[bytes], bells: Sequence[bytes]) -> int:
+    """The lowest rank that shares the host of this one. All ranks have bound their sockets.
+
+    MPI may tell ranks of one host apart: MPICH does where only UCX moves its messages (`ch4:ucx`), as Debian builds it.
+    So those of the same name are asked for their doorbells, whose names no other host knows.
+
+    Args:
+        rank: of this process.
+        hosts: the lowest rank of its host for each rank, as MPI sees it.
+        hostnames: the name of its host for each rank.
+        bells: the name of its doorbell for each rank.
+    """
+    named_alike = (one for one in range(rank) if hostnames[one] == hostnames[rank])
+    return min(hosts[rank], next((one for one in named_alike if _is_here(bells[one])), rank))
+
+
+def _is_here(name: bytes) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        return probe.connect_ex(_address(name)) == 0
+
+
 def _address(name: bytes) -> bytes:
     return b"\0mpi_runtime-" + name
 

@@ -42,17 +42,18 @@ import os
 import struct
 import sys
 import time
+from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mpi_runtime.transport.base import Buffer, HeadLostError, Transfer, TransportError
 from mpi_runtime.transport.bulk import Bulk
-from mpi_runtime.transport.doorbell import NAME_BYTES, START_LIMIT_S, Doorbell
+from mpi_runtime.transport.doorbell import NAME_BYTES, START_LIMIT_S, Doorbell, lowest_of_host
 from mpi_runtime.transport.open_mpi import set_yields
+from mpi_runtime.transport.shared_files import name_own_file, unlink_shared_files
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -80,12 +81,10 @@ CLOSE_LIMIT_S = 10.0
 
 _ME = struct.Struct(f"<i256s{NAME_BYTES}s")
 _BULK_TAG = 1
-_SHARED_FILES = ("mpich_shm", "sm_segment")
-"""How MPICH and Open MPI name them, in /dev/shm."""
 
 
-def _unlink_shared_files(local: MPI.Comm) -> None:
-    """Take away the names of the files in which the MPI library shares memory on this host: a killed rank cannot.
+def _unlink_files_of(local: MPI.Comm) -> None:
+    """Take away the names of the files in which the MPI library shares memory on this host.
 
     Every pair talks once before, because Open MPI opens a peer's file only then.
     """
@@ -96,16 +95,7 @@ def _unlink_shared_files(local: MPI.Comm) -> None:
     for request in requests:
         request.Wait()
     local.Barrier()
-    _unlink_mapped_files()
-
-
-def _unlink_mapped_files() -> None:
-    with open("/proc/self/maps") as maps:
-        for line in maps:
-            _, found, name = line.strip().partition("/dev/shm/")
-            if name.startswith(_SHARED_FILES):
-                with suppress(FileNotFoundError):
-                    os.unlink(found + name)
+    unlink_shared_files()
 
 
 def mpi_is_initialised() -> bool:
@@ -117,7 +107,7 @@ def mpi_is_initialised() -> bool:
 def abort_job(code: int) -> None:
     """End all ranks at once, with this exit code, if MPI is up in this process."""
     if mpi_is_initialised():
-        _unlink_mapped_files()  # MPICH does so when its last rank has started, which may be killed before
+        unlink_shared_files()  # MPICH does so when its last rank has started, which may be killed before
         time.sleep(PASS_ON_S)
         sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(code)
 
@@ -240,24 +230,32 @@ class MpiTransport:
         )
 
     def _meet(self) -> None:
-        """Learn who shares a host with whom, in two collectives."""
+        """Learn who shares a host with whom, in two or three collectives."""
         mpi, comm = self._mpi, self._comm
         local = comm.Split_type(mpi.COMM_TYPE_SHARED, key=self.rank)
         lowest = mpi.Group.Translate_ranks(local.group, [0], comm.group)[0]
-        self._bell = Doorbell() if local.size > 1 else None
-        name = mpi.Get_processor_name().encode()[:256]
-        mine = _ME.pack(lowest, name, self._bell.name if self._bell else b"")
+        bell = Doorbell()
+        mine = _ME.pack(lowest, mpi.Get_processor_name().encode()[:256], bell.name)
         everyone = bytearray(_ME.size * self.size)
         comm.Allgather(mine, everyone)
-        _unlink_shared_files(local)
-        local.Free()
         ranks = list(_ME.iter_unpack(everyone))
-        self.hosts: Sequence[int] = [host for host, _, _ in ranks]
-        self.hostnames: Sequence[str] = [name.rstrip(b"\0").decode(errors="replace") for _, name, _ in ranks]
-        self._has_remote_peers = self.hosts.count(lowest) < self.size
+        self._has_remote_peers = local.size < self.size  # as MPI sees it: what it sends them may come after the ring
+        _unlink_files_of(local)
+        self._local_rank: int = local.rank
+        local.Free()
+        hosts, names, bells = zip(*ranks, strict=True)
+        if len(set(zip(hosts, names, strict=True))) > len(set(names)):
+            found = array("i", hosts)
+            comm.Allgather(array("i", [lowest_of_host(self.rank, hosts, names, bells)]), found)
+            hosts = tuple(found)
+        self.hosts: Sequence[int] = hosts
+        self.hostnames: Sequence[str] = [name.rstrip(b"\0").decode(errors="replace") for name in names]
+        here = {rank: bells[rank] for rank, host in enumerate(hosts) if host == hosts[self.rank]}
+        self._bell = bell if len(here) > 1 else None
         if self._bell:
-            names = {rank: bell for rank, (host, _, bell) in enumerate(ranks) if host == lowest}
-            self._bell.join(self.rank, self.size, names)
+            self._bell.join(self.rank, self.size, here)
+        else:
+            bell.close()
 
     def translate(self, error: Any, doing: str, peer: int | None = None) -> TransportError:
         """What an mpi4py exception means to our callers."""
@@ -494,6 +492,7 @@ class MpiTransport:
                     pass
             if self.lost:
                 return
+            name_own_file(library_version(), self._local_rank)
             if self._finalise:
                 if self._yielded:
                     set_yields(True)  # Finalize waits for other ranks

@@ -12,7 +12,7 @@ import pytest
 
 from mpi_runtime.transport import doorbell
 from mpi_runtime.transport.base import TransportError
-from mpi_runtime.transport.doorbell import Doorbell
+from mpi_runtime.transport.doorbell import Doorbell, lowest_of_host
 
 
 def joined(ranks: list[int], size: int) -> dict[int, Doorbell]:
@@ -195,3 +195,18 @@ def test_a_peer_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch
         bell.join(0, 2, {0: bell.name, 1: peer.name})
     bell.close()
     peer.close()
+
+
+def test_hosts_are_those_whose_doorbells_can_be_reached() -> None:
+    bells = [Doorbell() for _ in range(4)]
+    names = [bell.name for bell in bells[:3]] + [b"0" * doorbell.NAME_BYTES]  # as if rank 3 were elsewhere
+    bells.pop().close()
+    try:
+        same = [b"node"] * 4
+        assert [lowest_of_host(rank, range(4), same, names) for rank in range(3)] == [0, 0, 0]
+        assert lowest_of_host(3, range(4), [b"node", b"other", b"other", b"node"], names[::-1]) == 3
+        assert lowest_of_host(2, range(4), [b"node", b"other", b"other", b"node"], names) == 1
+        assert lowest_of_host(2, [0, 1, 0, 3], [b"a", b"b", b"c", b"d"], names) == 0  # as MPI says
+    finally:
+        for bell in bells:
+            bell.close()

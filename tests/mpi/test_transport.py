@@ -90,6 +90,20 @@ def test_mpi(mpi: str, ranks: int, megabytes: int) -> None:
 
 
 @pytest.mark.mpi
+def test_ranks_that_mpi_tells_apart_share_their_host() -> None:
+    """As MPICH does that is built for UCX alone; this has it do so."""
+    env = {"MPIR_CVAR_NOLOCAL": "1"}
+    completed = run_program(HERE / "contract.py", "3", "20", ranks=3, mpi="mpich", env=env).expect(0)
+    assert completed.stdout.count("is content") == 3
+    program = """
+import mpi_runtime
+mpi_runtime.init(num_cpus=2, num_gpus=1)
+print(mpi_runtime.cluster_resources()["CPU"], mpi_runtime.cluster_resources()["GPU"])
+"""
+    assert run_program(program, ranks=3, mpi="mpich", env=env).expect(0).stdout == "2.0 1.0\n"
+
+
+@pytest.mark.mpi
 def test_mpi_of_another_launcher_is_noticed() -> None:
     program = """
 from mpi_runtime.transport.base import TransportError
