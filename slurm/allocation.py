@@ -34,6 +34,8 @@ class Allocation:
     """The index of this task in a job array; None: there is no array."""
     end_s: float | None = None
     """The end of the job's time, in seconds since 1970. Slurm states it since 23.02; see `end_time`."""
+    parts: int = 1
+    """The number of parts of a heterogeneous job of Slurm; any other job has one."""
 
 
 def from_environment(env: Mapping[str, str]) -> Allocation:
@@ -56,6 +58,7 @@ def _slurm(env: Mapping[str, str]) -> Allocation:
         nodes=tuple(name for end in suffixes for name in nodelist.expand(env.get("SLURM_JOB_NODELIST" + end, ""))),
         tasks=tuple(n for end in suffixes for n in nodelist.expand_counts(env.get("SLURM_TASKS_PER_NODE" + end, ""))),
         cpus=tuple(n for end in suffixes for n in nodelist.expand_counts(env.get("SLURM_JOB_CPUS_PER_NODE" + end, ""))),
+        parts=len(suffixes),
         gpus=_gpus(env),
         restarts=_number(env.get("SLURM_RESTART_COUNT")) or 0,
         array_task=_number(env.get("SLURM_ARRAY_TASK_ID")),

@@ -78,7 +78,7 @@ def diagnose(
     by_host: dict[str, list[Seen]] = {}
     for one in ranks:
         by_host.setdefault(_short(one.host), []).append(one)
-    found = list(_places(kind, len(ranks), by_host, own.nodes))
+    found = list(_places(kind, len(ranks), by_host, own.nodes, own.parts))
     for host, there in by_host.items():
         working = [one for one in there if one.rank] or there
         node = granted.get(host)
@@ -119,7 +119,7 @@ def unused(
     if (kind == "none" or kind.startswith("slurm")) and step.isdecimal() and int(step) < _STEPS_MAX:
         names = tuple(nodelist.expand(env.get("SLURM_STEP_NODELIST", "")))  # the user chose the nodes of the step
     by_host = {_short(host): usable for host, usable in hosts.items()}
-    found = [*_places(kind, size, by_host, names)]
+    found = [*_places(kind, size, by_host, names, own.parts)]
     have = {_short(name): min(count, host_cpus) for name, count in zip(own.nodes, own.cpus, strict=False)}
     bound = [host for host, usable in by_host.items() if usable.cpus and usable.cpus < have.get(host, 0)]
     if bound:
@@ -175,14 +175,20 @@ def slow_network(host: str, other: str, latency_s: float) -> Finding | None:
     )
 
 
-def _places(kind: str, size: int, by_host: Mapping[str, object], names: Sequence[str]) -> Iterator[Finding]:
+def _places(kind: str, size: int, by_host: Mapping[str, object], names: Sequence[str], parts: int) -> Iterator[Finding]:
     absent = [name for name in names if _short(name) not in by_host]
     if not absent:
         return
     shown = ", ".join(absent[:4]) + (f" and {len(absent) - 4} more" if len(absent) > 4 else "")
     what = f"no rank runs on {shown}, though the job has them"
     line = f"mpi-runtime run -n {len(names)} app.py"
-    if size == 1:
+    if parts > 1:
+        groups, mpi = ",".join(map(str, range(parts))), "pmi2" if kind in ("mpich", "slurm-pmi2") else "pmix"
+        yield Finding(
+            f"{what}: it is heterogeneous, and mpirun knows its first part alone",
+            f"srun --het-group={groups} --mpi={mpi} --cpu-bind=none python app.py",
+        )
+    elif size == 1:
         yield Finding(f"the program was started as a single process: {what}", line)
     elif kind == "openmpi":
         yield Finding(what, f"{line}, or mpirun --map-by ppr:{-(-size // len(names))}:node --bind-to none ...")

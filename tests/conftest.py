@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["MPI_RUNTIME_QUIET"] = "1"  # but where a test says so: standard error has what programs write
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a script's background job: what we start inherits it
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    resource_tracker.ensure_running()  # else it would be left by the first test that has a lock
     worker = getattr(config, "workerinput", {}).get("workerid")
     config.stash[_stacks] = os.open(crashes(config) / worker, os.O_CREAT | os.O_WRONLY) if worker else os.dup(2)
 

@@ -214,7 +214,10 @@ import errno, resource, subprocess
 @ray.remote(max_retries=0)
 def first_file():
     with open("/dev/null") as file:
-        return file.fileno()
+        own = file.fileno()
+    for descriptor in range(3, own):  # libffi 3.5 keeps its own file open
+        assert "libffi" in os.readlink(f"/proc/self/fd/{descriptor}")
+    return own < 5
 
 @ray.remote(max_retries=0)
 def writes_to_all_low_ones():
@@ -253,4 +256,4 @@ all_is_well()
 """
     )
     completed = run_program(source).expect(0)
-    assert completed.stdout == "[3, 0, 1]\n[0, 1, 2, 3]\n\ncrashed\n"
+    assert completed.stdout == "[True, 0, 1]\n[0, 1, 2, 3]\n\ncrashed\n"

@@ -130,7 +130,7 @@ def test_an_interactive_session() -> None:
         assert b"84" in talk(main, b"ray.get(double.remote(42))\n", b"84")
         os.write(main, b"exit()\n")
         status = wait(pid, main)
-        assert status == 0
+        assert status in (0, -signal.SIGINT)  # Python 3.14 ends as if by Ctrl-C whenever there was one
     except BaseException:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

@@ -189,7 +189,7 @@ def test_words_reach_the_program_and_slurm_as_they_are(slurm: Cluster) -> None:
         done = slurm.start(*submit, nodes, "a b.py", *words, cwd=directory).finish().expect(0)
         job, said = done.stdout.splitlines()
         assert said == ascii(words), nodes
-        assert f"   Comment={comment} \n" in slurm.run("scontrol", "show", "job", job).stdout
+        assert f"   Comment={comment}" in slurm.run("scontrol", "show", "job", job).stdout
 
 
 def test_a_job_submits_another_of_another_shape(slurm: Cluster) -> None:

@@ -1,5 +1,7 @@
 """What is wrong with a launch is told from what ranks see and what was granted."""
 
+import dataclasses
+
 import pytest
 
 from mpi_runtime.slurm.allocation import Allocation
@@ -40,6 +42,15 @@ def test_nodes_without_ranks(kind: str, ranks: list[Seen], what: str, cure: str)
     (found,) = diagnose(kind, ranks, JOB, NODES)
     assert what in found.what
     assert cure in found.cure
+
+
+def test_a_heterogeneous_job_whose_ranks_are_all_in_its_first_part() -> None:
+    job = dataclasses.replace(JOB, parts=2)
+    for kind, mpi in (("openmpi", "pmix"), ("mpich", "pmi2")):
+        (found,) = diagnose(kind, RIGHT[:2], job, NODES)
+        assert "no rank runs on n2" in found.what
+        assert "mpirun knows its first part alone" in found.what
+        assert found.cure == f"srun --het-group=0,1 --mpi={mpi} --cpu-bind=none python app.py"
 
 
 def test_ranks_bound_to_cores() -> None:

@@ -89,6 +89,7 @@ def test_gpus_of_a_process_are_those_it_sees_else_those_of_its_step() -> None:
 
 def test_a_heterogeneous_job_has_the_nodes_of_all_its_components() -> None:
     found = from_environment(HETEROGENEOUS)
+    assert found.parts == 2
     assert found.nodes == ("n1", "g01", "g02")
     assert found.tasks == (2, 1, 1)
     assert found.cpus == (4, 1, 1)
