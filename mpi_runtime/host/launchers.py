@@ -18,6 +18,8 @@ _LAUNCHER_NAMES = {
     # Of Slurm only variables of one task in one step. Those of the job stay: srun and mpirun need them.
     "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_LAUNCH_NODE_IPADDR",
     "SLURM_DISTRIBUTION", "SRUN_DEBUG", "FLUX_JOB_SIZE", "GFORTRAN_UNBUFFERED_PRECONNECTED",
+    # Where the PMIx of Open MPI 6 has its components. Another one would load them by mistake.
+    "PMIX_MCA_mca_base_component_path",
 }  # fmt: skip
 _SETTINGS = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_")
 _LAUNCHER_MCA = (
@@ -25,6 +27,7 @@ _LAUNCHER_MCA = (
     "cpu_type",
     "initial_wdir",
     "num_procs",
+    "num_restarts",
     "mpi_ft_enable",
     "ess",
     "orte",

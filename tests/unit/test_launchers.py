@@ -15,11 +15,14 @@ def test_settings_of_the_user_reach_the_child() -> None:
     kept = {
         "OMPI_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_btl": "tcp",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "I_MPI_FABRICS": "shm", "MPICH_PORT": "1",
-        "PRTE_MCA_plm_ssh_agent": "/opt/ssh", "OMPI_MCA_plm_slurm_args": "--external-launcher",
+        "PRTE_MCA_plm_ssh_agent": "/opt/ssh", "PMIX_MCA_gds": "hash", "OMPI_MCA_plm_slurm_args": "--external-launcher",
         "HYDRA_IFACE": "ib0", "SLURM_JOB_ID": "5", "SLURM_MPI_TYPE": "pmix", "CUDA_VISIBLE_DEVICES": "1", "PMIXER": "",
         "MPI_RUNTIME_FIND_GPUS": "never", "OPAL_PREFIX": "/opt/openmpi", "LD_LIBRARY_PATH": "/opt/openmpi/lib",
     }  # fmt: skip
-    of_a_rank = {"OMPI_MCA_ess_base_jobid": "1", "PMI_FD": "4", "PRTE_MCA_plm": "ssh", "OMPI_MCA_plm_base_x": "1"}
+    of_a_rank = {
+        "OMPI_MCA_ess_base_jobid": "1", "PMI_FD": "4", "PRTE_MCA_plm": "ssh", "OMPI_MCA_plm_base_x": "1",
+        "OMPI_MCA_num_restarts": "0", "PMIX_MCA_mca_base_component_path": "/usr/lib/pmix",
+    }  # fmt: skip
     assert child_environment(kept | of_a_rank) == kept
 
 
