@@ -11,6 +11,7 @@ from itertools import takewhile
 
 from mpi_runtime.scheduler import checkpoints, deadline, endings, objects
 from mpi_runtime.scheduler.dependencies import send_call, stage, wait_again
+from mpi_runtime.scheduler.events import EndAnnounced
 from mpi_runtime.scheduler.lifecycle import (
     ALIVE,
     DEAD,
@@ -27,7 +28,7 @@ from mpi_runtime.scheduler.lifecycle import (
 )
 from mpi_runtime.scheduler.limits import ACTOR_CALLS_MAX
 from mpi_runtime.scheduler.records import Actor, Executor, Function, Task
-from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler.state import Client, State
 from mpi_runtime.scheduler.stealing import ask_back
 
 _ENDS = "the job is about to end"
@@ -259,6 +260,12 @@ def give_again(
     task.executor = None
     if wait_again(state, task) and out_of_order(actor):
         leave_queue(actor, task)  # it lines up when it has its arguments
+
+
+def end_announced(state: State, client: Client, event: EndAnnounced, now: int) -> None:
+    """Have all states saved that have changed. Actors that are asked for theirs begin no further call."""
+    for actor in checkpoints.announce_end(state, now):
+        take_back(state, actor)
 
 
 def take_back(state: State, actor: Actor) -> None:

@@ -6,11 +6,11 @@ whose count is zero has no calls either.
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler import actor_names, backoff, checkpoints, deadline, endings, notes, objects
+from mpi_runtime.scheduler import actor_names, backoff, checkpoints, deadline, endings, journaling, notes, objects
 from mpi_runtime.scheduler.actor_calls import fail_call, fail_pending, give_again, line_up
 from mpi_runtime.scheduler.dependencies import not_sent
 from mpi_runtime.scheduler.effects import CRASH, RESTARTED, StopExecutor
-from mpi_runtime.scheduler.events import ACTOR, Value
+from mpi_runtime.scheduler.events import ACTOR, KillRequested, Left, Titled, Value
 from mpi_runtime.scheduler.lifecycle import (
     ALIVE,
     CREATE,
@@ -37,7 +37,7 @@ from mpi_runtime.scheduler.lifecycle import (
 from mpi_runtime.scheduler.queues import requeue, withdraw
 from mpi_runtime.scheduler.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records import Actor, Executor, Task
-from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler.state import Client, State
 
 
 def submit(state: State, task: Task) -> None:
@@ -151,9 +151,27 @@ def end(state: State, actor: Actor, cause: str, force: bool) -> None:
         withdraw(state, creation)
 
 
-def kill(state: State, actor: Actor, no_restart: bool) -> None:
+def titled(state: State, client: Client, event: Titled, now: int) -> None:
+    """Note the title of an actor: it stands before its output."""
+    executor = client.as_executor()
+    if executor.actor is not None:
+        executor.actor.title = executor.process.name = event.title
+
+
+def left(state: State, client: Client, event: Left, now: int) -> None:
+    """End an actor that wants to."""
+    actor = state.actors.get(event.actor)
+    if actor is not None:
+        end(state, actor, "ended itself with exit_actor() or sys.exit()", force=False)
+
+
+def kill(state: State, client: Client, event: KillRequested, now: int) -> None:
     """Kill the process of an actor for a client. With `no_restart` the actor ends for good."""
-    if no_restart or not may_restart(actor) or actor.state in (ENDING, DEAD):
+    actor = state.actors.get(event.actor)
+    if actor is None:
+        return
+    journaling.touches_actor(client.executor)
+    if event.no_restart or not may_restart(actor) or actor.state in (ENDING, DEAD):
         end(state, actor, "was killed by kill()", force=True)
         return
     executor = actor.executor

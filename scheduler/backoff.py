@@ -37,10 +37,10 @@ def run_again(state: State, task: Task, now: int, has_crashed: bool = True) -> N
     if wait:
         state.alarms.set(task, now + wait)
     else:
-        queue(state, task)
+        queue(state, task, now)
 
 
-def queue(state: State, task: Task) -> None:
+def queue(state: State, task: Task, now: int) -> None:
     """Handle the alarm of a call: its wait is over, if it still has to run."""
     if task.state == LOST:
         advance(state.stories, task, RETRY)

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler.dispatch import offer
-from mpi_runtime.scheduler.events import BLOCKED_IDS_MAX
+from mpi_runtime.scheduler import dispatch
+from mpi_runtime.scheduler.events import BLOCKED_IDS_MAX, Blocked, Unblocked
 from mpi_runtime.scheduler.lifecycle import BLOCK, BLOCKED, GONE, UNBLOCK, UNSEALED, advance
 from mpi_runtime.scheduler.limits import STUCK_US
-from mpi_runtime.scheduler.rank_events import TakenBack
 from mpi_runtime.scheduler.records import Executor
-from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler.state import Client, State
 from mpi_runtime.scheduler.stealing import ask_for_the_rest
 
 
-def blocked(state: State, executor: Executor, ids: list[bytes]) -> None:
+def blocked(state: State, client: Client, event: Blocked, now: int) -> None:
     """Lend the CPU of an executor whose call waits for objects, and steal the calls behind it."""
+    executor = client.executor
+    if executor is None:
+        return
     running = executor.running()
     if executor.blocked or not (running or executor.actor):
         return  # or the waiting thread belongs to a call that has ended
-    if are_here(state, executor, ids):
+    if are_here(state, executor, event.ids):
         return
-    executor.waits_for = ids
+    executor.waits_for = event.ids
     executor.lend_cpu()
     if executor.grant is not None:
         state.index.update(executor.rank.node)
@@ -47,7 +49,14 @@ def are_here(state: State, executor: Executor, ids: list[bytes]) -> bool:
     return True
 
 
-def unblocked(state: State, executor: Executor, now: int) -> None:
+def unblocked(state: State, client: Client, event: Unblocked, now: int) -> None:
+    """Handle the end of a wait."""
+    if client.executor is not None:
+        client.executor.waits_for = []
+        let_continue(state, client.executor, now)
+
+
+def let_continue(state: State, executor: Executor, now: int) -> None:
     """Let the call continue. Its source may be overdrawn for a moment: nothing new starts until it is not."""
     if not executor.blocked:
         return
@@ -66,16 +75,14 @@ def unblocked(state: State, executor: Executor, now: int) -> None:
         queue.note_load(executor)
     else:
         queue.executors[executor.id] = executor
-        offer(state, executor, now)
+        dispatch.offer(state, executor, now)
     if queue.loaded:  # calls stand behind it again that were being taken back
         state.alarms.set(queue, now + STUCK_US)
 
 
-def taken_back(state: State, event: TakenBack, now: int) -> None:
+def taken_back(state: State, executor: Executor, ids: list[bytes], now: int) -> None:
     """Handle stolen calls. If one of them seemed to block, a thread of an earlier call did."""
-    executor = state.executors.get(event.executor)
-    if executor is None or not executor.blocked:
-        return
     running = executor.running()
-    if running is not None and running.id in event.ids:
-        unblocked(state, executor, now)
+    if executor.blocked and running is not None and running.id in ids:
+        let_continue(state, executor, now)
+    dispatch.taken_back(state, executor, ids, now)

@@ -15,11 +15,11 @@ from mpi_runtime.scheduler.lifecycle import BLOCKED, ENDED, READY, SENT, STAGING
 from mpi_runtime.scheduler.limits import INTERRUPT_GRACE_US
 from mpi_runtime.scheduler.queues import withdraw
 from mpi_runtime.scheduler.records import Executor, Task
-from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler.state import Client, State
 from mpi_runtime.scheduler.stealing import ask_for_the_rest
 
 
-def cancel(state: State, event: CancelRequested, now: int) -> None:
+def cancel(state: State, client: Client, event: CancelRequested, now: int) -> None:
     """A client wants a call, and those that it has submitted, to end. Actors that it has created live on."""
     found = state.objects.get(event.id)
     if found is None or found.task is None or found.task.function.spec.kind == ACTOR:

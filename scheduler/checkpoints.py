@@ -25,8 +25,8 @@ from mpi_runtime.scheduler.ids import digest
 from mpi_runtime.scheduler.lifecycle import ALIVE, CREATING, READY
 from mpi_runtime.scheduler.queues import mark_dirty
 from mpi_runtime.scheduler.rank_events import Recalled
-from mpi_runtime.scheduler.records import Actor, Executor, Task
-from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler.records import Actor, Task
+from mpi_runtime.scheduler.state import Client, State
 
 LIFE_BYTES = 16
 
@@ -142,8 +142,9 @@ def give_up(state: State, actor: Actor, why: str) -> None:
         notes.tell(state, notes.WARNING, JOURNAL, text)
 
 
-def saved(state: State, executor: Executor, event: Saved) -> None:
+def saved(state: State, client: Client, event: Saved, now: int) -> None:
     """An actor has saved its state."""
+    executor = client.as_executor()
     actor = executor.actor
     if actor is None or not actor.key or actor.unsaved_why or actor.executor is not executor:
         if event.state.file:
@@ -157,8 +158,9 @@ def saved(state: State, executor: Executor, event: Saved) -> None:
     actor.saved, actor.number, actor.is_changed = event.state, event.id, False
 
 
-def lost(state: State, executor: Executor, event: StateLost) -> None:
+def lost(state: State, client: Client, event: StateLost, now: int) -> None:
     """An actor could not load the state with which it was to begin, and has begun without."""
+    executor = client.as_executor()
     actor = executor.actor
     if actor is None or actor.state != CREATING:
         return

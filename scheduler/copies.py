@@ -38,7 +38,7 @@ def find(state: State, event: Fetched | Arriving) -> Fetching | None:
     return None if 0 <= event.order < fetching.since else fetching
 
 
-def arriving(state: State, event: Arriving) -> None:
+def arriving(state: State, event: Arriving, now: int) -> None:
     """The parts of a copy that have arrived can be had."""
     fetching = find(state, event)
     if fetching is not None and isinstance(fetching.source, Stored):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
-
-import msgspec
 
 from mpi_runtime.scheduler import (
     actor_calls,
@@ -28,11 +26,15 @@ from mpi_runtime.scheduler import (
     journaling,
     losses,
     memory_pressure,
+    nodes,
     notes,
     objects,
     overdue,
+    queues,
     refusals,
+    reservations,
     spilling,
+    stealing,
     tasks,
 )
 from mpi_runtime.scheduler.dispatch import first_waiting, serve, settle
@@ -71,10 +73,7 @@ from mpi_runtime.scheduler.events import (
     Yielded,
 )
 from mpi_runtime.scheduler.history import note_clock
-from mpi_runtime.scheduler.lifecycle import STARTED, advance
 from mpi_runtime.scheduler.limits import LONG_US, UNIT
-from mpi_runtime.scheduler.nodes import begin, join
-from mpi_runtime.scheduler.queues import mark_dirty
 from mpi_runtime.scheduler.rank_events import (
     Arriving,
     ExecutorDied,
@@ -93,9 +92,7 @@ from mpi_runtime.scheduler.rank_events import (
     TakenBack,
 )
 from mpi_runtime.scheduler.records import Bundle, Executor, Family, Function, Node, Queue, Task
-from mpi_runtime.scheduler.reservations import look_after_node, look_after_reservation
 from mpi_runtime.scheduler.state import Client, Fetching, State
-from mpi_runtime.scheduler.stealing import look_for_stuck
 from mpi_runtime.scheduler.turns import Turns
 
 
@@ -109,6 +106,79 @@ class Described(NamedTuple):
     """The title of its actor; empty: none."""
 
 
+def _taken_back(state: State, event: TakenBack, now: int) -> None:
+    executor = state.executors.get(event.executor)
+    if executor is None:
+        return
+    if executor.actor is not None:
+        actor_calls.taken_back(state, executor, event.ids)
+    else:
+        blocked_executors.taken_back(state, executor, event.ids, now)
+
+
+def _named_actor_requested(state: State, client: Client, event: NamedActorRequested, now: int) -> None:
+    if (event.namespace, event.name) not in state.names:
+        tasks.submit(state, client, event.creation, now)
+        actor_names.give(state, event)
+    actor_names.answer(state, client, event)
+
+
+CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
+    Spec: tasks.register,
+    Began: overdue.began,
+    Returned: tasks.returned,
+    Put: objects.on_put,
+    SubscriptionRequested: objects.on_subscribed,
+    Held: objects.on_held,
+    Forgotten: spilling.forgotten,
+    Blocked: blocked_executors.blocked,
+    Unblocked: blocked_executors.unblocked,
+    KillRequested: actor_lives.kill,
+    Left: actor_lives.left,
+    Titled: actor_lives.titled,
+    ErrorRead: objects.on_error_read,
+    JournalFailed: journaling.failed,
+    Saved: checkpoints.saved,
+    StateLost: checkpoints.lost,
+    EndAnnounced: actor_calls.end_announced,
+    Faulted: health.faulted,
+    Yielded: items.yielded,
+    Consumed: items.consumed,
+    CancelRequested: cancel.cancel,
+    BroadcastRequested: objects.on_broadcast,
+    NamedActorRequested: _named_actor_requested,
+    Query: explain.answer,
+    GroupRequested: groups.create,
+    GroupRemovalRequested: groups.removal_requested,
+}
+"""What handles each event of a client, but for `Call`, `Done` and `Released`: see `Scheduler.handle`."""
+RANK_EVENTS: dict[type, Callable[[State, Any, int], None]] = {
+    RankJoined: nodes.join,
+    JobBegan: nodes.begin,
+    RankLost: losses.rank_lost,
+    ExecutorStarted: dispatch.executor_started,
+    ExecutorDied: deaths.executor_died,
+    TakenBack: _taken_back,
+    FrameRefused: refusals.frame_refused,
+    Fetched: copies.fetched,
+    Arriving: copies.arriving,
+    RoomWanted: spilling.wanted,
+    Spilled: spilling.spilled,
+    MemoryReported: memory_pressure.reported,
+    Recalled: tasks.recalled,
+}
+"""What handles each event of a rank or of the head."""
+ALARMS: dict[type, Callable[[State, Any, int], None]] = {
+    Queue: stealing.look_after_queue,
+    Family: queues.look_after_family,
+    Node: reservations.look_after_node,
+    Bundle: reservations.look_after_reservation,
+    Task: backoff.queue,
+    Executor: overdue.look,
+    Function: lambda state, _, now: deadline.look_at_actors(state),
+    Fetching: copies.unreached,
+}
+"""What looks at each subject of an alarm."""
 _OF_LIVING = Arriving | Fetched | MemoryReported | RankLost | RoomWanted | Spilled
 """What a rank says of itself, and does not count when it is gone."""
 
@@ -122,34 +192,6 @@ class Scheduler:
 
     def __init__(self) -> None:
         self.state = State()
-        self._handlers = {
-            Spec: self._spec,
-            Began: self._began,
-            Returned: self._returned,
-            Put: self._put,
-            SubscriptionRequested: self._subscription_requested,
-            Held: self._held,
-            Forgotten: self._forgotten,
-            Blocked: self._blocked,
-            Unblocked: self._unblocked,
-            KillRequested: self._kill_requested,
-            Left: self._left,
-            Titled: self._titled,
-            ErrorRead: self._error_read,
-            JournalFailed: self._journal_failed,
-            Saved: self._saved,
-            StateLost: self._state_lost,
-            EndAnnounced: self._end_announced,
-            Faulted: self._faulted,
-            Yielded: self._yielded,
-            Consumed: self._consumed,
-            CancelRequested: self._cancel_requested,
-            BroadcastRequested: self._broadcast_requested,
-            NamedActorRequested: self._named_actor_requested,
-            Query: self._query,
-            GroupRequested: self._group_requested,
-            GroupRemovalRequested: self._group_removal_requested,
-        }
 
     def handle(
         self, client_number: int, events: Sequence[ClientEvent], now: int, ended_in_frame: int | None = None
@@ -188,7 +230,7 @@ class Scheduler:
                     objects.on_released(state, client, event.ids)  # type: ignore[union-attr]
                 else:
                     refusals.check(state, client, event)
-                    self._handlers[kind](client, event, now)  # type: ignore[operator]
+                    CLIENT_EVENTS[kind](state, client, event, now)
                     if kind is Returned:
                         ended = event  # type: ignore[assignment]
                         ends += 1
@@ -218,67 +260,14 @@ class Scheduler:
             return  # it was on its way when the rank was given up
         refusals.check_rank(state, event)
         state.stories.now = now
-        if isinstance(event, RankJoined):
-            join(state, event)
-        elif isinstance(event, TakenBack):
-            executor = state.executors.get(event.executor)
-            if executor is not None and executor.actor is not None:
-                actor_calls.taken_back(state, executor, event.ids)
-            else:
-                blocked_executors.taken_back(state, event, now)
-                dispatch.taken_back(state, event, now)
-        elif isinstance(event, ExecutorDied):
-            deaths.executor_died(state, event, now)
-        elif isinstance(event, ExecutorStarted):
-            executor = state.executors.get(event.executor)
-            if executor is not None:
-                executor.process.pid = event.pid
-                advance(state.stories, executor, STARTED)
-        elif isinstance(event, Fetched):
-            copies.fetched(state, event, now)
-        elif isinstance(event, Arriving):
-            copies.arriving(state, event)
-        elif isinstance(event, RankLost):
-            losses.rank_lost(state, event, now)
-        elif isinstance(event, Recalled):
-            tasks.recalled(state, event)
-        elif isinstance(event, JobBegan):
-            begin(state, event)
-        elif isinstance(event, MemoryReported):
-            memory_pressure.reported(state, event)
-        elif isinstance(event, RoomWanted):
-            spilling.wanted(state, event, now)
-        elif isinstance(event, Spilled):
-            spilling.spilled(state, event)
-        elif isinstance(event, FrameRefused):
-            refused = state.executors.get(event.executor)
-            if refused is not None:
-                refusals.refuse(state, refused, event.problem, event.ended, now)
+        RANK_EVENTS[type(event)](state, event, now)
 
     def decide(self, now: int) -> Effects:
         """Place what can be placed now, and return all effects since the last decision."""
         state = self.state
         state.stories.now = now
         for subject in state.alarms.due(now):
-            if isinstance(subject, Queue):
-                if subject.timed is not None or (subject.ready and not subject.family.reserved):
-                    mark_dirty(state, subject)
-                look_for_stuck(state, subject, now)
-            elif isinstance(subject, Family):
-                if not subject.reserved and (first := subject.first()) is not None:
-                    mark_dirty(state, first)
-            elif isinstance(subject, Node):
-                look_after_node(state, subject, now)
-            elif isinstance(subject, Bundle):
-                look_after_reservation(state, subject, now)
-            elif isinstance(subject, Task):
-                backoff.queue(state, subject)
-            elif isinstance(subject, Executor):
-                overdue.look(state, subject, now)
-            elif isinstance(subject, Function):
-                deadline.look_at_actors(state)
-            elif isinstance(subject, Fetching):
-                copies.unreached(state, subject, now)
+            ALARMS[type(subject)](state, subject, now)
         while True:
             if state.woken:
                 woken, state.woken = state.woken, []
@@ -298,12 +287,12 @@ class Scheduler:
 
     def _serve(self, now: int) -> None:
         state = self.state
-        queues, state.dirty = state.dirty, []
+        dirty, state.dirty = state.dirty, []
         backfill.look_again(state, now)
         has_freed, state.freed = state.freed, False
         if has_freed and state.waiting_groups:
             groups.place_waiting(state, now)
-        turns = Turns(queues)
+        turns = Turns(dirty)
         if has_freed:
             for family in state.waiting:
                 turns.begin(family)
@@ -362,105 +351,3 @@ class Scheduler:
         """Whether a processor of the rank's node is free: no call uses it, or none ever will."""
         found = self.state.ranks.get(rank)
         return found is None or found.node.free.cpu >= UNIT or not found.node.hosts_executors
-
-    def _spec(self, client: Client, event: Spec, now: int) -> None:
-        tasks.register(self.state, event)
-
-    def _began(self, client: Client, event: Began, now: int) -> None:
-        assert client.executor is not None
-        overdue.began(self.state, client.executor, event.id, now)
-
-    def _returned(self, client: Client, event: Returned, now: int) -> None:
-        tasks.returned(self.state, client.executor, event)
-
-    def _put(self, client: Client, event: Put, now: int) -> None:
-        objects.on_put(self.state, client, event)
-
-    def _subscription_requested(self, client: Client, event: SubscriptionRequested, now: int) -> None:
-        objects.on_subscribed(self.state, client, event.ids, event.fetch)
-
-    def _held(self, client: Client, event: Held, now: int) -> None:
-        objects.on_held(self.state, client, event.ids)
-
-    def _forgotten(self, client: Client, event: Forgotten, now: int) -> None:
-        spilling.forgotten(self.state, client, event)
-
-    def _blocked(self, client: Client, event: Blocked, now: int) -> None:
-        if client.executor is not None:
-            blocked_executors.blocked(self.state, client.executor, event.ids)
-
-    def _unblocked(self, client: Client, event: Unblocked, now: int) -> None:
-        if client.executor is not None:
-            client.executor.waits_for = []
-            blocked_executors.unblocked(self.state, client.executor, now)
-
-    def _kill_requested(self, client: Client, event: KillRequested, now: int) -> None:
-        actor = self.state.actors.get(event.actor)
-        if actor is not None:
-            journaling.touches_actor(client.executor)
-            actor_lives.kill(self.state, actor, event.no_restart)
-
-    def _cancel_requested(self, client: Client, event: CancelRequested, now: int) -> None:
-        cancel.cancel(self.state, event, now)
-
-    def _broadcast_requested(self, client: Client, event: BroadcastRequested, now: int) -> None:
-        objects.on_broadcast(self.state, event.ids)
-
-    def _yielded(self, client: Client, event: Yielded, now: int) -> None:
-        assert client.executor is not None
-        client.executor.progress_us = now
-        items.yielded(self.state, client.executor, event)
-
-    def _consumed(self, client: Client, event: Consumed, now: int) -> None:
-        items.consumed(self.state, event)
-
-    def _left(self, client: Client, event: Left, now: int) -> None:
-        actor = self.state.actors.get(event.actor)
-        if actor is not None:
-            actor_lives.end(self.state, actor, "ended itself with exit_actor() or sys.exit()", force=False)
-
-    def _titled(self, client: Client, event: Titled, now: int) -> None:
-        assert client.executor is not None
-        if client.executor.actor is not None:
-            client.executor.actor.title = client.executor.process.name = event.title
-
-    def _error_read(self, client: Client, event: ErrorRead, now: int) -> None:
-        objects.on_error_read(self.state, event.ids)
-
-    def _journal_failed(self, client: Client, event: JournalFailed, now: int) -> None:
-        self.state.effects.journal.append(event)
-
-    def _saved(self, client: Client, event: Saved, now: int) -> None:
-        assert client.executor is not None
-        checkpoints.saved(self.state, client.executor, event)
-
-    def _state_lost(self, client: Client, event: StateLost, now: int) -> None:
-        assert client.executor is not None
-        checkpoints.lost(self.state, client.executor, event)
-
-    def _end_announced(self, client: Client, event: EndAnnounced, now: int) -> None:
-        for actor in checkpoints.announce_end(self.state, now):
-            actor_calls.take_back(self.state, actor)
-
-    def _faulted(self, client: Client, event: Faulted, now: int) -> None:
-        assert client.executor is not None
-        client.executor.fault = event
-
-    def _named_actor_requested(self, client: Client, event: NamedActorRequested, now: int) -> None:
-        if (event.namespace, event.name) not in self.state.names:
-            tasks.submit(self.state, client, event.creation, now)
-            actor_names.give(self.state, event)
-        actor_names.answer(self.state, client, event)
-
-    def _group_requested(self, client: Client, event: GroupRequested, now: int) -> None:
-        groups.create(self.state, client, event)
-
-    def _group_removal_requested(self, client: Client, event: GroupRemovalRequested, now: int) -> None:
-        groups.remove(self.state, event.id)
-
-    def _query(self, client: Client, event: Query, now: int) -> None:
-        try:
-            answer = explain.answer(self.state, event, now)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # the argument of some questions is msgpack too
-            raise RefusedError(f"a question {event.what!r} about what cannot be read") from error
-        self.state.to_client(client.id, answer)

@@ -15,7 +15,7 @@ from mpi_runtime.scheduler.backfill import note_length
 from mpi_runtime.scheduler.constraints import allows, find_source
 from mpi_runtime.scheduler.dependencies import elsewhere, stage
 from mpi_runtime.scheduler.effects import StartExecutor
-from mpi_runtime.scheduler.lifecycle import SEND, STOPPING, advance
+from mpi_runtime.scheduler.lifecycle import SEND, STARTED, STOPPING, advance
 from mpi_runtime.scheduler.limits import (
     FORK_WORTH_US,
     IDLE_US_MAX,
@@ -32,7 +32,7 @@ from mpi_runtime.scheduler.limits import (
 )
 from mpi_runtime.scheduler.locality import waits_for_near
 from mpi_runtime.scheduler.queues import await_room, mark_dirty, stop_waiting
-from mpi_runtime.scheduler.rank_events import TakenBack
+from mpi_runtime.scheduler.rank_events import ExecutorStarted
 from mpi_runtime.scheduler.records import Executor, Function, Key, Node, Process, Queue, Task, node_of
 from mpi_runtime.scheduler.reservations import (
     end_reservation,
@@ -429,13 +429,18 @@ def give_up(state: State, executor: Executor, now: int) -> None:
         state.alarms.set(node, now + IDLE_US_MAX)
 
 
-def taken_back(state: State, event: TakenBack, now: int) -> None:
-    """Handle stolen calls: the executor had not started them."""
+def executor_started(state: State, event: ExecutorStarted, now: int) -> None:
+    """Note the process of an executor."""
     executor = state.executors.get(event.executor)
-    if executor is None:
-        return
+    if executor is not None:
+        executor.process.pid = event.pid
+        advance(state.stories, executor, STARTED)
+
+
+def taken_back(state: State, executor: Executor, ids: list[bytes], now: int) -> None:
+    """Handle stolen calls: the executor had not started them."""
     executor.asked_back = False
-    tasks = [task for id in event.ids if (task := executor.drop(id)) is not None]
+    tasks = [task for id in ids if (task := executor.drop(id)) is not None]
     give_elsewhere(state, tasks, "it stood behind another call")
     queue = executor.queue
     if queue is None:

@@ -23,12 +23,12 @@ from mpi_runtime.scheduler import (
     store_summary,
 )
 from mpi_runtime.scheduler.effects import Answer
-from mpi_runtime.scheduler.events import Query, Where
+from mpi_runtime.scheduler.events import Query, RefusedError, Where
 from mpi_runtime.scheduler.limits import EXPLAINED_MAX, UNIT
 from mpi_runtime.scheduler.records import Bundle, Task, node_of
 from mpi_runtime.scheduler.resources import Pool, amount
 from mpi_runtime.scheduler.sources import Source
-from mpi_runtime.scheduler.state import Group, Object, State
+from mpi_runtime.scheduler.state import Client, Group, Object, State
 
 READ_ONLY = (
     "Arrays of it that get() returns, or that are arguments, are read-only: all who read a large value read the same "
@@ -36,17 +36,21 @@ READ_ONLY = (
 )
 
 
-def answer(state: State, query: Query, now: int) -> Answer:
-    """The answer to a query, as msgpack."""
+def answer(state: State, client: Client, query: Query, now: int) -> None:
+    """Answer a query, in msgpack."""
     function = QUERIES.get(query.what)
     value: Any
-    if query.what == "explain":
-        value = explain(state, query.id, now)
-    elif query.what == "running":
-        value = listing.running(state, now)
-    else:
-        value = function(state, query.id) if function else {"error": f"unknown query {query.what!r}"}
-    return Answer(query.request, msgspec.msgpack.encode(value))
+    try:
+        if query.what == "explain":
+            value = explain(state, query.id, now)
+        elif query.what == "running":
+            value = listing.running(state, now)
+        else:
+            value = function(state, query.id) if function else {"error": f"unknown query {query.what!r}"}
+        data = msgspec.msgpack.encode(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # the argument of some questions is msgpack too
+        raise RefusedError(f"a question {query.what!r} about what cannot be read") from error
+    state.to_client(client.id, Answer(query.request, data))
 
 
 def _resources(pools: list[Pool]) -> dict[str, float]:

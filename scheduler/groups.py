@@ -19,7 +19,7 @@ import msgspec
 from mpi_runtime.scheduler import actor_lives, endings, notes, objects, packing, tasks
 from mpi_runtime.scheduler.constraints import able, reachable, why_removed
 from mpi_runtime.scheduler.effects import RANK_LOST, Answer, StopExecutor
-from mpi_runtime.scheduler.events import STRICT_SPREAD, GroupRequested, Value
+from mpi_runtime.scheduler.events import STRICT_SPREAD, GroupRemovalRequested, GroupRequested, Value
 from mpi_runtime.scheduler.lifecycle import ENDED, STOP, UNSEALED, advance
 from mpi_runtime.scheduler.queues import clear, stop_waiting
 from mpi_runtime.scheduler.records import Bundle, Executor, Node
@@ -32,7 +32,7 @@ REMOVED = "PlacementGroupRemovedError"
 CAUSE = "ended because its placement group was removed"
 
 
-def create(state: State, client: Client, event: GroupRequested) -> None:
+def create(state: State, client: Client, event: GroupRequested, now: int) -> None:
     """A client asks for a group. Both the client and the group hold the object."""
     name = (event.namespace, event.name) if event.name else None
     if name is not None:
@@ -144,6 +144,11 @@ def look_again(state: State, cause: str) -> None:
 
 
 # Removing
+
+
+def removal_requested(state: State, client: Client, event: GroupRemovalRequested, now: int) -> None:
+    """A client wants a group to end."""
+    remove(state, event.id)
 
 
 def remove(state: State, id: bytes, cause: str = "") -> None:

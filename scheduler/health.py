@@ -26,7 +26,7 @@ from mpi_runtime.scheduler.events import Faulted
 from mpi_runtime.scheduler.queues import clear, mark_dirty
 from mpi_runtime.scheduler.records import Executor, Function, Node, Queue
 from mpi_runtime.scheduler.reservations import stop_idle
-from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler.state import Client, State
 
 USED_UP = "\0"
 """The reason of a suspect that other users have filled. No function has this name."""
@@ -43,6 +43,11 @@ def cause(executor: Executor, fault: Faulted) -> str:
 def named(node: Node, id: int) -> str:
     """A device with its number and UUID, for messages."""
     return f"GPU {id} ({gpu_pool.uuids(node, [id])[0]})"
+
+
+def faulted(state: State, client: Client, event: Faulted, now: int) -> None:
+    """Note the error of the GPU with which an executor is about to end."""
+    client.as_executor().fault = event
 
 
 def blame(state: State, executor: Executor, fault: Faulted) -> None:

@@ -13,7 +13,7 @@ from mpi_runtime.scheduler.effects import Demand, Item
 from mpi_runtime.scheduler.events import Consumed, Yielded
 from mpi_runtime.scheduler.lifecycle import REBUILD, advance, so_far
 from mpi_runtime.scheduler.records import Executor, Task
-from mpi_runtime.scheduler.state import Object, State
+from mpi_runtime.scheduler.state import Client, Object, State
 
 ALL = 1 << 62
 """As many values as there will ever be."""
@@ -21,12 +21,14 @@ LOOK_EACH = 1024
 """After so many values those are forgotten to which there is no reference any more."""
 
 
-def yielded(state: State, executor: Executor, event: Yielded) -> None:
+def yielded(state: State, client: Client, event: Yielded, now: int) -> None:
     """A call has yielded its next value."""
+    executor = client.as_executor()
+    executor.progress_us = now
     task = executor.in_hand.get(event.call)
-    client = None if task is None else state.clients.get(task.client)
+    taker = None if task is None else state.clients.get(task.client)
     is_known = task is None or event.index < task.yielded
-    is_wanted = not is_known and client is not None and event.call in client.held
+    is_wanted = not is_known and taker is not None and event.call in taker.held
     if task is not None:
         task.yielded += not is_known
         task.position = event.index + 1
@@ -42,15 +44,15 @@ def yielded(state: State, executor: Executor, event: Yielded) -> None:
             objects.free_extent(state, event.value.stored)
         return
     assert task is not None
-    assert client is not None
+    assert taker is not None
     if event.value.stored is not None:
         task.items = task.items or {}
         if not event.index % LOOK_EACH:  # a call may yield for ever
             task.items = {index: id for index, id in task.items.items() if id in state.objects}
         task.items[event.index] = event.id
-    state.objects[event.id] = found = Object(event.id, client.id, 1)
-    client.held[event.id] = None
-    state.to_client(client.id, Item(event.call, event.id))
+    state.objects[event.id] = found = Object(event.id, taker.id, 1)
+    taker.held[event.id] = None
+    state.to_client(taker.id, Item(event.call, event.id))
     objects.set_value(state, found, event.value)
 
 
@@ -84,7 +86,7 @@ def ended(state: State, task: Task) -> None:
     task.items = None
 
 
-def consumed(state: State, event: Consumed) -> None:
+def consumed(state: State, client: Client, event: Consumed, now: int) -> None:
     """The client of a call has taken so many of its values: the call may yield more."""
     found = state.objects.get(event.call)
     if found is not None and found.task is not None:

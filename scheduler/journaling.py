@@ -11,12 +11,12 @@ does the same for actors.
 from __future__ import annotations
 
 from mpi_runtime.scheduler.effects import Recall, Record
-from mpi_runtime.scheduler.events import TASK, Done, Kept, Returned, Value
+from mpi_runtime.scheduler.events import TASK, Done, JournalFailed, Kept, Returned, Value
 from mpi_runtime.scheduler.ids import digest
 from mpi_runtime.scheduler.lifecycle import INLINE, STORED
 from mpi_runtime.scheduler.rank_events import Recalled
 from mpi_runtime.scheduler.records import Executor, Task
-from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler.state import Client, State
 
 KEY_BYTES = 16
 
@@ -31,6 +31,11 @@ def submitted(executor: Executor, task: Task) -> None:
         parent.open_children += 1
     else:
         parent.is_partial = True
+
+
+def failed(state: State, client: Client, event: JournalFailed, now: int) -> None:
+    """A process could not write a file of the journal. Whoever keeps the journal says so."""
+    state.effects.journal.append(event)
 
 
 def touches_actor(executor: Executor | None) -> None:

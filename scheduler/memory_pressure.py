@@ -25,7 +25,7 @@ from mpi_runtime.scheduler.state import State
 from mpi_runtime.scheduler.stealing import ask_for_the_rest
 
 
-def reported(state: State, event: MemoryReported) -> None:
+def reported(state: State, event: MemoryReported, now: int) -> None:
     """Take a report of a rank about the memory of its host."""
     node = state.ranks[event.rank].node
     if not event.is_tight:

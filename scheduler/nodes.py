@@ -14,7 +14,7 @@ from mpi_runtime.scheduler.resources import Pool
 from mpi_runtime.scheduler.state import State
 
 
-def join(state: State, event: RankJoined) -> None:
+def join(state: State, event: RankJoined, now: int) -> None:
     """A rank is ready: its resources go into the pool of its node. The driver belongs to the node of rank 0."""
     node = state.hosts.get(event.host)
     if node is None:
@@ -51,7 +51,7 @@ def join(state: State, event: RankJoined) -> None:
     state.freed = True
 
 
-def begin(state: State, event: JobBegan) -> None:
+def begin(state: State, event: JobBegan, now: int) -> None:
     """All ranks have joined: the job is refused if a node lacks what was stated, else its GPUs' troubles are told."""
     state.has_journal, state.recalls = event.has_journal, event.recalls
     state.effects.refusal = gpu_pool.limit(state, event.num_gpus)

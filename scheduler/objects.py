@@ -16,7 +16,16 @@ from mpi_runtime.scheduler.effects import (
     ReadyFailed,
     ReadyStored,
 )
-from mpi_runtime.scheduler.events import OnDisk, Put, Stored, Value
+from mpi_runtime.scheduler.events import (
+    BroadcastRequested,
+    ErrorRead,
+    Held,
+    OnDisk,
+    Put,
+    Stored,
+    SubscriptionRequested,
+    Value,
+)
 from mpi_runtime.scheduler.lifecycle import (
     ERROR,
     GONE,
@@ -103,9 +112,9 @@ def forget_failure(state: State, found: Object) -> None:
             notes.unhandled(state, failure)
 
 
-def on_error_read(state: State, ids: list[bytes]) -> None:
+def on_error_read(state: State, client: Client, event: ErrorRead, now: int) -> None:
     """Note that a process has raised these errors to code that asked for the values."""
-    for id in ids:
+    for id in event.ids:
         found = state.objects.get(id)
         if found is not None and found.failure is not None:
             found.failure.is_read = True
@@ -250,16 +259,16 @@ def value_message(found: Object, number: int) -> ClientEffect | None:
     return ReadyFailed(found.id, found.code, found.data.decode())
 
 
-def on_broadcast(state: State, ids: list[bytes]) -> None:
+def on_broadcast(state: State, client: Client, event: BroadcastRequested, now: int) -> None:
     """A client wants values on all nodes, now or when they are there."""
-    for id in ids:
+    for id in event.ids:
         found = state.objects.get(id)
         if found is not None:
             found.is_for_all = True
             spreading.to_all(state, found)
 
 
-def on_put(state: State, client: Client, event: Put) -> None:
+def on_put(state: State, client: Client, event: Put, now: int) -> None:
     """Handle a put. The client holds the object."""
     assert event.id not in state.objects, f"object {event.id.hex()} is put twice"
     found = Object(event.id, client.id, 1)
@@ -273,19 +282,19 @@ def on_put(state: State, client: Client, event: Put) -> None:
     found.owner = owner
 
 
-def on_subscribed(state: State, client: Client, ids: list[bytes], fetch: bool) -> None:
+def on_subscribed(state: State, client: Client, event: SubscriptionRequested, now: int) -> None:
     """Handle a subscription."""
-    for id in ids:
+    for id in event.ids:
         found = state.objects.get(id)
         if found is None:
             before = so_far(state.stories.of(id))
             state.to_client(client.id, ReadyFailed(id, "ObjectLostError", _LOST.format(id.hex()) + before))
         elif found.state not in UNSEALED:
-            deliver(state, found, client, fetch)
+            deliver(state, found, client, event.fetch)
         elif found.subscribers is None:
-            found.subscribers = [(client.id, fetch)]
+            found.subscribers = [(client.id, event.fetch)]
         else:
-            found.subscribers.append((client.id, fetch))
+            found.subscribers.append((client.id, event.fetch))
 
 
 _LOST = (
@@ -327,9 +336,9 @@ def let_go(state: State, client: Client, id: bytes) -> None:
     release(state, id)
 
 
-def on_held(state: State, client: Client, ids: list[bytes]) -> None:
+def on_held(state: State, client: Client, event: Held, now: int) -> None:
     """Handle references that a process got by reading values or arguments."""
-    for id in ids:
+    for id in event.ids:
         if id not in client.held and hold(state, id):
             client.held[id] = None
             found = state.objects[id]

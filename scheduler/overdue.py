@@ -17,18 +17,19 @@ from __future__ import annotations
 
 from mpi_runtime.scheduler import cancel, notes
 from mpi_runtime.scheduler.effects import IGNORED, Cancel, StopExecutor
-from mpi_runtime.scheduler.events import METHOD
+from mpi_runtime.scheduler.events import METHOD, Began
 from mpi_runtime.scheduler.lifecycle import STAGING
 from mpi_runtime.scheduler.limits import INTERRUPT_GRACE_US
 from mpi_runtime.scheduler.records import Executor, Task, Watch
-from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler.state import Client, State
 
 GRACE = f"{INTERRUPT_GRACE_US / 1e6:g} s"
 
 
-def began(state: State, executor: Executor, id: bytes, now: int) -> None:
+def began(state: State, client: Client, event: Began, now: int) -> None:
     """Note that user code of a call with a time limit has begun."""
-    task = executor.in_hand.get(id)
+    executor = client.as_executor()
+    task = executor.in_hand.get(event.id)
     if task is not None and task.state != STAGING and task.function.spec.enforces_limit:
         executor.watch(task).began_us = now
         state.alarms.set(executor, now + task.function.spec.time_limit_us)

@@ -150,3 +150,9 @@ def mark_dirty(state: State, queue: Queue) -> None:
     if not queue.dirty:
         queue.dirty = True
         state.dirty.append(queue)
+
+
+def look_after_family(state: State, family: Family, now: int) -> None:
+    """An alarm of a family: it may have a reservation again."""
+    if not family.reserved and (first := family.first()) is not None:
+        mark_dirty(state, first)

@@ -3,7 +3,7 @@
 User code can write to descriptors that it inherits, so any frame may come from an executor. Each event is looked at
 before it changes anything. What is refused here would contradict the state, or would do harm to other clients; what
 merely means nothing (an object that is gone, a call that was given up) does none, and is common. `Call`, `Done` and
-`Returned`, of which there are many, are looked at where they are handled.
+`Returned`, of which there are many, are looked at where they are handled, and so is what only executors send.
 
 A refused executor is killed. Its calls are run again as if it had crashed, but those that it may have run all count as
 run: what it has told of them was dropped, or is not to be believed.
@@ -20,18 +20,13 @@ from mpi_runtime.scheduler.events import (
     ACTOR,
     STRATEGIES,
     STREAMING,
-    Began,
     Consumed,
     EndAnnounced,
-    Faulted,
     GroupRequested,
     NamedActorRequested,
     Put,
     RefusedError,
-    Saved,
-    StateLost,
     Stored,
-    Titled,
     Value,
     Yielded,
 )
@@ -41,6 +36,7 @@ from mpi_runtime.scheduler.rank_events import (
     Arriving,
     ExecutorDied,
     Fetched,
+    FrameRefused,
     MemoryReported,
     RankJoined,
     RankLost,
@@ -130,19 +126,13 @@ def _words(place: Stored) -> str:
     return f"offset {place.offset} of rank {place.rank}"
 
 
-def _executor(client: Client) -> Executor:
-    if client.executor is None:
-        raise RefusedError("the driver says what only executors say")
-    return client.executor
-
-
 def _put(state: State, client: Client, event: Put) -> None:
     check_ids(state, event.id, 1)
     check_values(state, [event.value])
 
 
 def _yielded(state: State, client: Client, event: Yielded) -> None:
-    task = _executor(client).in_hand.get(event.call)
+    task = client.as_executor().in_hand.get(event.call)
     if task is not None:
         streams = task.function.spec.num_returns == STREAMING and task.state != STAGING
         require(streams, f"a call of {task.function.spec.name} yields, which it does not")
@@ -170,10 +160,6 @@ def _group_requested(state: State, client: Client, event: GroupRequested) -> Non
     check_ids(state, event.id, 1)
 
 
-def _from_executor(state: State, client: Client, event: Any) -> None:
-    _executor(client)
-
-
 def _from_driver(state: State, client: Client, event: Any) -> None:
     require(client.executor is None, "an executor says what only the driver says")
 
@@ -184,12 +170,7 @@ _CLIENT_EVENTS: dict[type, Callable[[State, Client, Any], None]] = {
     Consumed: _consumed,
     NamedActorRequested: _named,
     GroupRequested: _group_requested,
-    Titled: _from_executor,
-    Saved: _from_executor,
-    StateLost: _from_executor,
     EndAnnounced: _from_driver,
-    Faulted: _from_executor,
-    Began: _from_executor,
 }
 
 
@@ -218,6 +199,13 @@ def refuse(state: State, executor: Executor, problem: str, ended: int, now: int)
     )
     notes.tell(state, notes.ERROR, REFUSED, text, executor.rank)
     state.refused.told, state.refused.told_us = state.refused.count, now
+
+
+def frame_refused(state: State, event: FrameRefused, now: int) -> None:
+    """Kill an executor that has sent a frame that nobody can read."""
+    executor = state.executors.get(event.executor)
+    if executor is not None:
+        refuse(state, executor, event.problem, event.ended, now)
 
 
 def as_after_a_crash(executor: Executor, event: ExecutorDied) -> None:

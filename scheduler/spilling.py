@@ -164,7 +164,7 @@ def ask(state: State, client: int, ids: list[bytes]) -> None:
     state.to_client(client, Forget(state.spilling.forgets, ids))
 
 
-def forgotten(state: State, client: Client, event: Forgotten) -> None:
+def forgotten(state: State, client: Client, event: Forgotten, now: int) -> None:
     """A client has answered a `Forget`: it stops using the places of `ids`, and keeps using the rest of `asked`."""
     forgets = set(event.ids)
     freed = []
@@ -188,7 +188,7 @@ def write(state: State, room: Room, found: Object, place: Stored, for_copies: bo
     state.to_rank(place.rank, Spill(found.id, place.offset, place.size, for_copies))
 
 
-def spilled(state: State, event: Spilled) -> None:
+def spilled(state: State, event: Spilled, now: int) -> None:
     """An object was written to disk, or could not be written."""
     node = state.ranks[event.rank].node
     room = state.spilling.rooms[node.number]

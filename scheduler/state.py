@@ -8,7 +8,7 @@ from typing import TypeAlias
 from msgspec import Struct, field
 
 from mpi_runtime.scheduler.effects import Effects, Erase, Free, RankEffect
-from mpi_runtime.scheduler.events import BundleSpec, OnDisk, Place, Stored
+from mpi_runtime.scheduler.events import BundleSpec, OnDisk, Place, RefusedError, Stored
 from mpi_runtime.scheduler.index import Index
 from mpi_runtime.scheduler.lifecycle import PENDING, Stories
 from mpi_runtime.scheduler.limits import HISTORY_CALLS_MAX, REFUSALS_TELL_US
@@ -258,6 +258,16 @@ class Client(Struct, eq=False, gc=False):
     executor: Executor | None
     held: dict[bytes, None] = {}
     """Objects to which its process has references."""
+
+    def as_executor(self) -> Executor:
+        """Return its executor.
+
+        Raises:
+            RefusedError: it is the driver.
+        """
+        if self.executor is None:
+            raise RefusedError("the driver says what only executors say")
+        return self.executor
 
 
 class Refused(Struct):

@@ -24,8 +24,15 @@ def rebalance(state: State, queue: Queue, now: int) -> None:
     state.alarms.set(queue, now + STUCK_US)
 
 
+def look_after_queue(state: State, queue: Queue, now: int) -> None:
+    """Handle the alarm of a queue."""
+    if queue.timed is not None or (queue.ready and not queue.family.reserved):
+        mark_dirty(state, queue)
+    look_for_stuck(state, queue, now)
+
+
 def look_for_stuck(state: State, queue: Queue, now: int) -> None:
-    """Handle the alarm of a queue: calls take longer than estimated. If there is room, steal the calls behind."""
+    """Calls may take longer than estimated. If so, and there is room, steal the calls behind."""
     if (queue.loaded or queue.ready) and find_source(state, queue) is not None:
         silent = takewhile(lambda executor: now - executor.progress_us >= STUCK_US, queue.loaded.values())
         for executor in list(silent):

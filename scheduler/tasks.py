@@ -41,7 +41,7 @@ from mpi_runtime.scheduler.resources import TYPE, amount, fits, request_of
 from mpi_runtime.scheduler.state import Client, Failure, Object, State
 
 
-def register(state: State, spec: Spec) -> None:
+def register(state: State, client: Client, spec: Spec, now: int) -> None:
     """Register a spec of a client. Whether any node can run its calls is decided here, once."""
     if spec.id in state.functions:
         return
@@ -231,7 +231,7 @@ def asks(state: State, task: Task) -> bool:
     return kind == ACTOR and checkpoints.creation_ready(state, task)
 
 
-def recalled(state: State, event: Recalled) -> None:
+def recalled(state: State, event: Recalled, now: int) -> None:
     """Handle the answer of the journal: the call has ended, or goes on."""
     task = journaling.answered(state, event)
     if task is None:
@@ -305,8 +305,9 @@ def done(state: State, executor: Executor | None, event: Done) -> None:
     state.finished += 1
 
 
-def returned(state: State, executor: Executor | None, event: Returned) -> None:
+def returned(state: State, client: Client, event: Returned, now: int) -> None:
     """Handle the end of a call with any values or with an error of user code."""
+    executor = client.executor
     if executor is None:
         raise RefusedError("the driver ends a call")
     check_values(state, event.values)

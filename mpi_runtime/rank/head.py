@@ -45,20 +45,7 @@ from mpi_runtime.scheduler.effects import (
     RankEffect,
 )
 from mpi_runtime.scheduler.events import DRIVER, Call, RefusedError
-from mpi_runtime.scheduler.rank_events import (
-    Arriving,
-    ExecutorDied,
-    ExecutorStarted,
-    Fetched,
-    FrameRefused,
-    JobBegan,
-    MemoryReported,
-    RankJoined,
-    RankLost,
-    RoomWanted,
-    Spilled,
-    TakenBack,
-)
+from mpi_runtime.scheduler.rank_events import FrameRefused, JobBegan, RankEvent, RankJoined, RankLost
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import Buffer, Transport, TransportError
 from mpi_runtime.transport.channel import LOCAL, Channel, ChannelClosedError
@@ -75,7 +62,6 @@ from mpi_runtime.transport.messages import (
     ToWorker,
     Unpull,
     Welcome,
-    WorkerToHead,
 )
 from mpi_runtime.transport.start import Start, send_welcome
 
@@ -86,11 +72,6 @@ TOTALS_AFTER_US = 10_000_000
 GONE_LIMIT_S = 1.0
 """How long the head may live after its driver was killed, in seconds. The launcher kills the workers then, and MPI may
 hang."""
-_FROM_RANKS = (
-    RankJoined, TakenBack, ExecutorDied, Fetched, ExecutorStarted, FrameRefused, MemoryReported, FromExecutor, Log,
-    RoomWanted, Spilled, Arriving,
-)  # fmt: skip
-"""What ranks send while there is a job. `RankLost` is missing: it comes from the transport."""
 JOURNAL_LIMIT_S = 30.0
 """How long the end of a job may wait for the last records of its journal, in seconds."""
 DIED = "died"
@@ -139,23 +120,30 @@ class Head:
         self._config: configuration.Config
         self._job: Job
 
-    def report(self, message: WorkerToHead, source: int = 0) -> None:
-        """Take a report of a rank. The agent of this rank calls it directly."""
-        kind = type(message)
-        now = now_us()
-        if kind is FromExecutor:
-            self._hear(message, now)  # type: ignore[arg-type]
-        elif kind is Log:
-            self._print(message)  # type: ignore[arg-type]
-        elif isinstance(message, RankJoined):
-            self._joined[message.rank] = message
-            self._working.add(message.rank)
-            self._begin_job_if_all_are_there(now)
-        else:
-            try:
-                self._scheduler.handle_rank(message, now)  # type: ignore[arg-type]
-            except RefusedError as error:
-                self._bad_frames.dropped(source, error)
+    def report(self, message: BetweenRanks, source: int = 0) -> None:
+        """Take a message of a rank. The agent of this rank calls it directly."""
+        try:
+            if isinstance(message, FromExecutor):
+                self._hear(message, now_us())
+            elif isinstance(message, Log):
+                self._print(message)
+            elif isinstance(message, Pull | Unpull):
+                self._agent.pull(source, message)
+            elif isinstance(message, RankJoined):
+                self._join(message, source)
+            elif isinstance(message, RankEvent) and not isinstance(message, RankLost):
+                self._scheduler.handle_rank(message, now_us())
+            else:
+                raise codec.BadFrameError(f"a {type(message).__name__} is not for the head")
+        except (codec.BadFrameError, RefusedError) as error:
+            self._bad_frames.dropped(source, error)
+
+    def _join(self, message: RankJoined, source: int) -> None:
+        if source != message.rank or source in self._joined:
+            raise codec.BadFrameError(f"rank {source} says that rank {message.rank} joins")
+        self._joined[source] = message
+        self._working.add(source)
+        self._begin_job_if_all_are_there(now_us())
 
     def _hear(self, message: FromExecutor, now: int) -> None:
         try:
@@ -289,20 +277,7 @@ class Head:
             self._bad_frames.dropped(source, error)
             return
         for message in messages:
-            self._take_one(source, message)
-
-    def _take_one(self, source: int, message: BetweenRanks) -> None:
-        try:
-            if isinstance(message, Pull | Unpull):
-                self._agent.pull(source, message)
-            elif isinstance(message, RankJoined) and (source != message.rank or source in self._joined):
-                raise codec.BadFrameError(f"rank {source} says that rank {message.rank} joins")
-            elif isinstance(message, _FROM_RANKS):
-                self.report(message, source)
-            else:
-                raise codec.BadFrameError(f"a {type(message).__name__} is not for the head")
-        except codec.BadFrameError as error:
-            self._bad_frames.dropped(source, error)
+            self.report(message, source)
 
     def _perform(self, effects: Effects) -> None:
         """Carry out effects: first those for ranks, then messages to clients. Each rank gets one frame."""

@@ -17,22 +17,22 @@ from mpi_runtime.scheduler import (
     actor_lives,
     backoff,
     cancel,
+    core,
     deadline,
     endings,
     gpu_pool,
     health,
     items,
-    objects,
     overdue,
     records,
 )
 from mpi_runtime.scheduler.effects import Cancel, RankEffect
-from mpi_runtime.scheduler.events import Consumed, Yielded
+from mpi_runtime.scheduler.events import Began, Consumed, ErrorRead, Yielded
 from mpi_runtime.scheduler.objects import free_extent
 from mpi_runtime.scheduler.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records import Executor, Key, Node, Rank, Task
 from mpi_runtime.scheduler.resources import Grant
-from mpi_runtime.scheduler.state import State
+from mpi_runtime.scheduler.state import Client, State
 
 
 def a_cancelled_call_is_queued_again(patch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def what_a_cancelled_call_submits_later_runs_on(patch: pytest.MonkeyPatch) -> No
 
 
 def a_call_may_run_longer_than_its_limit(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(overdue, "began", lambda state, executor, id, now: None)
+    patch.setitem(core.CLIENT_EVENTS, Began, lambda state, client, event, now: None)
 
 
 def a_call_may_ignore_that_its_time_is_over(patch: pytest.MonkeyPatch) -> None:
@@ -154,57 +154,57 @@ def calls_that_are_ready_start_in_any_order(patch: pytest.MonkeyPatch) -> None:
 def items_are_told_again_by_a_second_attempt(patch: pytest.MonkeyPatch) -> None:
     yielded = items.yielded
 
-    def planted(state: State, executor: Executor, event: Yielded) -> None:
-        task = executor.in_hand.get(event.call)
+    def planted(state: State, client: Client, event: Yielded, now: int) -> None:
+        task = client.as_executor().in_hand.get(event.call)
         if task is not None:
             task.yielded = min(task.yielded, event.index)
-        yielded(state, executor, event)
+        yielded(state, client, event, now)
 
-    patch.setattr(items, "yielded", planted)
+    patch.setitem(core.CLIENT_EVENTS, Yielded, planted)
 
 
 def an_item_is_lost(patch: pytest.MonkeyPatch) -> None:
     yielded = items.yielded
 
-    def planted(state: State, executor: Executor, event: Yielded) -> None:
-        task = executor.in_hand.get(event.call)
+    def planted(state: State, client: Client, event: Yielded, now: int) -> None:
+        task = client.as_executor().in_hand.get(event.call)
         if task is not None and task.call.attempt:
             task.yielded = max(task.yielded, 1)
-        yielded(state, executor, event)
+        yielded(state, client, event, now)
 
-    patch.setattr(items, "yielded", planted)
+    patch.setitem(core.CLIENT_EVENTS, Yielded, planted)
 
 
 def more_is_demanded_than_was_taken(patch: pytest.MonkeyPatch) -> None:
     consumed = items.consumed
 
-    def planted(state: State, event: Consumed) -> None:
+    def planted(state: State, client: Client, event: Consumed, now: int) -> None:
         event.count += 1
-        consumed(state, event)
+        consumed(state, client, event, now)
 
-    patch.setattr(items, "consumed", planted)
+    patch.setitem(core.CLIENT_EVENTS, Consumed, planted)
 
 
 def references_in_items_are_not_held(patch: pytest.MonkeyPatch) -> None:
     yielded = items.yielded
 
-    def planted(state: State, executor: Executor, event: Yielded) -> None:
+    def planted(state: State, client: Client, event: Yielded, now: int) -> None:
         event.value.holds.clear()
-        yielded(state, executor, event)
+        yielded(state, client, event, now)
 
-    patch.setattr(items, "yielded", planted)
+    patch.setitem(core.CLIENT_EVENTS, Yielded, planted)
 
 
 def items_are_freed_when_they_come(patch: pytest.MonkeyPatch) -> None:
     yielded = items.yielded
 
-    def planted(state: State, executor: Executor, event: Yielded) -> None:
-        yielded(state, executor, event)
+    def planted(state: State, client: Client, event: Yielded, now: int) -> None:
+        yielded(state, client, event, now)
         place = event.value.stored
         if place is not None and state.extents.get((place.rank, place.offset)) == event.id:
             free_extent(state, place)
 
-    patch.setattr(items, "yielded", planted)
+    patch.setitem(core.CLIENT_EVENTS, Yielded, planted)
 
 
 def a_gpu_of_any_type_will_do(patch: pytest.MonkeyPatch) -> None:
@@ -304,7 +304,7 @@ def nobody_hears_of_calls_that_are_not_started(patch: pytest.MonkeyPatch) -> Non
 
 
 def an_error_that_was_read_is_told(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(objects, "on_error_read", lambda state, ids: None)
+    patch.setitem(core.CLIENT_EVENTS, ErrorRead, lambda state, client, event, now: None)
 
 
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mpi_runtime.scheduler import copies, spreading
+from mpi_runtime.scheduler import copies, core, spreading
 from mpi_runtime.scheduler.effects import StopFetch
 from mpi_runtime.scheduler.events import Stored
 from mpi_runtime.scheduler.rank_events import Arriving
@@ -75,13 +75,13 @@ def what_comes_by_way_of_a_node_is_its_source(patch: pytest.MonkeyPatch) -> None
 
 
 def what_arrives_may_be_had_from_anywhere(patch: pytest.MonkeyPatch) -> None:
-    def planted(state: State, event: Arriving) -> None:
+    def planted(state: State, event: Arriving, now: int) -> None:
         fetching = copies.find(state, event)
         if fetching is not None:
             fetching.offset = event.offset + 1
             spreading.serve(state, state.objects[event.id])
 
-    patch.setattr(copies, "arriving", planted)
+    patch.setitem(core.RANK_EVENTS, Arriving, planted)
 
 
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [

@@ -11,6 +11,7 @@ from mpi_runtime.scheduler import (
     blocked_executors,
     constraints,
     copies,
+    core,
     deaths,
     dispatch,
     groups,
@@ -18,7 +19,7 @@ from mpi_runtime.scheduler import (
     packing,
     records,
 )
-from mpi_runtime.scheduler.events import Where
+from mpi_runtime.scheduler.events import Blocked, Where
 from mpi_runtime.scheduler.rank_events import ExecutorDied, Fetched
 from mpi_runtime.scheduler.records import Bundle, Executor, Task
 from mpi_runtime.scheduler.resources import Grant, Pool, Request, copy_of, give_back, take
@@ -107,7 +108,7 @@ def stays_behind_a_blocked_call(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_cpu_while_blocked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(blocked_executors, "blocked", lambda state, executor, ids: None)
+    patch.setitem(core.CLIENT_EVENTS, Blocked, lambda state, client, event, now: None)
 
 
 def a_death_is_no_retry(patch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mpi_runtime.scheduler import core, dispatch, gpu_pool, locality, queues, reservations
+from mpi_runtime.scheduler import core, dispatch, gpu_pool, locality, queues, reservations, stealing
 from mpi_runtime.scheduler.records import Executor, Node, Queue, Task, node_of
 from mpi_runtime.scheduler.sources import Source
 from mpi_runtime.scheduler.state import State
@@ -90,8 +90,8 @@ def who_has_idled_least_is_ended(patch: pytest.MonkeyPatch) -> None:
                 executor.idle_since_us = -executor.idle_since_us
         look_after_node(state, node, now)
 
-    look_after_node = core.look_after_node
-    patch.setattr(core, "look_after_node", planted)
+    look_after_node = reservations.look_after_node
+    patch.setitem(core.ALARMS, Node, planted)
 
 
 def gpus_are_far_from_their_rank(patch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ def who_idles_with_a_gpu_is_ended_though_others_are_free(patch: pytest.MonkeyPat
 
 
 def calls_wait_for_busy_executors(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(core, "look_for_stuck", lambda state, queue, now: None)
+    patch.setattr(stealing, "look_for_stuck", lambda state, queue, now: None)
 
 
 def room_is_not_looked_for(patch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ def told_after(told: dict[int, int], asked: int, forgets: bool) -> dict[int, int
     found = state.objects[ID] = Object(ID, -1, 1)
     found.told = told
     client = cast(Client, SimpleNamespace(id=7, node=SimpleNamespace(is_full=False)))
-    spilling.forgotten(state, client, cast(Any, Forgotten(asked, [ID], [ID] if forgets else [])))
+    spilling.forgotten(state, client, cast(Any, Forgotten(asked, [ID], [ID] if forgets else [])), 0)
     return found.told
 
 
