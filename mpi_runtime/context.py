@@ -56,7 +56,7 @@ class RuntimeContext:
         call = client.scopes.current().call
         if client.executor is None or call is None:
             raise RuntimeError("is_canceled() is of use in a call; this is the driver.")
-        return bool(client.executor.cancels.has(call))
+        return client.executor.is_cancelled(call)
 
     @property
     def job_id(self) -> JobID:

@@ -22,6 +22,7 @@ from mpi_runtime import config as configuration
 from mpi_runtime import log
 from mpi_runtime.client import current
 from mpi_runtime.client.client import Client
+from mpi_runtime.client.inherited import Inherited
 from mpi_runtime.client.scope import Scope
 from mpi_runtime.client.stalls import Says
 from mpi_runtime.config import Config
@@ -54,12 +55,17 @@ class Session:
         except BaseException:
             self._listen_no_more()
             raise
-        self.client = Client(head.socket, ClientArena(self._arena), welcome.regions, config.inline_bytes_max)
-        self.client.scopes.enter(Scope(b"driver", number))
-        self.client.inherited.namespace = config.namespace
-        self.client.store.journal = config.journal
-        self.client.stalls.says = Says(config.waiting_line_s, config.quiet)
-        self.client.outbox.why_lost = head.why_lost
+        self.client = Client(
+            head.socket,
+            ClientArena(self._arena),
+            welcome.regions,
+            config.inline_bytes_max,
+            inherited=Inherited(config.namespace),
+            journal=config.journal,
+            scope=Scope(b"driver", number),
+            says=Says(config.waiting_line_s, config.quiet),
+            why_lost=head.why_lost,
+        )
         head.listen()
 
     def save_and_requeue(self) -> None:

@@ -139,7 +139,7 @@ class Runner:
             The outcomes of the first calls, and pieces for the others; their starts count from the first of these.
         """
         client = running.client()
-        call, line = client.scopes.current().call, client.line
+        call, line, executor = client.scopes.current().call, client.line, current.executor()
         assert call is not None
         if call.attempt:
             return [], self._one_by_one(elements, star)
@@ -166,7 +166,7 @@ class Runner:
                 except SystemExit:
                     raise
                 except BaseException as error:
-                    if client.executor.cancels.has(call):
+                    if executor.is_cancelled(call):
                         feed.block = []
                         raise
                     outcome, bytes = self._again(function, element if star else (element,), error)
@@ -195,8 +195,7 @@ class Runner:
                 raise
             except BaseException as next_error:
                 error = next_error
-        client = running.client()
-        scope, executor = client.scopes.current(), client.executor
+        scope, executor = running.client().scopes.current(), current.executor()
         scope.has_errors = True
         described = remote_errors.make_task_error(error, scope.name, os.getpid(), executor.rank, executor.hostname)
         failed = Failed(remote_errors.to_bytes(described))

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import socket
 import weakref
-from typing import Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from mpi_runtime.client.arrivals import Arrivals
 from mpi_runtime.client.blocking import Blocking
@@ -22,18 +24,82 @@ from mpi_runtime.client.questions import Questions, Replies
 from mpi_runtime.client.received_items import ReceivedItems
 from mpi_runtime.client.ref_futures import RefFutures
 from mpi_runtime.client.references import References
-from mpi_runtime.client.scope import Scopes
-from mpi_runtime.client.stalls import Stalls
+from mpi_runtime.client.scope import Scope, Scopes
+from mpi_runtime.client.stalls import Says, Stalls
 from mpi_runtime.client.store import Store
 from mpi_runtime.client.waiting import Waiting
 from mpi_runtime.objects.arena import ClientArena
-from mpi_runtime.scheduler.events import Spec
+from mpi_runtime.scheduler.events import Call, Spec, Where
+from mpi_runtime.transport.draft import Draft
+
+if TYPE_CHECKING:
+    from mpi_runtime.gpu.device import Device
+
+
+class Executor(Protocol):
+    """What a client, and the code above it, asks of the executor of its process."""
+
+    number: int
+    rank: int
+    hostname: str
+    gpus: list[int]
+    """The ids of its GPUs."""
+    devices: list[Device]
+    """Its GPUs."""
+    where: Where | None
+    """The place that the running call, or the actor, was given."""
+    actor: Any
+    """None in an executor of tasks."""
+    actor_id: bytes
+    """Empty in an executor of tasks."""
+    actor_attempt: int
+    """How often the actor had been created before."""
+
+    def is_cancelled(self, call: Call) -> bool:
+        """Whether this attempt of a call is cancelled."""
+
+    def function_name(self) -> str | None:
+        """Return the name of the running function or method with its module; None between calls."""
+
+    def emit(self, item: Any) -> bool:
+        """Send an item of the running task. Return whether more are wanted."""
+
+    def end_actor(self) -> None:
+        """End the actor for good. Calls in hand are not run."""
+
+    def save_now(self) -> bool:
+        """Save the state of the actor. Return whether the journal has it."""
+
+
+class Executing(NamedTuple):
+    """What the client of an executor has, and that of the driver has not."""
+
+    executor: Executor
+    draft: Draft
+    """Where its agent finds what was sealed, should the process die."""
+    interrupts: AbstractContextManager[None]
+    """A context in which calls are not interrupted."""
+    cancels: int
+    """The pipe with the ids of cancelled calls."""
 
 
 class Client:
     """The connection of one process to the job: it submits calls and reads values. Any thread may use it."""
 
-    def __init__(self, end: socket.socket, arena: ClientArena, regions: dict[int, int], inline_bytes_max: int) -> None:
+    def __init__(
+        self,
+        end: socket.socket,
+        arena: ClientArena,
+        regions: dict[int, int],
+        inline_bytes_max: int,
+        *,
+        inherited: Inherited | None = None,
+        journal: str = "",
+        scope: Scope | None = None,
+        says: Says | None = None,
+        why_lost: Callable[[], str] | None = None,
+        executing: Executing | None = None,
+    ) -> None:
         """Use a connected socket.
 
         Args:
@@ -41,26 +107,33 @@ class Client:
             arena: the arena of this host.
             regions: by rank of this host, the index of its region of the arena.
             inline_bytes_max: values up to this size are sent in messages.
+            inherited: settings that calls made here inherit.
+            journal: the directory of the job's journal; empty: it has none.
+            scope: of the driver's calls.
+            says: when the driver logs what it waits for; None: never.
+            why_lost: returns the message of the error for a lost connection; None: the client's own.
+            executing: what an executor has; None: this is the driver.
         """
         self._arena = arena
         self.has_ended = False
         """Whether the job was shut down. Then its references are useless."""
-        self.executor: Any = None
-        """In an executor: the `Executor`, for questions about the running call."""
+        self.executor = executing.executor if executing is not None else None
+        """For questions about the running call; None in the driver."""
         self._registered: set[int] = set()
-        self.inherited = Inherited()
-        self.scopes = Scopes()
+        self.inherited = inherited or Inherited()
+        self.scopes = Scopes(scope)
         self.feed = Feed()
         self.references = References()
-        self.outbox = Outbox(end, self.references)
+        draft, interrupts, cancels = executing[1:] if executing is not None else (None, None, -1)
+        self.outbox = Outbox(end, self.references, draft, interrupts, why_lost)
         self.items = ReceivedItems(self.outbox)
         self.blocking = Blocking(self.outbox)
         replies = Replies(self.outbox)
         arrivals = Arrivals(self.references, self.items, self.feed, replies.came, self.outbox.forget)
-        self.line = Line(end, self.outbox, arrivals, self.scopes, self.blocking)
+        self.line = Line(end, self.outbox, arrivals, self.scopes, self.blocking, cancels)
         self.questions = Questions(self.line, replies, min(regions))
-        self.store = Store(self.outbox, self.questions, arena, regions, inline_bytes_max)
-        self.stalls = Stalls(self.line, arrivals, self.questions)
+        self.store = Store(self.outbox, self.questions, arena, regions, inline_bytes_max, journal)
+        self.stalls = Stalls(self.line, arrivals, self.questions, says)
         self.waiting = Waiting(self.line, self.references, arrivals, self.items, self.store, self.stalls)
         self.futures = RefFutures(self.waiting, self.references, self.store)
         _clients.add(self)

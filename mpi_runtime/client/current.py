@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpi_runtime.client.client import Client
+from mpi_runtime.client.client import Client, Executor
 from mpi_runtime.errors import RuntimeNotInitializedError
 
 _client: Client | None = None
@@ -23,6 +23,13 @@ def client() -> Client:
 def client_or_none() -> Client | None:
     """Return the client of this process, or None."""
     return _client
+
+
+def executor() -> Executor:
+    """Return the executor of this process, which is one."""
+    found = client().executor
+    assert found is not None
+    return found
 
 
 def set_client(client: Client | None) -> None:

@@ -8,10 +8,10 @@ from mpi_runtime.scheduler.events import Where
 class Inherited:
     """In an executor the settings of its call, in the driver those of the job."""
 
-    def __init__(self) -> None:
-        self.namespace = ""
+    def __init__(self, namespace: str = "", environment: dict[str, str] | None = None) -> None:
+        self.namespace = namespace
         """The default namespace of names."""
-        self.environment: dict[str, str] = {}
+        self.environment = environment or {}
         """Variables, and archives: see `scratch.py`."""
         self.where: Where | None = None
         """The place of calls, if the running call captures them."""

@@ -29,9 +29,19 @@ class Line:
     """One client's connection."""
 
     def __init__(
-        self, end: socket.socket, outbox: Outbox, arrivals: Arrivals, scopes: Scopes, blocking: Blocking
+        self, end: socket.socket, outbox: Outbox, arrivals: Arrivals, scopes: Scopes, blocking: Blocking, cancels: int
     ) -> None:
-        """Use our end of a socketpair. `scopes` tells for which call a thread waits."""
+        """Use our end of a socketpair.
+
+        Args:
+            end: the socket.
+            outbox: sends what was posted before a wait.
+            arrivals: takes what was read.
+            scopes: has the call for which a thread waits.
+            blocking: reports waits of calls.
+            cancels: in an executor the pipe with the ids of cancelled calls, which also ends a wait of the main thread;
+                -1 in the driver.
+        """
         self._socket = end
         self.outbox = outbox
         self._inbox = Inbox(end)
@@ -44,10 +54,8 @@ class Line:
         self.closed = ""
         """Why the connection is closed; empty: it is open."""
         self.last_call = b""
-        """The call that was submitted last. If `may_spin`, a thread that waits for it alone polls before it sleeps."""
-        self.may_spin = True
-        self.cancels = -1
-        """In an executor: the pipe with the ids of cancelled calls, which also ends a wait of the main thread."""
+        """The call that was submitted last. A thread of the driver that waits for it alone polls before it sleeps."""
+        self._cancels = cancels
 
     def wait_until(
         self, complete: Callable[[], bool], timeout_s: float | None, ids: list[bytes] | None, lends: bool = True
@@ -67,7 +75,7 @@ class Line:
         """
         outbox, blocking = self.outbox, self._blocking
         outbox.flush_or(self.lost)
-        self._inbox.patience.is_granted = self.may_spin and ids == [self.last_call]
+        self._inbox.patience.is_granted = self._cancels < 0 and ids == [self.last_call]
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         is_call = blocking.lends_cpu and ids is not None
         scope = self._scopes.running if is_call and lends else None
@@ -92,7 +100,7 @@ class Line:
                 try:
                     outbox.flush_or(self.lost)
                     is_interruptible = is_call and threading.current_thread() is threading.main_thread()
-                    self._inbox.read(left, self.cancels if is_interruptible else -1)
+                    self._inbox.read(left, self._cancels if is_interruptible else -1)
                 finally:
                     with outbox.interrupts:
                         arrived = self._take_in()

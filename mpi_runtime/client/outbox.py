@@ -53,17 +53,30 @@ def is_closed_here(end: socket.socket) -> bool:
 class Outbox(Outgoing):
     """Orders and sends the messages of one client. Any thread may post."""
 
-    def __init__(self, end: socket.socket, references: References) -> None:
-        """Use a connected, blocking socket. Releases of these references are sent too."""
+    def __init__(
+        self,
+        end: socket.socket,
+        references: References,
+        draft: Draft | None,
+        interrupts: AbstractContextManager[None] | None,
+        why_lost: Callable[[], str] | None,
+    ) -> None:
+        """Use a connected, blocking socket.
+
+        Args:
+            end: the socket.
+            references: their releases are sent too.
+            draft: in an executor, where its agent finds what was sealed, should the process die.
+            interrupts: a context in which no signal interrupts the main thread; None: of its own.
+            why_lost: returns the message of the error for a lost connection; None: of its own.
+        """
         super().__init__(references)
         self._socket: socket.socket | None = end
-        self.draft: Draft | None = None
-        """In an executor: where its agent finds what was sealed, should the process die."""
+        self.draft = draft
         self._dropped = references.dropped
         self._values = references.values
         self.lock = threading.RLock()
-        self.interrupts: AbstractContextManager[None] = Interrupts()
-        """A context in which no signal interrupts the main thread."""
+        self.interrupts = interrupts or Interrupts()
         self._last_s = 0.0
         self._gathers = 0
         """In how many blocks messages wait for others, however quiet the connection is."""
@@ -71,8 +84,7 @@ class Outbox(Outgoing):
         """Whether there is a thread that sends messages soon."""
         self._tick_s = TICK_S
         """How soon, in seconds."""
-        self.why_lost: Callable[[], str] = lambda: CLOSED if is_closed_here(end) else LOST
-        """Returns the message of the error for a lost connection."""
+        self.why_lost = why_lost or (lambda: CLOSED if is_closed_here(end) else LOST)
 
     def post(self, message: object) -> None:
         """Post a message, to be sent soon."""

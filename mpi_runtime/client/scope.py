@@ -63,8 +63,8 @@ class Scope:
 class Scopes:
     """The scopes of one process."""
 
-    def __init__(self) -> None:
-        self.running = Scope(b"driver")
+    def __init__(self, running: Scope | None = None) -> None:
+        self.running = running or Scope(b"driver")
         """The scope of the running call, or of the driver. Concurrent calls of an actor have their own."""
 
     def enter(self, scope: Scope) -> None:

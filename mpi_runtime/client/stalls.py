@@ -24,12 +24,12 @@ class Says(NamedTuple):
 class Stalls:
     """Waits of one client, with log lines."""
 
-    def __init__(self, line: Line, arrivals: Arrivals, questions: Questions) -> None:
+    def __init__(self, line: Line, arrivals: Arrivals, questions: Questions, says: Says | None) -> None:
+        """`says`: None in an executor, which logs nothing."""
         self._line = line
         self._arrivals = arrivals
         self._questions = questions
-        self.says: Says | None = None
-        """Set in the driver."""
+        self._says = says
 
     def wait(
         self,
@@ -39,7 +39,7 @@ class Stalls:
         missing: Callable[[], list[bytes]],
     ) -> bool:
         """Wait like `Line.wait_until`. In a driver, log what is `missing` when no message has arrived for long."""
-        says, line, arrivals = self.says, self._line, self._arrivals
+        says, line, arrivals = self._says, self._line, self._arrivals
         if says is None or not says.after_s or says.quiet:
             return line.wait_until(complete, timeout_s, ids)
         began_s = heard_s = time.monotonic()

@@ -21,7 +21,13 @@ class Store:
     """The object store, as one client uses it."""
 
     def __init__(
-        self, outbox: Outbox, questions: Questions, arena: ClientArena, regions: dict[int, int], inline_bytes_max: int
+        self,
+        outbox: Outbox,
+        questions: Questions,
+        arena: ClientArena,
+        regions: dict[int, int],
+        inline_bytes_max: int,
+        journal: str,
     ) -> None:
         """Use this host's arena; for `regions` and `inline_bytes_max` see `Client`."""
         self._outbox = outbox
@@ -29,7 +35,7 @@ class Store:
         self._arena = arena
         self._regions = regions
         self._inline_bytes_max = inline_bytes_max
-        self.journal = ""
+        self.journal = journal
         """The directory of the job's journal; empty: it has none."""
 
     def write(self, serialized: serialize.Serialized, is_error: bool = False, keep: str = "") -> Value:

@@ -43,17 +43,12 @@ def title_of(actor: object) -> str:
 
 
 def _terminate() -> NoReturn:
-    executor = current.client().executor
-    assert executor is not None
-    executor.end_actor()
+    current.executor().end_actor()
     raise ActorExit
 
 
 def _save() -> bool:
-    executor = current.client().executor
-    assert executor is not None
-    is_saved: bool = executor.save_now()
-    return is_saved
+    return current.executor().save_now()
 
 
 _SPECIAL: dict[str, Callable[[Any], Callable[..., Any]]] = {

@@ -12,13 +12,16 @@ import sys
 from collections.abc import Container, Sequence
 from typing import NoReturn
 
+from mpi_runtime.client import current
 from mpi_runtime.client.client import Client
 from mpi_runtime.config import OF_THIS_JOB
-from mpi_runtime.executor import executor, output, scratch
+from mpi_runtime.errors import HeadDiedError
+from mpi_runtime.executor import output, scratch
+from mpi_runtime.executor.executor import Executor, limit_threads
 from mpi_runtime.executor.fork_messages import Fork, Setup
 from mpi_runtime.executor.shadowing import shadowed
 from mpi_runtime.host.spawn import THREAD_VARIABLES
-from mpi_runtime.objects.arena import ClientArena
+from mpi_runtime.objects import this_process
 from mpi_runtime.transport.draft import Draft, map_memory
 from mpi_runtime.transport.messages import bytes_to_text
 
@@ -63,12 +66,17 @@ def become(
     channel, tokens, cancels, arena = (out_of_the_way(one) for one in (channel, tokens, cancels, arena))
     output.mark_in([out_of_the_way(pipe) for pipe in pipes])
     end = socket.socket(fileno=channel)
-    client = Client(end, ClientArena(arena), setup.regions, setup.inline_bytes_max)
-    client.store.journal = setup.journal
+    executor = Executor(end, arena, tokens, cancels, draft, setup, request)
     if not problem:
-        problem = _settle_in(client, setup, request, at_start)
-    executor.limit_threads(threads_of(request))
-    executor.main(client, tokens, cancels, draft, setup, request, problem)
+        problem = _settle_in(executor.client, setup, request, at_start)
+    limit_threads(threads_of(request))
+    current.set_client(executor.client)
+    this_process.is_on(setup.hostname, request.gpus)
+    try:
+        executor.run(problem)
+    except HeadDiedError as error:
+        print(error, file=sys.stderr, flush=True)
+        os._exit(1)
     leave()
 
 

@@ -10,6 +10,7 @@ import contextlib
 import inspect
 import os
 import pickle
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -18,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from mpi_runtime import errors, remote_errors, tracebacks
-from mpi_runtime.client import current
-from mpi_runtime.client.client import Client
+from mpi_runtime.client.client import Client, Executing
+from mpi_runtime.client.inherited import Inherited
 from mpi_runtime.client.scope import Scope
 from mpi_runtime.executor import gpu_errors, output
 from mpi_runtime.executor.actor_methods import ActorExit, find_method, title_of
@@ -28,7 +29,8 @@ from mpi_runtime.executor.fork_messages import Fork, Setup
 from mpi_runtime.executor.gpu_errors import Granted
 from mpi_runtime.executor.yields import Written, Yields
 from mpi_runtime.gpu.device import VISIBLE
-from mpi_runtime.objects import serialize, this_process
+from mpi_runtime.objects import serialize
+from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.scheduler.events import (
     ACTOR,
     CANCELLED_TEXT,
@@ -62,11 +64,22 @@ _SLOW_US = 1000
 class Executor:
     """Runs the calls of one client connection until told to exit."""
 
-    def __init__(self, client: Client, tokens: int, cancels: int, setup: Setup, request: Fork) -> None:
-        self._client = client
+    def __init__(
+        self, end: socket.socket, arena: int, tokens: int, cancels: int, draft: Draft, setup: Setup, request: Fork
+    ) -> None:
+        """Use a connected socket, and these descriptors of arena, tokens and the pipe with ids of cancelled calls."""
         self._tokens = tokens_of(tokens)
         self.cancels = Cancels(cancels)
-        self._yields = Yields(client, self.cancels, self)
+        self.client = Client(
+            end,
+            ClientArena(arena),
+            setup.regions,
+            setup.inline_bytes_max,
+            inherited=Inherited(setup.namespace, request.environment),
+            journal=setup.journal,
+            executing=Executing(self, draft, self.cancels, cancels),
+        )
+        self._yields = Yields(self.client, self.cancels, self)
         self.number = request.executor
         self.rank = setup.rank
         self.hostname = setup.hostname
@@ -91,7 +104,7 @@ class Executor:
         """Granted units and bytes of each device, for the running call or the actor."""
         self._calls_made: dict[int, int] = {}
         """By spec with `max_calls`: how many of its calls were run."""
-        self.problem = ""
+        self._problem = ""
         """Why the files of the `runtime_env` could not be made; then it runs no calls. Empty: they exist."""
         self._saver: Saver | None = None
         """Saves the state of its actor, if that is saved."""
@@ -102,9 +115,15 @@ class Executor:
         self.where: Where | None = None
         """The place that the running call, or the actor, was given."""
 
-    def run(self) -> None:
-        """Run calls until told to exit, or until the connection closes."""
-        client, feed = self._client, self._client.feed
+    def run(self, problem: str) -> None:
+        """Run calls until told to exit, or until the connection closes.
+
+        `problem`: why the files of the `runtime_env` cannot be made; empty: they exist.
+        """
+        self._problem = problem
+        self.cancels.listen()
+        client, feed = self.client, self.client.feed
+        client.blocking.lends_cpu = True
         calls = feed.calls
         while True:
             if not calls:
@@ -131,7 +150,7 @@ class Executor:
             client.outbox.flush()
 
     def _look_at_state(self, saver: Saver) -> None:
-        wanted, self._client.feed.saving = self._client.feed.saving, False
+        wanted, self.client.feed.saving = self.client.feed.saving, False
         saver.look(wanted)
 
     def save_now(self) -> bool:
@@ -160,7 +179,7 @@ class Executor:
         self.actor = None
 
     def _run(self, call: Call, arguments: list[Any]) -> None:
-        client, cancels = self._client, self.cancels
+        client, cancels = self.client, self.cancels
         if call.attempt:
             client.outbox.flush()  # it may crash the process again, and unsent results would be lost with it
         spec = client.feed.specs[call.spec]
@@ -201,7 +220,7 @@ class Executor:
         if self.cancels.attempts and self.cancels.has(call):
             raise KeyboardInterrupt
         if call.kept and spec.kind != ACTOR:
-            kept = self._client.store.recall(call.kept)
+            kept = self.client.store.recall(call.kept)
             if kept is not None:
                 return Written(kept)
             if spec.kind == METHOD:  # the state has had this call, and must not have it twice
@@ -209,7 +228,7 @@ class Executor:
                     f"what {spec.name} returned in an earlier run cannot be read from the journal"
                 )
         if spec.enforces_limit:
-            self._client.outbox.post_now(Began(call.id))
+            self.client.outbox.post_now(Began(call.id))
         positional, named = self._arguments(call, arguments) if call.payload or arguments else ((), {})
         if spec.kind == METHOD:
             method = self._methods.get(spec.id) or self._find_method(spec)
@@ -217,9 +236,9 @@ class Executor:
             return result if spec.num_returns == 1 else self._yields.all_of(spec, call, result)
         function = self._functions.get(spec.id)
         if function is None:
-            if self.problem:
-                self._client.feed.retire()  # the next executor will try again
-                raise errors.RuntimeEnvSetupError(f"The runtime_env of {spec.name} cannot be set up: {self.problem}")
+            if self._problem:
+                self.client.feed.retire()  # the next executor will try again
+                raise errors.RuntimeEnvSetupError(f"The runtime_env of {spec.name} cannot be set up: {self._problem}")
             function = self._functions[spec.id] = pickle.loads(spec.function)
         if spec.kind == ACTOR:
             self._become_actor(spec, call, function, positional, named)
@@ -231,6 +250,10 @@ class Executor:
         """Await a coroutine, and send the items of a generator. Return the result."""
         return await self._yields.all_of_async(spec, call, result)
 
+    def is_cancelled(self, call: Call) -> bool:
+        """Whether this attempt of a call is cancelled."""
+        return self.cancels.has(call)
+
     def emit(self, item: Any) -> bool:
         """Send an item of the running task: see `Yields.emit`."""
         return self._yields.emit(item)
@@ -241,8 +264,8 @@ class Executor:
 
     def function_name(self) -> str | None:
         """Return the name of the running function or method with its module; None between calls."""
-        call = self._client.scopes.current().call
-        spec = self._client.feed.specs.get(call.spec) if call is not None else None
+        call = self.client.scopes.current().call
+        spec = self.client.feed.specs.get(call.spec) if call is not None else None
         if spec is None:
             return None
         code = self._methods.get(spec.id) or self._functions.get(spec.id)
@@ -256,8 +279,8 @@ class Executor:
         if spec.concurrency:
             from mpi_runtime.executor.lanes import Lanes  # not at the top: most actors run one call at a time
 
-            self._client.blocking.lends_cpu = False  # one call that waits says nothing about the others
-            self._lanes = Lanes(self, self._client.feed.specs, spec)
+            self.client.blocking.lends_cpu = False  # one call that waits says nothing about the others
+            self._lanes = Lanes(self, self.client.feed.specs, spec)
             self.cancels.on_cancelled = self._lanes.cancel
         if self._lanes is not None and inspect.iscoroutinefunction(getattr(cls, "__init__", None)):
             self.actor = self._lanes.construct(cls, positional, named)
@@ -268,16 +291,16 @@ class Executor:
         self.title = title_of(self.actor)
         if self.title:
             output.begin(self.title)
-            self._client.outbox.add(Titled(self.title))
+            self.client.outbox.add(Titled(self.title))
 
     def _begin_to_save(self, spec: Spec, call: Call) -> None:
         """Give the actor the state that it had last, if there is one, and save its states from now on."""
         from mpi_runtime.executor import saving  # not at the top: most actors have none
 
         if call.kept:
-            data = saving.read(self._client.store.journal, call.kept[0])
+            data = saving.read(self.client.store.journal, call.kept[0])
             if data is None:
-                self._client.outbox.add(StateLost(f"the file {call.kept[0].file} is not there, or damaged"))
+                self.client.outbox.add(StateLost(f"the file {call.kept[0].file} is not there, or damaged"))
             else:
                 try:
                     self.actor.load_state(pickle.loads(data))
@@ -286,12 +309,12 @@ class Executor:
                         f"{spec.name} cannot take up the state that it has saved: {error!r}. To have it made anew, "
                         "name another journal, or give its class the option journal=False."
                     ) from error
-        self._saver = saving.Saver(self._client, spec, self.actor)
+        self._saver = saving.Saver(self.client, spec, self.actor)
         if self._lanes is not None:
             self._lanes.saver = self._saver
 
     def _arguments(self, call: Call, arguments: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        client = self._client
+        client = self.client
         values = [client.store.load(entry) for entry in arguments]
         if not call.payload:  # the arguments were too large for a message, and are an object
             positional, named = values[0]
@@ -317,7 +340,7 @@ class Executor:
         else:
             if spec.kind != ACTOR:
                 self.worked = True
-            if call.digest and self._client.scopes.current().has_errors:
+            if call.digest and self.client.scopes.current().has_errors:
                 values = [Value(message.data)] if type(message) is Done else message.values  # type: ignore[union-attr]
                 message = Returned(call.id, values, duration_us, has_errors=True)
             self._post(spec, message, start_us)
@@ -335,7 +358,7 @@ class Executor:
             self._post(spec, self._raised(call, spec, error, duration_us), start_us)
 
     def _post(self, spec: Spec, message: Done | Returned, start_us: int) -> None:
-        client = self._client
+        client = self.client
         message.start_us = start_us
         if self.cancels.attempts:
             self.cancels.forget(message.id)  # also if the call has run to its end although it was cancelled
@@ -353,7 +376,7 @@ class Executor:
 
     def end_actor(self) -> None:
         """Tell the scheduler that the actor ends. Calls in hand are not run."""
-        client = self._client
+        client = self.client
         if self._has_left:
             client.feed.exiting = True
             return
@@ -369,7 +392,7 @@ class Executor:
             print(request.code, file=sys.stderr)
         output.flush()
         with contextlib.suppress(errors.HeadDiedError):
-            self._client.outbox.flush()
+            self.client.outbox.flush()
         os._exit(code)
 
     def _give_out(self, spec: Spec, error: BaseException, found: Fault) -> NoReturn:
@@ -378,11 +401,11 @@ class Executor:
         faulted = Faulted(spec.name, found.name, found.blame, not self.worked, text)
         output.flush()
         with contextlib.suppress(errors.HeadDiedError):
-            self._client.outbox.post_now(faulted)
+            self.client.outbox.post_now(faulted)
         os._exit(1)  # exit handlers of libraries use CUDA, which may hang
 
     def _result(self, call: Call, spec: Spec, result: Any, duration_us: int) -> Done | Returned:
-        client = self._client
+        client = self.client
         count = spec.num_returns
         if type(result) is Written:
             return Returned(call.id, result, duration_us)
@@ -449,7 +472,7 @@ class Executor:
             described = errors.ActorDiedError(f"The constructor of actor {spec.name} raised:\n{described}")
         try:
             serialized = serialize.Serialized(remote_errors.to_bytes(described), [], [])
-            return self._client.store.write(serialized, is_error=True)
+            return self.client.store.write(serialized, is_error=True)
         except errors.MpiRuntimeError as full:
             return Value(remote_errors.to_bytes(errors.TaskError(full, str(described)[:10_000])), None, [], True)
 
@@ -458,7 +481,7 @@ class Executor:
 
     def _devices_in_use(self) -> list[dict[str, Any]]:
         """Ask the scheduler about the devices of this node."""
-        questions = self._client.questions
+        questions = self.client.questions
         table: list[dict[str, Any]] = questions.query("nodes", bytes.fromhex(questions.node_id()))[0]["gpus"]
         return table
 
@@ -484,24 +507,3 @@ def limit_threads(count: int) -> None:
         import threadpoolctl
 
         threadpoolctl.threadpool_limits(count)
-
-
-def main(client: Client, tokens: int, cancels: int, draft: Draft, setup: Setup, request: Fork, problem: str) -> None:
-    """Be an executor until told to exit. `problem`: why the files of the `runtime_env` cannot be made, else empty."""
-    client.outbox.draft = draft
-    client.blocking.lends_cpu = True
-    client.line.may_spin = False  # others need the processor
-    client.inherited.namespace = setup.namespace
-    client.inherited.environment = request.environment
-    client.executor = executor = Executor(client, tokens, cancels, setup, request)
-    executor.problem = problem
-    client.outbox.interrupts = executor.cancels
-    current.set_client(client)
-    this_process.is_on(setup.hostname, request.gpus)
-    executor.cancels.listen()
-    client.line.cancels = cancels
-    try:
-        executor.run()
-    except errors.HeadDiedError as error:
-        print(error, file=sys.stderr, flush=True)
-        os._exit(1)

@@ -110,8 +110,7 @@ class Session:
         self._has_told = True
         self.iteration += 1
         # As `util.streams.emit`, without loading all of `util` in each process.
-        executor = current.client().executor
-        if not executor.emit((plain(metrics), self.save(checkpoint), where)):
+        if not current.executor().emit((plain(metrics), self.save(checkpoint), where)):
             raise StopTrial
 
     def save(self, checkpoint: Checkpoint | None) -> Saved | None:

@@ -62,8 +62,7 @@ def emit(item: Any) -> bool:
     executor = None if client is None else client.executor
     if executor is None:
         raise RuntimeError("emit() sends items of a task, and this is none: call it in a remote function")
-    is_wanted: bool = executor.emit(item)
-    return is_wanted
+    return executor.emit(item)
 
 
 @contextlib.contextmanager

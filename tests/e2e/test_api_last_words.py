@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -39,9 +40,9 @@ class Plain:
 
     def say_nothing(self) -> None:
         """As if a call that lets no other thread run went on from here: what has ended waits to be sent."""
-        executor = current.client().executor
-        executor._client.outbox._last_s = float("inf")
-        executor._client.outbox.ticking = True
+        outbox = current.client().outbox
+        outbox._last_s = float("inf")
+        outbox.ticking = True
 
 
 class Asynchronous(Plain):
@@ -150,7 +151,7 @@ class Actor:
     def answer(self, n): return n
     def say_nothing(self):
         from mpi_runtime.client import current
-        outbox = current.client().executor._client.outbox
+        outbox = current.client().outbox
         outbox._last_s, outbox.ticking = float("inf"), True
     def die(self): os.kill(os.getppid(), signal.SIGKILL); signal.pause()
 
@@ -169,4 +170,11 @@ except ray.exceptions.ActorDiedError:
 @pytest.mark.parametrize("ranks", [None, pytest.param(3, marks=pytest.mark.mpi)])
 def test_the_forkserver_is_killed_and_its_executors_with_it(ranks: int | None) -> None:
     completed = run_program(WITH_ITS_FORKSERVER, ranks=ranks)
+    assert completed.expect(0).stdout == "heard\n"
+
+
+def test_also_of_an_executor_that_has_fetched_its_files_first(tmp_path: Path) -> None:
+    """What it sends meanwhile counts too, or its agent takes what was sealed for a frame that has arrived."""
+    options = f"runtime_env={{'working_dir': {str(tmp_path)!r}}}"
+    completed = run_program(WITH_ITS_FORKSERVER.replace("Actor.remote()", f"Actor.options({options}).remote()"))
     assert completed.expect(0).stdout == "heard\n"
