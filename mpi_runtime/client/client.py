@@ -76,7 +76,6 @@ class Executing(NamedTuple):
 
     executor: Executor
     draft: Draft
-    """Where its agent finds what was sealed, should the process die."""
     interrupts: AbstractContextManager[None]
     """A context in which calls are not interrupted."""
     cancels: int

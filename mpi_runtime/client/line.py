@@ -31,17 +31,7 @@ class Line:
     def __init__(
         self, end: socket.socket, outbox: Outbox, arrivals: Arrivals, scopes: Scopes, blocking: Blocking, cancels: int
     ) -> None:
-        """Use our end of a socketpair.
-
-        Args:
-            end: the socket.
-            outbox: sends what was posted before a wait.
-            arrivals: takes what was read.
-            scopes: has the call for which a thread waits.
-            blocking: reports waits of calls.
-            cancels: in an executor the pipe with the ids of cancelled calls, which also ends a wait of the main thread;
-                -1 in the driver.
-        """
+        """Use our end of a socketpair. `scopes` has the call for which a thread waits. `cancels`: see `Executing`."""
         self._socket = end
         self.outbox = outbox
         self._inbox = Inbox(end)
@@ -56,6 +46,7 @@ class Line:
         self.last_call = b""
         """The call that was submitted last. A thread of the driver that waits for it alone polls before it sleeps."""
         self._cancels = cancels
+        """In an executor: the pipe with the ids of cancelled calls, which also ends a wait of the main thread."""
 
     def wait_until(
         self, complete: Callable[[], bool], timeout_s: float | None, ids: list[bytes] | None, lends: bool = True

@@ -61,22 +61,16 @@ class Outbox(Outgoing):
         interrupts: AbstractContextManager[None] | None,
         why_lost: Callable[[], str] | None,
     ) -> None:
-        """Use a connected, blocking socket.
-
-        Args:
-            end: the socket.
-            references: their releases are sent too.
-            draft: in an executor, where its agent finds what was sealed, should the process die.
-            interrupts: a context in which no signal interrupts the main thread; None: of its own.
-            why_lost: returns the message of the error for a lost connection; None: of its own.
-        """
+        """Use a connected, blocking socket. Releases of these references are sent too. For the rest see `Client`."""
         super().__init__(references)
         self._socket: socket.socket | None = end
         self.draft = draft
+        """In an executor: where its agent finds what was sealed, should the process die."""
         self._dropped = references.dropped
         self._values = references.values
         self.lock = threading.RLock()
         self.interrupts = interrupts or Interrupts()
+        """A context in which no signal interrupts the main thread."""
         self._last_s = 0.0
         self._gathers = 0
         """In how many blocks messages wait for others, however quiet the connection is."""

@@ -67,10 +67,6 @@ class Scopes:
         self.running = running or Scope(b"driver")
         """The scope of the running call, or of the driver. Concurrent calls of an actor have their own."""
 
-    def enter(self, scope: Scope) -> None:
-        """Set the scope of the running call."""
-        self.running = scope
-
     def current(self) -> Scope:
         """Return the scope of the caller."""
         return beside.get() or self.running

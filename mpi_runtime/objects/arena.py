@@ -129,7 +129,7 @@ class AgentArena:
             descriptor: from `create`.
             region: index of this rank among the ranks of its host, ascending.
         """
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self.layout = Layout.of(descriptor)
         self.region = region
         self.allocator = Allocator(self.layout.length)
@@ -248,14 +248,14 @@ class AgentArena:
     def _give_back(self, offset: int, size: int) -> bool:
         mapping, at = self._window.locate(offset, size)
         start = self.layout.start(self.region) + offset
-        if not range_locks.take(self._descriptor, start, size):
+        if not range_locks.take(self.descriptor, start, size):
             return False
         try:
             mapping.madvise(mmap.MADV_REMOVE, at, size)
         except OSError:  # this system cannot
             return False
         finally:
-            range_locks.drop(self._descriptor, start, size)
+            range_locks.drop(self.descriptor, start, size)
         return True
 
     def _not_pinned(self, low: int, high: int) -> Iterator[tuple[int, int]]:
@@ -264,7 +264,7 @@ class AgentArena:
         parts = [(low, high)]
         while parts:
             low, high = parts.pop()
-            pinned = range_locks.shared_part(self._descriptor, base + low, high - low)
+            pinned = range_locks.shared_part(self.descriptor, base + low, high - low)
             if pinned is None:
                 yield low, high
                 continue

@@ -1,17 +1,54 @@
-"""An agent's connection to its forkserver, which is started with the first executor, and again after it was killed."""
+"""The forkserver of an agent: it is started with the first executor or earlier, and again after it was killed."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
+from mpi_runtime import config as configuration
 from mpi_runtime.executor import fork_messages, forkserver_handle, scratch
 from mpi_runtime.executor.fork_messages import Exited, Fork, Forked, Kill, Setup
 from mpi_runtime.executor.forkserver_handle import Handle
+from mpi_runtime.host import launchers
 from mpi_runtime.rank import leftovers
 from mpi_runtime.rank.poller import Poller
+
+
+class Forkservers:
+    """Starts the forkservers of one job. The first may be there before the job is: it takes longest to be ready."""
+
+    def __init__(self, path: Sequence[str], early: Handle | None = None) -> None:
+        """Start nothing yet. Executors do not get the variables by which a process is a rank of the launcher.
+
+        Args:
+            path: where forkservers find their modules.
+            early: one that exists already, if any.
+        """
+        self.path = path
+        self._environment = launchers.child_environment(configuration.environment())
+        self._early = early
+
+    def start_early(self) -> None:
+        """Start the first one now."""
+        with contextlib.suppress(OSError):  # the first call that needs it gets the error
+            self._early = self.take()
+
+    def take(self) -> Handle:
+        """Return the first one, or a new one.
+
+        Raises:
+            OSError: the system allows no further process, or no further descriptor.
+        """
+        early, self._early = self._early, None
+        return early or forkserver_handle.start(self._environment, self.path)
+
+    def end(self) -> None:
+        """End the first one, if nobody has taken it."""
+        if self._early is not None:
+            self._early.end()
+            self._early = None
 
 
 class ForkserverLine:
@@ -20,9 +57,9 @@ class ForkserverLine:
     def __init__(
         self,
         poller: Poller,
-        environment: Mapping[str, str],
-        path: Sequence[str],
-        forked: Handle | None,
+        forkservers: Forkservers,
+        setup: Setup,
+        descriptors: list[int],
         heard: Callable[[Forked | Exited], None],
         lost: Callable[[int], None],
         pids: Callable[[], list[int]],
@@ -31,29 +68,21 @@ class ForkserverLine:
 
         Args:
             poller: waits for messages of the forkserver.
-            environment: of executors.
-            path: the module path of the forkserver.
-            forked: a forkserver that exists already, if any.
+            forkservers: starts it.
+            setup: the first request to each forkserver: what executors have in common.
+            descriptors: those that go with it.
             heard: is called with each message of the forkserver.
             lost: is called with the exit code of a forkserver that has ended. The kernel has killed its executors.
             pids: returns the process ids of the executors.
         """
         self._poller = poller
-        self._environment = environment
-        self._path = path
-        self._forked = forked
+        self._forkservers = forkservers
+        self._setup = setup, descriptors
         self._heard = heard
         self._lost = lost
         self._pids = pids
         self._handle: Handle | None = None
-        self._setup: tuple[Setup, list[int]] | None = None
-        """The first request to each forkserver, and its descriptors."""
         self._has_forked = False
-
-    def set_up(self, setup: Setup, descriptors: list[int]) -> None:
-        """Tell this forkserver and all later ones what executors have in common."""
-        self._setup = (setup, descriptors)
-        self.ask(*self._setup)
 
     def start(self) -> None:
         """Start the forkserver if there is none.
@@ -63,11 +92,9 @@ class ForkserverLine:
         """
         if self._handle is not None:
             return
-        self._handle = self._forked or forkserver_handle.start(self._environment, self._path)
-        self._forked = None
+        self._handle = self._forkservers.take()
         self._poller.add(self._handle.socket, self._on_message)
-        if self._setup is not None:
-            self.ask(*self._setup)
+        self.ask(*self._setup)
 
     def ask(self, request: Setup | Fork | Kill, descriptors: list[int]) -> None:
         """Send a request with these descriptors. Without a forkserver nothing happens."""
@@ -108,14 +135,11 @@ class ForkserverLine:
                 leftovers.kill_left(self._pids())
             self._handle = None
             self._leave_scratch()
-        elif self._forked is not None:
-            self._forked.end()
-            self._forked = None
+        self._forkservers.end()
 
     def _leave_scratch(self) -> None:
         """Remove the files of the job, which the forkserver does itself unless it is killed."""
-        if self._setup is not None:
-            scratch.leave(self._setup[0].scratch)
+        scratch.leave(self._setup[0].scratch)
 
 
 _decoder = msgspec.msgpack.Decoder(Forked | Exited)

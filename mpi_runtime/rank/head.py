@@ -21,14 +21,11 @@ import os
 import signal
 import time
 
-from mpi_runtime import config as configuration
 from mpi_runtime import log
 from mpi_runtime.rank.bad_frames import BadFrames
-from mpi_runtime.rank.gpu_finder import Finder
 from mpi_runtime.rank.heartbeat import Heartbeat
-from mpi_runtime.rank.joining import Host, Rank, library, now_us, once_for_each_host
+from mpi_runtime.rank.joining import Rank, library, now_us, once_for_each_host
 from mpi_runtime.rank.journal_keeper import JournalKeeper, open_journal
-from mpi_runtime.rank.node_agent import NodeAgent
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.rank.printer import Printer
 from mpi_runtime.rank.recorder import new_recorder
@@ -54,7 +51,6 @@ from mpi_runtime.transport.messages import (
     EndJob,
     FromExecutor,
     Idle,
-    Job,
     Log,
     PauseLogs,
     Pull,
@@ -86,9 +82,12 @@ class Head:
     """One job of rank 0."""
 
     def __init__(
-        self, driver: Channel, transport: Transport, poller: Poller, start: Start, is_thread: bool = False
+        self, driver: Channel, transport: Transport, poller: Poller, start: Start, rank: Rank, is_thread: bool = False
     ) -> None:
         """Serve this driver. `is_thread`: the head is a thread of the driver, which uses MPI itself."""
+        self._rank = rank
+        self._agent = rank.agent
+        self._config = rank.config
         self._is_thread = is_thread
         self._driver = driver
         self._transport = transport
@@ -101,24 +100,19 @@ class Head:
         """Workers that have not said that they are idle."""
         self._has_begun = False
         """Whether all ranks have joined."""
-        self._lost = set(start.job.lost if start.job else ())
+        self._lost = set(rank.job.lost)
         """Ranks that have died, as far as the scheduler knows. Used for membership only."""
         self._bad_frames = BadFrames(transport.rank)
         self._ending = False
         self.driver_is_gone = False
         self._printer = Printer(self._pause_logs, start.log)
         self._log_level = start.log_level
-        self._mpi = library(start.launch)
+        self._launch = start.launch
         self._began_s = time.monotonic()
         self._names: dict[int, str] = {}
         """The function of the last call that each executor was sent: a prefix of its output."""
-        self._agent: NodeAgent
-        self._host: Host
-        self._launcher = ""
         self._journal: JournalKeeper | None = None
         self._window: Window | None = None
-        self._config: configuration.Config
-        self._job: Job
 
     def report(self, message: BetweenRanks, source: int = 0) -> None:
         """Take a message of a rank. The agent of this rank calls it directly."""
@@ -153,12 +147,6 @@ class Head:
         else:
             self._scheduler.handle(message.executor, events, now, message.ended)
 
-    def begin(self, host: Host, agent: NodeAgent, job: Job, finder: Finder | None, launcher: str) -> None:
-        """Take up a job. When all ranks have joined, the driver is told. `finder` and `launcher`: see `Rank`."""
-        self._host, self._agent, self._launcher = host, agent, launcher
-        self._config, self._job = configuration.from_bytes(job.config), job
-        self.report(Rank(self._transport, host, agent, job, finder, launcher).joined)
-
     def _begin_job_if_all_are_there(self, now: int) -> None:
         if not self._has_begun and len(self._joined) + len(self._lost) == self._transport.size:
             self._has_begun = True
@@ -182,7 +170,7 @@ class Head:
         for joined in once_for_each_host([self._joined[rank] for rank in sorted(self._joined)]):
             self._scheduler.handle_rank(joined, now)
         self._poller.add(self._driver, self._on_driver)
-        journal, problem = open_journal(self._config, self._job, self._transport.hostnames[0])
+        journal, problem = open_journal(self._config, self._rank.job, self._transport.hostnames[0])
         if problem:
             self._ending = True
             send_welcome(self._driver, Welcome(problem, error="JournalError"), None)
@@ -198,16 +186,16 @@ class Head:
             self._ending = True
             send_welcome(self._driver, Welcome(effects.refusal, error="GpuDiscoveryError"), None)
         else:
-            self._say(log.INFO, log.START, f"{self._scheduler.start_line()}; {self._mpi}")
+            self._say(log.INFO, log.START, f"{self._scheduler.start_line()}; {library(self._launch)}")
             for line in journal.start_lines() if journal is not None else ():
                 self._say_of_journal(log.INFO, line)
             states_cpus, looked_for_gpus = self._config.num_cpus is not None, self._config.num_gpus is None
-            text = unused(self._launcher, self._transport.size, self._joined.values(), states_cpus, looked_for_gpus)
+            text = unused(self._launch.kind, self._transport.size, self._joined.values(), states_cpus, looked_for_gpus)
             if text:
                 self._say(log.WARNING, log.UNUSED, text)
             driver = os.getpid() if self._is_thread else os.getppid()
             self._window = Window(self._poller, driver, lambda: self._scheduler.glance(now_us()))
-            send_welcome(self._driver, Welcome("", self._host.regions), self._host.arena)
+            send_welcome(self._driver, Welcome("", self._rank.host.regions), self._rank.host.arena)
 
     def _on_driver(self) -> None:
         try:
@@ -232,7 +220,8 @@ class Head:
             ) from error
 
     def run(self) -> None:
-        """Serve until the driver ends the job."""
+        """Begin the job when all ranks have joined, and serve until the driver ends it."""
+        self.report(self._rank.joined)
         transport, poller, agent, scheduler = self._transport, self._poller, self._agent, self._scheduler
         silence_s = 0.0 if self._is_thread else self._config.heartbeat_timeout_s
         heartbeat = Heartbeat(transport, silence_s, time.monotonic)

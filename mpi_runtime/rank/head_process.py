@@ -15,15 +15,13 @@ from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.host import launchers
 from mpi_runtime.host.process_tree import end_launcher
 from mpi_runtime.host.spawn import library_path, name_process
-from mpi_runtime.rank.gpu_finder import Finder
+from mpi_runtime.rank.forkserver_line import Forkservers
 from mpi_runtime.rank.head import DriverFrameError, Head, die_soon
 from mpi_runtime.rank.heartbeat import LostError
-from mpi_runtime.rank.joining import Host, end_process, join, library, raise_descriptor_limit
+from mpi_runtime.rank.joining import Rank, end_process, join, library, raise_descriptor_limit
 from mpi_runtime.rank.journal_keeper import JournalLostError
 from mpi_runtime.rank.leftovers import watch_launcher, watch_ranks
-from mpi_runtime.rank.node_agent import NodeAgent
 from mpi_runtime.rank.poller import Poller
-from mpi_runtime.rank.worker import new_agent
 from mpi_runtime.transport import codec
 from mpi_runtime.transport.base import TransportError
 from mpi_runtime.transport.channel import Channel
@@ -62,7 +60,7 @@ def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None)
         head.report(message)
 
     path = library_path() if beside_user_mpi else sys.path
-    agent: NodeAgent | None = new_agent(poller, report, path, forkserver)
+    forkservers: Forkservers | None = Forkservers(path, forkserver)
     driver = Channel(end)
     try:
         transport = join(start.launch, beside_user_mpi)
@@ -79,21 +77,17 @@ def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None)
         for rank in range(1, transport.size):
             transport.send(rank, codec.encode([start.job]))
         try:
-            host = Host(transport, start.job)
+            ours = Rank(transport, poller, report, start.job, start.launch.kind, forkservers or Forkservers(path))
         except TransportError as error:
             return _refuse(driver, start, error)
-        head = Head(driver, transport, poller, start, beside_user_mpi)
-        agent = agent or new_agent(poller, report, path)
-        agent.connect(transport)
-        finder = Finder(path) if transport.rank in host.working else None
+        head = Head(driver, transport, poller, start, ours, beside_user_mpi)
         try:
-            head.begin(host, agent, start.job, finder, start.launch.kind)
             head.run()
             head.end()
         finally:
             head.close_files()
-        os.close(host.arena)
-        agent = None
+        os.close(ours.host.arena)
+        forkservers = None
         start = None if head.driver_is_gone else read_start(end)
     if start is None:
         die_soon()

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NoReturn
 
 import msgspec
@@ -20,12 +20,15 @@ from mpi_runtime.host.launch import Launch, is_of_other_family, singleton_messag
 from mpi_runtime.host.memory_usage import Memory
 from mpi_runtime.objects import arena
 from mpi_runtime.objects.arena import AgentArena
+from mpi_runtime.rank.forkserver_line import Forkservers
 from mpi_runtime.rank.gpu_finder import PART_OF_START, Finder, Gpus
+from mpi_runtime.rank.memory_watch import MemoryWatch
 from mpi_runtime.rank.node_agent import NodeAgent
+from mpi_runtime.rank.poller import Poller
 from mpi_runtime.scheduler.limits import UNIT
 from mpi_runtime.scheduler.rank_events import RankJoined
 from mpi_runtime.transport.base import Transport, TransportError
-from mpi_runtime.transport.messages import Job
+from mpi_runtime.transport.messages import Job, WorkerToHead
 
 
 def join(launch: Launch, beside_user_mpi: bool = False) -> Transport:
@@ -114,45 +117,71 @@ def _new_arena(capacity: int, ranks: int) -> int:
 
 
 class Rank:
-    """A rank in one job: it sets up its agent, and makes its report to the head (`joined`)."""
+    """A rank in one job: its host, its agent, and its report to the head (`joined`)."""
 
     def __init__(
-        self, transport: Transport, host: Host, agent: NodeAgent, job: Job, finder: Finder | None, launcher: str
+        self,
+        transport: Transport,
+        poller: Poller,
+        report: Callable[[WorkerToHead], None],
+        job: Job,
+        launcher: str,
+        forkservers: Forkservers,
+        finder: Finder | None = None,
     ) -> None:
-        """Take up a job. `finder` has the answer about GPUs; None: this rank runs no calls. `launcher`: its kind."""
-        self.config = configuration.from_bytes(job.config)
-        self.local_ranks = host.ranks
-        me = transport.rank
+        """Take up a job. `launcher`: its kind. `finder`: of GPUs, if it was started early.
+
+        Raises:
+            TransportError: see `Host`.
+        """
+        self.job = job
+        self.config = config = configuration.from_bytes(job.config)
+        self.host = host = Host(transport, job)
+        me, watch = transport.rank, None
+        self._is_working = me in host.working
         own = AgentArena(host.arena, host.regions[me])
         setup = Setup(
             me,
             transport.hostnames[me],
             host.regions,
-            self.config.inline_bytes_max,
+            config.inline_bytes_max,
             job.directory,
             job.path,
             job.argv,
             job.descriptors,
             job.preload,
-            self.config.namespace,
+            config.namespace,
             directory_of(configuration.scratch_directory(), job.token, transport.hostnames[me]),
-            self.config.journal,
+            config.journal,
         )
-        agent.set_up(own, setup, host.arena, lambda: _spill_directory(self.config))
-        if me in host.working:
-            agent.watch_memory(Memory(self.config.memory_limit or 0), self.config.memory_usage_threshold)
-        self._working = host.working
-        if me == self._working[0]:
-            agent.expect_calls()  # the first call of this host will run here
-        launchers.take_own_gpus(launcher)
-        gpus = agent.gpus = Gpus(finder, self.config.start_timeout_s * PART_OF_START, self.config.num_gpus, launcher)
-        self.joined = self._joined(transport, own.layout.capacity, gpus)
+        if self._is_working:
+            finder = finder or Finder(forkservers.path)
+            memory = Memory(config.memory_limit or 0)
+            watch = MemoryWatch(me, memory, config.memory_usage_threshold, time.monotonic, report)
+
+        def find_gpus() -> Gpus:
+            launchers.take_own_gpus(launcher)
+            return Gpus(finder, config.start_timeout_s * PART_OF_START, config.num_gpus, launcher)
+
+        self.agent = NodeAgent(
+            transport,
+            poller,
+            report,
+            own,
+            setup,
+            forkservers,
+            find_gpus,
+            watch,
+            lambda: _spill_directory(config),
+            expects_calls=me == host.working[0],  # the first call of this host will run here
+        )
+        self.joined = self._joined(transport, own.layout.capacity, self.agent.gpus)
 
     def _joined(self, transport: Transport, capacity: int, gpus: Gpus) -> RankJoined:
         """Return the resources of this rank. Each working rank reports those of the host: the head takes them once."""
         config, me = self.config, transport.rank
-        tells = me in self._working
-        cpus = machine.cpus_allowed() if me in self._working else []
+        tells = self._is_working
+        cpus = machine.cpus_allowed() if tells else []
         cpu = -1
         if config.num_cpus is not None:
             cpu = round(config.num_cpus * UNIT) if tells else 0
@@ -161,7 +190,7 @@ class Rank:
             cpu = machine.cpu_count() * UNIT if tells else 0  # a quota allows fewer than there are
         return RankJoined(
             rank=me,
-            host=self.local_ranks[0],
+            host=self.host.ranks[0],
             hostname=transport.hostnames[me],
             cpus=cpus,
             cpu=cpu,

@@ -10,19 +10,18 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable
 from functools import partial
 
 from mpi_runtime.executor.fork_messages import Exited, Fork, Forked, Kill, Setup
-from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.host.machine import shortage
-from mpi_runtime.host.memory_usage import Memory
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
 from mpi_runtime.rank.custody import Custody
 from mpi_runtime.rank.drafts import Drafts
 from mpi_runtime.rank.extents import NOBODY, Extents
-from mpi_runtime.rank.forkserver_line import ForkserverLine
+from mpi_runtime.rank.forkserver_line import ForkserverLine, Forkservers
 from mpi_runtime.rank.gpu_finder import Gpus
 from mpi_runtime.rank.lines import Lines
 from mpi_runtime.rank.local_executor import LocalExecutor, describe_status, keep_spare, last_words
@@ -68,94 +67,73 @@ from mpi_runtime.transport.tokens import tokens_of
 
 
 class NodeAgent:
-    """The agent of one rank."""
+    """The agent of one rank in one job."""
 
     def __init__(
         self,
+        transport: Transport,
         poller: Poller,
         report: Callable[[WorkerToHead], None],
-        now_s: Callable[[], float],
-        environment: Mapping[str, str],
-        path: Sequence[str],
-        forked: Handle | None = None,
+        arena: AgentArena,
+        setup: Setup,
+        forkservers: Forkservers,
+        find_gpus: Callable[[], Gpus],
+        memory: MemoryWatch | None = None,
+        spill_directory: Callable[[], str] = lambda: "",
+        expects_calls: bool = False,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start nothing yet.
+        """Take part in a job.
 
         Args:
+            transport: to the other ranks.
             poller: waits for sockets and pipes of this rank.
             report: sends a message to the head.
-            now_s: the clock, in seconds.
-            environment: of executors.
-            path: the module path of the forkserver.
-            forked: a forkserver that exists already, if any.
-        """
-        self._poller = poller
-        self._report = report
-        self._now_s = now_s
-        self._rank = 0
-        self._transport: Transport
-        self._neighbours: list[int] = []
-        """The ranks of this host, in the order of their regions of the arena."""
-        self._arena: AgentArena
-        self._extents: Extents
-        self._transfers: Transfers
-        self._spills: Spills
-        self._drafts: Drafts
-        self._is_set_up = False
-        self._executors: dict[int, LocalExecutor] = {}
-        self._forkserver = ForkserverLine(
-            poller, environment, path, forked, self._on_forkserver, self._on_forkserver_lost, self._pids
-        )
-        self._logs_paused = False
-        self._memory: MemoryWatch | None = None
-        self.gpus: Gpus
-        """The GPUs of this rank; set when it takes up a job."""
-
-    def connect(self, transport: Transport) -> None:
-        """Use this transport to other ranks."""
-        self._transport = transport
-        self._rank = transport.rank
-        self._neighbours = [rank for rank, host in enumerate(transport.hosts) if host == transport.hosts[self._rank]]
-
-    def set_up(
-        self, arena: AgentArena, setup: Setup, descriptor: int, spill_directory: Callable[[], str] = lambda: ""
-    ) -> None:
-        """Use this arena, and tell the forkserver what executors have in common.
-
-        Args:
             arena: this rank's part of the arena.
             setup: what executors have in common.
-            descriptor: of the arena.
+            forkservers: starts the forkserver.
+            find_gpus: returns the GPUs of this rank. It may wait for a helper process.
+            memory: watches the memory of this host; None: no calls run here.
             spill_directory: returns the directory for values that leave a full arena; empty: there is none.
+            expects_calls: start the forkserver now. Otherwise the first executor waits for it.
+            now_s: the clock, in seconds.
         """
+        self._transport = transport
+        self._poller = poller
+        self._report = report
+        self._rank = rank = transport.rank
+        self._neighbours = [one for one, host in enumerate(transport.hosts) if host == transport.hosts[rank]]
+        """The ranks of this host, in the order of their regions of the arena."""
         self._arena = arena
-        self._is_set_up = True
-        self._extents = Extents(
+        self._extents = extents = Extents(
             arena,
-            self._rank,
-            self._now_s,
+            rank,
+            now_s,
             self._send,
-            lambda size, clients: self._report(RoomWanted(self._rank, size, clients)),
+            lambda size, clients: report(RoomWanted(rank, size, clients)),
             lambda: self._spills.wake(),
         )
-        extents = self._extents
-        self._transfers = Transfers(
-            self._transport, arena, lambda size, use: extents.ask(size, NOBODY, use), self._extents.free
-        )
-        self._spills = Spills(self._rank, spill_directory, arena, self._extents, self._poller, self._report)
+        self._transfers = Transfers(transport, arena, lambda size, use: extents.ask(size, NOBODY, use), extents.free)
+        self._spills = Spills(rank, spill_directory, arena, extents, poller, report)
         self._drafts = Drafts()
-        self._forkserver.set_up(setup, [descriptor, self._drafts.descriptor])
-
-    def watch_memory(self, memory: Memory, threshold: float) -> None:
-        """Report when this part of the memory is in use, from 0 to 1; 0: never."""
-        self._memory = MemoryWatch(self._rank, memory, threshold, self._now_s, self._report)
+        self._executors: dict[int, LocalExecutor] = {}
+        self._logs_paused = False
+        self._memory = memory
+        self._forkserver = ForkserverLine(
+            poller,
+            forkservers,
+            setup,
+            [arena.descriptor, self._drafts.descriptor],
+            self._on_forkserver,
+            self._on_forkserver_lost,
+            self._pids,
+        )
+        if expects_calls:
+            with contextlib.suppress(OSError):  # the first call that needs it gets the error
+                self._forkserver.start()
+        self.gpus = find_gpus()  # last: the forkserver gets ready meanwhile
 
     # The forkserver
-
-    def expect_calls(self) -> None:
-        """Start the forkserver early, since it takes longest to be ready."""
-        with contextlib.suppress(OSError):  # the first call that needs it gets the error
-            self._forkserver.start()
 
     def _on_forkserver(self, message: Forked | Exited) -> None:
         executor = self._executors.get(message.executor)
@@ -320,10 +298,8 @@ class NodeAgent:
         """Send an object to a rank that asks for it, or no more of it.
 
         Raises:
-            BadFrameError: there is no job.
+            BadFrameError: there is no such object.
         """
-        if not self._is_set_up:
-            raise BadFrameError(f"rank {rank} asks for an object, and there is no job")
         if isinstance(message, Pull) and message.start >= message.size:
             raise BadFrameError(f"rank {rank} asks for what is behind the end of an object")
         if isinstance(message, Pull):
@@ -394,8 +370,6 @@ class NodeAgent:
 
     def turn(self) -> float | None:
         """Do the work of one turn of the loop. Return the seconds until the next must come; None: for ever."""
-        if not self._is_set_up:
-            return None
         for fetched in self._transfers.poll():
             self._report(fetched)
         for region in self._arena.settle():
@@ -439,23 +413,20 @@ class NodeAgent:
         self._forkserver.end()
         for executor in list(self._executors.values()):
             self._forget(executor)
-        if self._is_set_up:
-            self._extents.drop_requests()
-            self._transfers.stop_all()
+        self._extents.drop_requests()
+        self._transfers.stop_all()
 
     @property
     def is_transferring(self) -> bool:
         """Whether transfers to or from this rank are under way."""
-        return self._is_set_up and self._transfers.busy
+        return self._transfers.busy
 
     def close(self) -> None:
         """Close the arena. All ranks of the job are idle."""
-        if self._is_set_up:
-            self._transfers.complete()
-            self._is_set_up = False
-            self._spills.close()
-            self._drafts.close()
-            self._arena.close()
+        self._transfers.complete()
+        self._spills.close()
+        self._drafts.close()
+        self._arena.close()
 
     def _forget(self, executor: LocalExecutor) -> None:
         """Forward the last output of an executor that has ended, and close its descriptors."""

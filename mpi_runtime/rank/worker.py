@@ -15,21 +15,19 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NoReturn
 
-from mpi_runtime import config as configuration
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.host import launchers
 from mpi_runtime.host.launch import FIRST_WORKER, Launch
 from mpi_runtime.host.process_tree import end_launcher
 from mpi_runtime.rank.bad_frames import BadFrames
+from mpi_runtime.rank.forkserver_line import Forkservers
 from mpi_runtime.rank.gpu_finder import Finder
 from mpi_runtime.rank.heartbeat import Heartbeat, LostError
-from mpi_runtime.rank.joining import Host, Rank, end_process, join, library, raise_descriptor_limit
+from mpi_runtime.rank.joining import Rank, end_process, join, library, raise_descriptor_limit
 from mpi_runtime.rank.leftovers import watch_launcher, watch_ranks
-from mpi_runtime.rank.node_agent import NodeAgent
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.scheduler.effects import RankEffect
 from mpi_runtime.transport import codec
@@ -46,16 +44,17 @@ BLAME_S = 3.0
 class Worker:
     """Forwards messages between the head and the executors of its rank, in one job after another."""
 
-    def __init__(self, transport: Transport, poller: Poller, agent: NodeAgent, finder: Finder, launcher: str) -> None:
-        """Use this transport. `agent` and `finder` are for the first job. `launcher`: its kind."""
+    def __init__(
+        self, transport: Transport, poller: Poller, forkservers: Forkservers, finder: Finder, launcher: str
+    ) -> None:
+        """Use this transport. `forkservers` and `finder` are for the first job. `launcher`: its kind."""
+        self._forkservers: Forkservers | None = forkservers
         self._finder: Finder | None = finder
         self._launcher = launcher
         self._transport = transport
         self._poller = poller
-        self._agent = agent
-        self._host: Host | None = None
+        self._rank: Rank | None = None
         """None between jobs."""
-        self._has_worked = False
         self._bad_frames = BadFrames(transport.rank)
         self._reports: list[WorkerToHead] = []
         self._is_ending = False
@@ -76,10 +75,16 @@ class Worker:
         except HeadLostError:
             if not self._has_said_idle:
                 raise
-            self._agent.stop()  # after the loss of a rank nobody waits for others at the end, so the head may end first
+            self._stop()  # after the loss of a rank nobody waits for others at the end, so the head may end first
         else:
-            self._agent.stop()
+            self._stop()
             self._transport.close(clean=True)
+
+    def _stop(self) -> None:
+        if self._rank is not None:
+            self._rank.agent.stop()
+        elif self._forkservers is not None:
+            self._forkservers.end()
 
     def _serve(self) -> None:
         transport, poller = self._transport, self._poller
@@ -93,13 +98,14 @@ class Worker:
             for source, frame in transport.receive():
                 active = True
                 self._hear(source, frame)
-            if self._host is not None:
-                self._host.heed_losses()
-            soon = self._agent.turn()
-            if self._is_ending and not self._agent.is_transferring:
-                self._is_ending = False
-                self._has_said_idle = True
-                self.report(Idle(transport.rank))
+            soon = None
+            if self._rank is not None:
+                self._rank.host.heed_losses()
+                soon = self._rank.agent.turn()
+                if self._is_ending and not self._rank.agent.is_transferring:
+                    self._is_ending = False
+                    self._has_said_idle = True
+                    self.report(Idle(transport.rank))
             if self._reports:
                 active = True
                 transport.send(HEAD, codec.encode(self._reports))
@@ -116,7 +122,7 @@ class Worker:
         except codec.BadFrameError as error:
             self._bad_frames.dropped(source, error)
             return
-        if not messages and self._host is not None:
+        if not messages and self._rank is not None:
             self._heartbeat.expect([source])  # a heartbeat: more will follow
         for message in messages:
             self._take(source, message)
@@ -128,62 +134,51 @@ class Worker:
             self._bad_frames.dropped(source, error)
 
     def _perform(self, source: int, message: object) -> None:
-        agent = self._agent
         kind = type(message)
-        if kind is ToExecutor:
-            agent.to_executor(message.executor, message.ids, message.frame)  # type: ignore[attr-defined]
-        elif kind is Job:
+        if kind is Job:
             self._begin(message)  # type: ignore[arg-type]
-        elif kind is EndJob:
-            self._end(message.all_idle)  # type: ignore[attr-defined]
         elif kind is Stop:
             self._stopping = True
-        elif kind is Pull or kind is Unpull:
-            agent.pull(source, message)  # type: ignore[arg-type]
-        elif kind is PauseLogs:
-            agent.pause_logs(message.paused)  # type: ignore[attr-defined]
+        elif self._rank is not None:
+            self._perform_in_job(self._rank, source, message)
+        elif kind is not PauseLogs:  # the output of the last job may still be on its way to the user
+            raise codec.BadFrameError(f"a {kind.__name__} is for a job, and there is none")
+
+    def _perform_in_job(self, rank: Rank, source: int, message: object) -> None:
+        agent = rank.agent
+        if isinstance(message, ToExecutor):
+            agent.to_executor(message.executor, message.ids, message.frame)
         elif isinstance(message, RankEffect):
             agent.obey(message)
+        elif isinstance(message, Pull | Unpull):
+            agent.pull(source, message)
+        elif isinstance(message, PauseLogs):
+            agent.pause_logs(message.paused)
+        elif isinstance(message, EndJob):
+            self._end(rank, message.all_idle)
         else:
-            raise codec.BadFrameError(f"a {kind.__name__} is not for a worker")
+            raise codec.BadFrameError(f"a {type(message).__name__} is not for a worker")
 
-    def _end(self, all_idle: bool) -> None:
+    def _end(self, rank: Rank, all_idle: bool) -> None:
         """Take `EndJob`: step 1."""
-        if self._host is None:
-            raise codec.BadFrameError("there is no job that could end")
         self._heartbeat.stop()
         if not all_idle:
-            self._agent.stop()
+            rank.agent.stop()
             self._is_ending = True
             return
-        self._agent.close()
-        os.close(self._host.arena)
-        self._host = None
+        rank.agent.close()
+        os.close(rank.host.arena)
+        self._rank = None
 
     def _begin(self, job: Job) -> None:
-        if self._host is not None:
+        if self._rank is not None:
             raise codec.BadFrameError("a job begins, and the last one has not ended")
         self._has_said_idle = False
-        if self._has_worked:
-            self._agent = new_agent(self._poller, self.report, sys.path)
-        self._has_worked = True
-        config = configuration.from_bytes(job.config)
-        self._heartbeat = Heartbeat(self._transport, config.heartbeat_timeout_s, time.monotonic)
-        self._host = Host(self._transport, job)
-        self._agent.connect(self._transport)
-        finder, self._finder = self._finder or Finder(sys.path), None
-        self.report(Rank(self._transport, self._host, self._agent, job, finder, self._launcher).joined)
-
-
-def new_agent(
-    poller: Poller,
-    report: Callable[[WorkerToHead], None],
-    path: Sequence[str],
-    forkserver: Handle | None = None,
-) -> NodeAgent:
-    """Return an agent. Its executors do not get the variables by which a process is a rank of the launcher."""
-    environment = launchers.child_environment(configuration.environment())
-    return NodeAgent(poller, report, time.monotonic, environment, path, forkserver)
+        forkservers, finder = self._forkservers or Forkservers(sys.path), self._finder
+        self._forkservers = self._finder = None
+        self._rank = Rank(self._transport, self._poller, self.report, job, self._launcher, forkservers, finder)
+        self._heartbeat = Heartbeat(self._transport, self._rank.config.heartbeat_timeout_s, time.monotonic)
+        self.report(self._rank.joined)
 
 
 def shorter(first: float | None, second: float | None) -> float | None:
@@ -222,10 +217,10 @@ def _work(launch: Launch, start_timeout_s: float | None, forked: Handle | None) 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it was ignored, nobody would learn how a forkserver ended
     raise_descriptor_limit()
     poller = Poller()
-    agent = new_agent(poller, lambda message: worker.report(message), sys.path, forked)
+    forkservers = Forkservers(sys.path, forked)
     finder = Finder(sys.path)
     if launch.rank == FIRST_WORKER:
-        agent.expect_calls()  # the first call will run here; it starts while MPI does
+        forkservers.start_early()  # the first call will run here; it starts while MPI does
     if start_timeout_s is not None:
         # MPICH's launcher ignores a rank that ends before MPI_Init, and the other ranks would wait for it for ever.
         # Python cannot interrupt MPI_Init, so this ends the process and prints where it waits.
@@ -240,7 +235,7 @@ def _work(launch: Launch, start_timeout_s: float | None, forked: Handle | None) 
     watch_launcher(poller, os.getpid())
     if not launchers.is_fault_tolerant():
         watch_ranks(poller, transport, library(launch))
-    worker = Worker(transport, poller, agent, finder, launch.kind)
+    worker = Worker(transport, poller, forkservers, finder, launch.kind)
     try:
         worker.run()
     finally:

@@ -22,7 +22,7 @@ class Driver(Process):
         self.finished = False
         self.pause: Pause | None = None
         self.scope = Scope(b"driver")
-        self.scopes.enter(self.scope)
+        self.scopes.running = self.scope
         self._to_head = Line(world, world.options.socket_us, head.receive_from_driver)  # type: ignore[arg-type]
         head.driver_line = Line(world, world.options.socket_us, self._receive)
         self.program = self._program(world.checker.work.steps)

@@ -246,7 +246,7 @@ class Executor(Process):
         key, caller, order = msgspec.msgpack.decode(call.payload)
         running = Running(call, self.feed.specs[call.spec], world.checker.work.jobs[key], world.now)
         self.running[call.id] = running
-        self.scopes.enter(running)
+        self.scopes.running = running
         if len(self.running) > 1:
             world.counters["calls beside others"] += 1
         world.checker.started(self, call, caller, order)

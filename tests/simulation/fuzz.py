@@ -18,13 +18,16 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 from unittest import mock
 
+from mpi_runtime.config import Config
 from mpi_runtime.host.launch import Launch
 from mpi_runtime.objects import arena
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.rank import bad_frames, head, worker
+from mpi_runtime.rank.forkserver_line import Forkservers
 from mpi_runtime.rank.head import DriverFrameError, Head
 from mpi_runtime.rank.node_agent import NodeAgent
 from mpi_runtime.rank.poller import Poller
@@ -170,25 +173,28 @@ class Attack:
         self.transports = memory.network(2)
         self.memory = arena.create(1 << 20, 2)
         self.driver = Ports()
-        self.head = Head(cast(Any, self.driver), self.transports[0], self.poller, Start(None, Launch()))
+        ours = self._new_rank(0, lambda message: self.head.report(message))
+        self.head: Head = Head(cast(Any, self.driver), self.transports[0], self.poller, Start(None, Launch()), ours)
         self.head._joined = {0: cast(Any, None), 1: cast(Any, None)}
-        self.agent = self._new_agent(0, self.head.report)
-        self.head._agent = self.agent
+        self.agent = ours.agent
         self.reports: list[Any] = []
-        self.worker = Worker(
-            self.transports[1], self.poller, self._new_agent(1, self.reports.append), cast(Any, None), ""
-        )
-        self.worker._host = cast(Any, object())
+        self.worker = Worker(self.transports[1], self.poller, cast(Any, None), cast(Any, None), "")
+        self.worker._rank = self.theirs = self._new_rank(1, self.reports.append)
         self.now = 0
 
-    def _new_agent(self, rank: int, report: Any) -> NodeAgent:
-        agent = NodeAgent(self.poller, report, lambda: 0.0, {}, [])
-        agent.connect(self.transports[rank])
-        agent.set_up(AgentArena(self.memory, rank), cast(Any, None), self.memory)
-        agent._forkserver._setup = None
-        agent.gpus = cast(Any, NoGpus())
+    def _new_rank(self, rank: int, report: Any) -> Any:
+        agent = NodeAgent(
+            self.transports[rank],
+            self.poller,
+            report,
+            AgentArena(self.memory, rank),
+            cast(Any, None),
+            Forkservers([]),
+            lambda: cast(Any, NoGpus()),
+            now_s=lambda: 0.0,
+        )
         agent._forkserver.start = lambda: None  # type: ignore[method-assign]
-        return agent
+        return SimpleNamespace(agent=agent, config=Config(), job=SimpleNamespace(lost=[]))
 
     def run(self) -> None:
         """Attack, and look whether all holds together."""
@@ -307,7 +313,7 @@ class Attack:
     def close(self) -> None:
         """Leave nothing open."""
         self.head._printer.close(lambda: True)
-        for agent in (self.agent, self.worker._agent):
+        for agent in (self.agent, self.theirs.agent):
             for executor in list(agent._executors.values()):
                 agent._forget(executor)
             agent._transfers._active.clear()  # nobody answers
@@ -325,7 +331,7 @@ def quiet(clock: Clock) -> Iterator[None]:
     with (
         mock.patch.object(head, "now_us", clock),
         mock.patch.object(bad_frames, "print", create=True),
-        mock.patch.object(worker, "new_agent", None),
+        mock.patch.object(worker, "Rank", None),
     ):
         yield
 

@@ -100,7 +100,7 @@ def both() -> Iterator[tuple[Client, Peer]]:
     ours, theirs = channel.pair()
     descriptor = arena.create(1 << 20, 1)
     client = Client(ours, ClientArena(descriptor), {0: 0}, 65536)
-    client.scopes.enter(Scope(b"test"))
+    client.scopes.running = Scope(b"test")
     current.set_client(client)
     yield client, Peer(theirs, client)
     current.set_client(None)
@@ -144,13 +144,13 @@ def in_thread(work: Any) -> tuple[threading.Thread, list[Any]]:
 def test_ids_derive_from_the_parent_and_the_order(both: tuple[Client, Peer]) -> None:
     client, _ = both
     counts = (1, 3, 1, 2)
-    client.scopes.enter(Scope(b"parent"))
+    client.scopes.running = Scope(b"parent")
     first = [client.scopes.next_ids(count) for count in counts]
-    client.scopes.enter(Scope(b"parent"))
+    client.scopes.running = Scope(b"parent")
     assert [client.scopes.next_ids(count) for count in counts] == first
-    client.scopes.enter(Scope(b"parent", 1))
+    client.scopes.running = Scope(b"parent", 1)
     assert client.scopes.next_ids(1) != first[0]
-    client.scopes.enter(Scope(b"other"))
+    client.scopes.running = Scope(b"other")
     assert client.scopes.next_ids(1) != first[0]
     assert all(len(id) == 16 for id in first)
 
@@ -394,13 +394,13 @@ def test_a_cancel_anywhere_leaves_nothing_behind() -> None:
 def test_threads_left_behind_by_a_call_do_not_count(both: tuple[Client, Peer]) -> None:
     client, peer = both
     client.blocking.lends_cpu = True
-    client.scopes.enter(Scope(b"first call"))
+    client.scopes.running = Scope(b"first call")
     ref = submit(client)
     thread, found = in_thread(lambda: client.waiting.get([ref.binary()], LIMIT_S))
     peer.hear(Blocked)
     client.blocking.goes_on()  # as at the end of the call
     peer.hear(Unblocked)
-    client.scopes.enter(Scope(b"second call"))
+    client.scopes.running = Scope(b"second call")
     peer.say(Ready(ref.binary(), serialize.dumps(1).data))
     thread.join(LIMIT_S)
     client.outbox.flush()

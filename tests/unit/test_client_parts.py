@@ -284,10 +284,10 @@ def test_threads_that_a_call_leaves_behind_say_nothing_for_the_next() -> None:
 
 def test_ids_of_several_values_follow_each_other_and_meet_no_others() -> None:
     scopes = Scopes()
-    scopes.enter(Scope(A))
+    scopes.running = Scope(A)
     found = [id for count in (1, 3, 0, 2, -1) for id in return_ids(scopes.next_ids(count), count)]
     assert len(set(found)) == 1 + 3 + 1 + 2 + 1
     assert int.from_bytes(found[3], "big") - int.from_bytes(found[1], "big") == 2
     assert [first_of(id) for id in found] == [found[0], *[found[1]] * 3, found[4], *[found[5]] * 2, found[7]]
-    scopes.enter(Scope(A, attempt=1))
+    scopes.running = Scope(A, attempt=1)
     assert scopes.next_ids(1) not in found

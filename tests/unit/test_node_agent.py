@@ -5,18 +5,18 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
 import pytest
 
 from mpi_runtime.executor import scratch
-from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Forked
+from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Forked, Setup
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.objects import arena
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.rank import leftovers
+from mpi_runtime.rank.forkserver_line import Forkservers
 from mpi_runtime.rank.gpu_finder import Gpus
 from mpi_runtime.rank.lines import Lines
 from mpi_runtime.rank.local_executor import describe_status
@@ -34,19 +34,29 @@ CALLS = [bytes([number] * 16) for number in range(1, 10)]
 MIB = 1 << 20
 
 
+SETUP = Setup(0, "host", {0: 0}, 0, b"", [], [], 64, [], "", "/nonexistent/files of the job")
+
+
 class Desk:
     """An agent with one executor that we play, and what it reports."""
 
-    def __init__(self, ranks: int = 1) -> None:
+    def __init__(self, ranks: int = 1, rank: int = 0) -> None:
         self.reports: list[Any] = []
         self.poller = Poller()
-        self.agent = NodeAgent(self.poller, self.reports.append, lambda: 0.0, {}, [])
         self.transports = memory.network(ranks)
-        self.agent.connect(self.transports[0])
         self.memory = arena.create(4 * MIB, ranks)
-        self.arena = AgentArena(self.memory, 0)
-        self.agent.set_up(self.arena, cast(Any, None), self.memory)
-        self.agent._forkserver._setup = None
+        self.arena = AgentArena(self.memory, rank)
+        self.forkservers = Forkservers([])
+        self.agent = NodeAgent(
+            self.transports[rank],
+            self.poller,
+            self.reports.append,
+            self.arena,
+            SETUP,
+            self.forkservers,
+            lambda: Gpus(None, 0.0, None, ""),
+            now_s=lambda: 0.0,
+        )
         ours, self.end = pair()
         self.tokens = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
         self.pipe, cancels = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -220,11 +230,11 @@ def test_what_cannot_be_done_does_no_harm(two: Desk, effect: Any) -> None:
         two.agent.pull(1, Pull(1, 64, 10, 10, 4096))
 
 
-def test_a_rank_says_which_it_is(two: Desk) -> None:
-    two.agent.connect(two.transports[1])
-    two.agent.gpus = Gpus(None, 0.0, None, "")
+def test_a_rank_says_which_it_is() -> None:
+    desk = Desk(ranks=2, rank=1)
     with pytest.raises(BadFrameError, match=r"rank 1 has no GPUs \['GPU-nobody-has'\]"):
-        two.agent.obey(StartExecutor(2, {}, [0], 1, [], devices=["GPU-nobody-has"]))
+        desk.agent.obey(StartExecutor(2, {}, [0], 1, [], devices=["GPU-nobody-has"]))
+    desk.close()
 
 
 def test_of_extents_to_be_freed_only_those_that_there_are(desk: Desk) -> None:
@@ -265,9 +275,10 @@ class Forkserver:
     def __init__(self, desk: Desk, code: int = 0) -> None:
         ours, self.end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.ours = ours.fileno()
-        desk.agent._forkserver._forked = Handle(ours, lambda: code)
-        desk.agent.gpus = Gpus(None, 0.0, None, "")
-        desk.agent.expect_calls()
+        desk.forkservers._early = Handle(ours, lambda: code)
+        desk.agent._forkserver.start()
+        for descriptor in self.read():  # with what executors have in common
+            os.close(descriptor)
 
     def read(self) -> list[int]:
         """Hear a request; the descriptors that come with it."""
@@ -305,7 +316,7 @@ def test_nothing_is_read_of_an_executor_before_its_process_is_known(
 
 def test_a_forkserver_that_was_never_needed_is_ended_too(desk: Desk) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    desk.agent._forkserver._forked = Handle(ours, lambda: 0)
+    desk.forkservers._early = Handle(ours, lambda: 0)
     desk.agent.stop()
     assert theirs.recv(1) == b""
     theirs.close()
@@ -321,7 +332,6 @@ def test_a_rank_goes_on_without_its_forkserver(
     left: list[str] = []
     monkeypatch.setattr(scratch, "leave", left.append)
     forkserver = Forkserver(desk, code)
-    desk.agent._forkserver._setup = (cast(Any, SimpleNamespace(scratch="files of the job")), [7])
     desk.agent.to_executor(1, CALLS[:2], b"")
     os.eventfd_read(desk.tokens)  # it has begun the first
     desk.agent.obey(StopExecutor(1, force=True))
@@ -338,7 +348,7 @@ def test_a_rank_goes_on_without_its_forkserver(
     desk.end.close()
     desk.agent._forkserver._on_message()
     assert killed == [[4711]], "of the second there is no process yet"
-    assert left == ["files of the job"]
+    assert left == [SETUP.scratch]
     first, second = desk.take()
     assert (first.executor, first.running) == (1, CALLS[0])
     assert (second.executor, second.running) == (2, b"")
@@ -347,7 +357,6 @@ def test_a_rank_goes_on_without_its_forkserver(
         assert died.with_forkserver == (code == -9), "one that fails by itself would fail again"
     assert not desk.agent._executors
     assert forkserver.ours not in desk.poller._callbacks
-    desk.agent._forkserver._setup = None
     another = Forkserver(desk)
     desk.agent.obey(StartExecutor(3, {}, [], 1, []))
     for descriptor in another.read():
