@@ -159,7 +159,7 @@ def titled(state: State, client: Client, event: Titled, now: int) -> None:
 
 
 def left(state: State, client: Client, event: Left, now: int) -> None:
-    """End an actor that wants to."""
+    """End an actor that has called `exit_actor()`."""
     actor = state.actors.get(event.actor)
     if actor is not None:
         end(state, actor, "ended itself with exit_actor() or sys.exit()", force=False)

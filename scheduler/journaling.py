@@ -34,7 +34,7 @@ def submitted(executor: Executor, task: Task) -> None:
 
 
 def failed(state: State, client: Client, event: JournalFailed, now: int) -> None:
-    """A process could not write a file of the journal. Whoever keeps the journal says so."""
+    """A process could not write a file of the journal. The head decides whether the job continues."""
     state.effects.journal.append(event)
 
 

@@ -26,7 +26,7 @@ def client_or_none() -> Client | None:
 
 
 def executor() -> Executor:
-    """Return the executor of this process, which is one."""
+    """Return the executor of this process. Only code that runs in an executor may call this."""
     found = client().executor
     assert found is not None
     return found

@@ -84,7 +84,7 @@ class Head:
     def __init__(
         self, driver: Channel, transport: Transport, poller: Poller, start: Start, rank: Rank, is_thread: bool = False
     ) -> None:
-        """Serve this driver. `is_thread`: the head is a thread of the driver, which uses MPI itself."""
+        """Serve this driver with rank 0. `is_thread`: the head is a thread of the driver, which uses MPI itself."""
         self._rank = rank
         self._agent = rank.agent
         self._config = rank.config
