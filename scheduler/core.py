@@ -147,7 +147,7 @@ CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
     CancelRequested: cancel.cancel,
     BroadcastRequested: objects.on_broadcast,
     NamedActorRequested: _named_actor_requested,
-    Query: explain.answer,
+    Query: explain.asked,
     GroupRequested: groups.create,
     GroupRemovalRequested: groups.removal_requested,
 }

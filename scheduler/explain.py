@@ -36,8 +36,13 @@ READ_ONLY = (
 )
 
 
-def answer(state: State, client: Client, query: Query, now: int) -> None:
-    """Answer a query, in msgpack."""
+def asked(state: State, client: Client, query: Query, now: int) -> None:
+    """Answer a query of a client."""
+    state.to_client(client.id, answer(state, query, now))
+
+
+def answer(state: State, query: Query, now: int) -> Answer:
+    """The answer to a query, as msgpack."""
     function = QUERIES.get(query.what)
     value: Any
     try:
@@ -47,10 +52,9 @@ def answer(state: State, client: Client, query: Query, now: int) -> None:
             value = listing.running(state, now)
         else:
             value = function(state, query.id) if function else {"error": f"unknown query {query.what!r}"}
-        data = msgspec.msgpack.encode(value)
+        return Answer(query.request, msgspec.msgpack.encode(value))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # the argument of some questions is msgpack too
         raise RefusedError(f"a question {query.what!r} about what cannot be read") from error
-    state.to_client(client.id, Answer(query.request, data))
 
 
 def _resources(pools: list[Pool]) -> dict[str, float]:
