@@ -28,6 +28,7 @@ from mpi_runtime.client.store import Store
 from mpi_runtime.client.waiting import Waiting
 from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.scheduler.events import Spec
+from mpi_runtime.transport import codec
 
 
 class Client:
@@ -66,8 +67,13 @@ class Client:
         _clients.add(self)
 
     def register(self, spec: Spec) -> None:
-        """Send a spec, once."""
+        """Send a spec, once.
+
+        Raises:
+            TypeError: an option is of a wrong type or out of bounds.
+        """
         if spec.id not in self._registered:
+            codec.check(spec)
             self._registered.add(spec.id)
             self.outbox.post(spec)
 
