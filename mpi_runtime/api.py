@@ -39,6 +39,10 @@ _WITHOUT_MEANING = frozenset((
 """Arguments of Ray's `init()` for processes, directories and ports that do not exist here."""
 
 
+LEVEL_MAX = 1_000_000
+"""The largest level of logging."""
+
+
 class Context(Mapping[str, Any]):
     """The result of `init()`: a mapping with facts about the job, and a context manager that ends it.
 
@@ -125,6 +129,8 @@ def init(
     if (level := arguments.pop("logging_level", None)) is not None:
         import logging  # not at the top: a program that has not loaded it needs none of it
 
+        if not isinstance(level, str):
+            configuration.check_whole("logging_level", level, 0, LEVEL_MAX)
         logging.getLogger(log.NAME).setLevel(level.upper() if isinstance(level, str) else level)
     config = configuration.from_init(
         **{name: value for name, value in arguments.items() if name not in _WITHOUT_MEANING}
@@ -239,12 +245,14 @@ def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
 
     Raises:
         ValueError: `actor` is not a handle.
+        TypeError: `no_restart` is neither True nor False.
     """
     if not isinstance(actor, ActorHandle):
         raise ValueError(f"kill() is for actors, not for {type(actor)}. To end a task: cancel() of its reference.")
+    configuration.check_bool("no_restart", no_restart)
     actor._mpi_runtime_ref.check_job()
     client = running.client()
-    client.outbox.post(KillRequested(actor._mpi_runtime_ref.binary(), no_restart))
+    client.outbox.request(KillRequested(actor._mpi_runtime_ref.binary(), no_restart))
     client.outbox.flush()
 
 
@@ -262,7 +270,7 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False
         recursive: also cancel the calls that the call has submitted.
 
     Raises:
-        TypeError: `ref` is neither an `ObjectRef` nor an `ObjectRefGenerator`.
+        TypeError: `ref` is neither an `ObjectRef` nor an `ObjectRefGenerator`, or `force` or `recursive` is not a bool.
         ValueError: `force` is given for a call of an actor that has not ended.
     """
     if isinstance(ref, ObjectRefGenerator):
@@ -271,6 +279,8 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False
         raise TypeError(f"cancel() is for the calls of tasks and methods, not for {ref!r}. To end an actor: kill().")
     if not isinstance(ref, ObjectRef):
         raise TypeError(f"cancel() only supports object refs, got: {type(ref)}.")
+    configuration.check_bool("force", force)
+    configuration.check_bool("recursive", recursive)
     ref.check_job()
     client = running.client()
     if force and any(call["type"] == "ACTOR_TASK" for call in client.questions.query("tasks", ref.binary())):
@@ -278,7 +288,7 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False
             "force=True is not supported for actor tasks: it would end the actor, which others may use. To end an "
             "actor: kill(). Without force the call is dropped if it waits, and a coroutine is interrupted."
         )
-    client.outbox.post(CancelRequested(ref.binary(), force, recursive))
+    client.outbox.request(CancelRequested(ref.binary(), force, recursive))
     client.outbox.flush()
 
 

@@ -6,6 +6,8 @@ docs/guides/start.md says what each variable means.
 """
 
 import math
+import mmap
+import numbers
 import os
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
@@ -34,6 +36,12 @@ COMMAND_OF = "_MPI_RUNTIME_COMMAND_OF"
 GPU_RESERVE_MB = "MPI_RUNTIME_GPU_RESERVE_MB"
 GPU_PIN_MB = "MPI_RUNTIME_GPU_PIN_MB"
 
+WHOLE_MAX = 2**62
+"""The largest whole number of a count: those of Python's containers are in 64 bits."""
+PROCESSES_MAX = 1 << 20
+"""The largest number of processes that may be asked for at a time."""
+FOREVER_S = 1e8
+"""Longer timeouts are no limit."""
 AMOUNT_MAX = 9e14
 """The largest amount of a resource. 10 000 times as much fits into the 64 bits in which amounts are counted."""
 AMOUNT_MIN = 1e-4
@@ -159,6 +167,8 @@ def from_init(**arguments: Any) -> Config:
     if isinstance(given.get("report"), str):
         given["report"] = _place_of_report(given["report"])
     config = Config(**given)
+    for name in names:
+        _check_can_be_sent(name, getattr(config, name))
     labels(config, env)  # what is wrong with them is best said here
     resources(config, env)
     folder = os.path.dirname(record_file(env)) or "."
@@ -170,6 +180,13 @@ def from_init(**arguments: Any) -> Config:
     if env.get(FIND_GPUS, "auto") not in _WAYS_TO_FIND:
         raise ValueError(f"the variable {FIND_GPUS} is {env[FIND_GPUS]!r}; it may be {', '.join(_WAYS_TO_FIND)}")
     return config
+
+
+def _check_can_be_sent(name: str, value: object) -> None:
+    try:
+        msgspec.msgpack.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ValueError(f"{name}={value!r} cannot be sent to other processes: {error}") from None
 
 
 def _place_of_report(path: str) -> str:
@@ -270,6 +287,13 @@ def _check(config: Config) -> None:
             raise TypeError(f"{name} must be a whole number of bytes, not {value!r}")
         if value < least:
             raise ValueError(f"{name} must be {least} or more bytes, not {value}")
+        if value > WHOLE_MAX:
+            raise ValueError(f"{name} must be at most {WHOLE_MAX} bytes, not {value}")
+    if config.object_store_memory and config.object_store_memory < mmap.PAGESIZE:
+        raise ValueError(
+            f"object_store_memory must be 0, for a share of the memory, or at least {mmap.PAGESIZE} bytes, not "
+            f"{config.object_store_memory}"
+        )
     _check_resources(config.resources)
     _check_names("labels", config.labels)
     for name, label in config.labels.items():
@@ -282,12 +306,14 @@ def _check(config: Config) -> None:
             raise TypeError(f"{name} must be True or False, not {getattr(config, name)!r}")
     if not isinstance(config.object_spilling_directory, str | None):
         raise TypeError(f"object_spilling_directory must be a path, not {config.object_spilling_directory!r}")
-    if not isinstance(config.namespace, str):
-        raise TypeError(f"namespace must be a string, not {config.namespace!r}")
+    check_text("namespace", config.namespace)
     if not isinstance(config.report, str):
         raise TypeError(f"report must be the path of a file, not {config.report!r}")
     if not isinstance(config.journal, str):
         raise TypeError(f"journal must be the path of a directory, not {config.journal!r}")
+    for name in ("object_spilling_directory", "report", "journal"):
+        if "\0" in (getattr(config, name) or ""):
+            raise ValueError(f"{name} must be a path, and no path has a zero byte: {getattr(config, name)!r}")
     check_number("journal_sync_s", config.journal_sync_s)
     check_number("requeue_before_s", config.requeue_before_s)
     if config.requeue and not config.journal:
@@ -340,6 +366,48 @@ def check_number(name: str, value: object) -> None:
         raise ValueError(f"{name} must be a finite number, 0 or more, not {value!r}")
     if value > AMOUNT_MAX:
         raise ValueError(f"{name} must be at most {AMOUNT_MAX:.0e}, not {value!r}")
+
+
+def check_whole(name: str, value: object, least: int, most: int = WHOLE_MAX) -> None:
+    """Raise TypeError or ValueError if this is not a whole number from `least` to `most`."""
+    if not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, not {value}")
+    if value > most:
+        raise ValueError(f"{name} must be at most {most}, not {value}")
+
+
+def check_text(name: str, value: object) -> None:
+    """Raise TypeError or ValueError if this is not a string that can be sent: surrogates alone cannot."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string, not {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} must be text that can be written as UTF-8, which {value!r} cannot") from None
+
+
+def check_bool(name: str, value: object) -> None:
+    """Raise TypeError if this is neither True nor False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+
+
+def seconds(value: object, name: str = "timeout") -> float | None:
+    """Return a timeout; None if it is longer than any program runs.
+
+    Raises:
+        TypeError: it is not a number, nor None.
+        ValueError: it is nan.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number of seconds or None, not {value!r}")
+    if value != value:
+        raise ValueError(f"{name} must be a number of seconds or None, not nan")
+    return float(value) if value < FOREVER_S else None
 
 
 def environment() -> Mapping[str, str]:

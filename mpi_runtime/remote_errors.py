@@ -38,6 +38,7 @@ def describe(function_name: str, pid: int, rank: int, host: str, exc: BaseExcept
     lines = traceback.format_exception(exc) if internal else tracebacks.lines(exc, _is_told)
     actor = f", repr={title}" if title else ""
     text = f"{function_name}() failed: pid={pid}, rank={rank}, host={host}{actor}\n{''.join(lines)}".rstrip()
+    text = tracebacks.in_utf8(text)
     if len(text) > _TEXT_CHARACTERS_MAX:
         half = _TEXT_CHARACTERS_MAX // 2
         text = f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
@@ -52,7 +53,7 @@ def brief(exc: BaseException) -> str:
     """Return class and text of an exception in one line of at most 300 characters."""
     if isinstance(exc, TaskError):
         exc = exc.cause
-    text = " ".join("".join(traceback.format_exception_only(type(exc), exc)).split())
+    text = tracebacks.in_utf8(" ".join("".join(traceback.format_exception_only(type(exc), exc)).split()))
     return text if len(text) <= _BRIEF_CHARACTERS_MAX else f"{text[: _BRIEF_CHARACTERS_MAX - 3]}..."
 
 

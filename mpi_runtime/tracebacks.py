@@ -22,6 +22,11 @@ def is_user(filename: str) -> bool:
     return not filename.startswith(_PACKAGE) and filename != _RUNPY and filename not in _FROZEN
 
 
+def in_utf8(text: str) -> str:
+    """Return a text that messages can hold: surrogates, as names of files and texts of errors may have, are escaped."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def user_line() -> str:
     """Return the line of user code that is running, as `app.py:12 in main`; empty: there is none."""
     frame = sys._getframe(1)
@@ -29,13 +34,13 @@ def user_line() -> str:
         if frame.f_back is None:
             return ""
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+    return in_utf8(f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}")
 
 
 def definition(function: object) -> str:
     """Return where a function or method begins, as `app.py:5`; empty: it is not written in Python."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
+    return in_utf8(f"{code.co_filename}:{code.co_firstlineno}") if code is not None else ""
 
 
 def lines(error: BaseException, is_told: Callable[[BaseException], bool]) -> list[str]:

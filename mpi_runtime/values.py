@@ -11,6 +11,7 @@ from mpi_runtime.calls import running
 from mpi_runtime.client.generators import ObjectRefGenerator
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.client.submitting import put as put_serialized
+from mpi_runtime.config import seconds
 from mpi_runtime.errors import MpiRuntimeError
 from mpi_runtime.objects import serialize
 from mpi_runtime.remote_errors import bare
@@ -22,8 +23,6 @@ _READERS: Mapping[str | None, Callable[..., Any]] = {
     None: pickle.loads, "cpu": serialize.loads_on_host, "gpu": serialize.loads_on_device,
 }  # fmt: skip
 """The function by which `get` reads a pickled value, by `device`."""
-_FOREVER_S = 1e8
-"""Longer timeouts are no limit."""
 _ID_OF, _CLIENT_OF = operator.attrgetter("_id"), operator.attrgetter("_client")
 
 
@@ -75,8 +74,8 @@ def get(
         TypeError: with `device="cpu"`, numpy does not have the element type of an array; or `timeout` is no number.
         ValueError: `refs` is not a reference or a list of references, or `device` is not one of the above.
     """
-    timeout = _seconds(timeout)
-    if device not in _READERS:
+    timeout = seconds(timeout)
+    if not isinstance(device, str | None) or device not in _READERS:
         raise ValueError(f'get(device={device!r}): it must be None, "cpu" or "gpu"')
     try:
         read = _READERS[device]
@@ -103,23 +102,6 @@ def _get(refs: Any, timeout: float | None, read: Callable[..., Any]) -> Any:
                 )
             ref.check_job()
     return running.client().waiting.get(list(map(_ID_OF, refs)), timeout, read)
-
-
-def _seconds(timeout: float | None) -> float | None:
-    """The timeout; None if it is longer than any program runs.
-
-    Raises:
-        TypeError: it is not a number.
-        ValueError: it is nan.
-    """
-    try:
-        if timeout is None or 0 <= timeout < _FOREVER_S:
-            return timeout
-    except TypeError:
-        raise TypeError(f"timeout must be a number of seconds or None, not {timeout!r}") from None
-    if timeout != timeout:
-        raise ValueError("timeout must be a number of seconds or None, not nan")
-    return None if timeout > 0 else timeout
 
 
 def put(value: T) -> ObjectRef[T]:
@@ -163,7 +145,7 @@ def wait(
     """
     del fetch_local
     ids, streams = _what_to_wait_for(refs)
-    timeout = _seconds(timeout)
+    timeout = seconds(timeout)
     if not isinstance(num_returns, int):
         raise TypeError(f"num_returns must be a whole number, not {num_returns!r}")
     if timeout is not None and timeout < 0:

@@ -68,10 +68,12 @@ Entry = Ready | ReadyStored | ReadyError | ReadyFailed | ReadyElsewhere
 
 
 class Answer(Struct, array_like=True, tag=65, gc=False):
-    """To a client: the answer to a query, as msgpack."""
+    """To a client: the answer to a question, as msgpack."""
 
     request: int
     data: bytes
+    problem: str = ""
+    """Why there is no answer; empty: `data` is the answer."""
 
 
 class Item(Struct, array_like=True, tag=66, gc=False):

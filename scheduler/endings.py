@@ -87,6 +87,7 @@ def forget_child(state: State, task: Task) -> None:
 def conclude(state: State, task: Task, values: list[Value], move: Move, failure: Failure | None = None) -> None:
     """End a call with these values: one for each return id, or one error for all, described by `failure`."""
     advance(state.stories, task, move)
+    has_failed = task.state != FINISHED or any(value.is_error for value in values)
     ids = task.return_ids()
     if len(values) != len(ids):
         values = shared(state, ids, values[0])
@@ -107,10 +108,10 @@ def conclude(state: State, task: Task, values: list[Value], move: Move, failure:
         objects.release(state, task.call.actor)
     forget_child(state, task)
     task.executor = None  # its record may be kept
-    if task.state == FINISHED:
-        state.finished += 1
-    else:
+    if has_failed:
         state.failed += 1
+    else:
+        state.finished += 1
 
 
 def shared(state: State, ids: list[bytes], error: Value) -> list[Value]:

@@ -403,8 +403,12 @@ class Faulted(Struct, array_like=True, tag=25, gc=False):
     """The traceback."""
 
 
+UNREADABLE = "unreadable"
+
+
 class Query(Struct, array_like=True, tag=12, gc=False):
-    """A client asks about the state. `what` names a function of `explain.py`."""
+    """A client asks about the state. `what` names a function of `explain.py`; or it is UNREADABLE: this stands for a
+    question that could not be read, and `id` says why."""
 
     request: Number
     what: str

@@ -23,7 +23,7 @@ from mpi_runtime.scheduler import (
     store_summary,
 )
 from mpi_runtime.scheduler.effects import Answer
-from mpi_runtime.scheduler.events import Query, RefusedError, Where
+from mpi_runtime.scheduler.events import UNREADABLE, Query, RefusedError, Where
 from mpi_runtime.scheduler.limits import EXPLAINED_MAX, UNIT
 from mpi_runtime.scheduler.records import Bundle, Task, node_of
 from mpi_runtime.scheduler.resources import Pool, amount
@@ -42,19 +42,23 @@ def asked(state: State, client: Client, query: Query, now: int) -> None:
 
 
 def answer(state: State, query: Query, now: int) -> Answer:
-    """The answer to a query, as msgpack."""
+    """The answer to a query, as msgpack; or the problem with the query."""
     function = QUERIES.get(query.what)
     value: Any
+    if query.what == UNREADABLE:
+        return Answer(query.request, b"", query.id.decode(errors="replace"))
     try:
         if query.what == "explain":
             value = explain(state, query.id, now)
         elif query.what == "running":
             value = listing.running(state, now)
+        elif function is not None:
+            value = function(state, query.id)
         else:
-            value = function(state, query.id) if function else {"error": f"unknown query {query.what!r}"}
-        return Answer(query.request, msgspec.msgpack.encode(value))
+            return Answer(query.request, b"", f"there is no question {query.what!r}")
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # the argument of some questions is msgpack too
-        raise RefusedError(f"a question {query.what!r} about what cannot be read") from error
+        return Answer(query.request, b"", f"the argument of {query.what!r} cannot be read: {error}")
+    return Answer(query.request, msgspec.msgpack.encode(value))
 
 
 def _resources(pools: list[Pool]) -> dict[str, float]:
@@ -115,7 +119,10 @@ def nodes(state: State, id: bytes) -> list[dict[str, Any]]:
 
 def node_of_rank(state: State, id: bytes) -> str:
     """The id of the node on which the rank with this number is."""
-    return state.ranks[int.from_bytes(id, "big")].node.id
+    rank = state.ranks.get(int.from_bytes(id, "big"))
+    if rank is None:
+        raise RefusedError(f"there is no rank {int.from_bytes(id, 'big')}")
+    return rank.node.id
 
 
 def named_actor(state: State, key: bytes) -> list[bytes] | None:

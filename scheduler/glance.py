@@ -32,7 +32,6 @@ def glance(state: State, now: int) -> dict[str, Any]:
         "job_us": now + state.wall_us,
         "counts": {
             **counts,
-            "raised": state.totals.raised,
             "running": len(busy),
             "waiting": max(0, open_calls - len(busy)),
         },

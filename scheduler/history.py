@@ -86,6 +86,6 @@ def report(state: State, _: bytes) -> dict[str, Any]:
     found = history(state, b"")
     asked = [(run.function.request, run.process.devices) for run in state.history]
     found["asked"] = [(request.cpu / UNIT, request.gpu / UNIT, list(devices)) for request, devices in asked]
-    found["counts"] = {"ended": state.finished, "failed": state.failed, "retried": state.retried}
+    found["counts"] = {"ended": state.finished + state.failed, "failed": state.failed, "retried": state.retried}
     found["actors"], found["restarted"] = state.totals.actors, state.restarted
     return found

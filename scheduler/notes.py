@@ -52,9 +52,8 @@ def start(state: State) -> str:
 def totals(state: State, took_us: int) -> str:
     """Return the totals of the job in one line."""
     cpu_s = took_us / 1e6 * sum(node.total.cpu for node in state.nodes.values()) / UNIT
-    ended, failed = counted(state.finished + state.failed, "call"), state.failed + state.totals.raised
     parts = [
-        f"{ended} ended ({failed} failed, {state.retried} run again)",
+        f"{counted(state.finished + state.failed, 'call')} ended ({state.failed} failed, {state.retried} run again)",
         f"{counted(state.totals.actors, 'actor')} created ({state.restarted} restarted)",
         f"{gib(state.totals.put_bytes)} put",
         f"calls ran for {state.totals.busy_us / 1e6:.1f} s, of {cpu_s:.1f} s of all CPUs",

@@ -286,8 +286,6 @@ class Totals(Struct, eq=False, gc=False):
     """Calls that were cancelled because the attempt that submitted them died."""
     actors: int = 0
     """Actors created."""
-    raised: int = 0
-    """Calls that ended with an error of user code."""
     put_bytes: int = 0
     """Bytes of all values that clients have put."""
     busy_us: int = 0
@@ -363,6 +361,8 @@ class State:
         self.told: set[str] = set()
         """What was told once and is not repeated. Only for membership."""
         self.submitted = self.finished = self.failed = self.retried = self.restarted = 0
+        """Calls submitted; ended with values; ended with an error, of user code or of the runtime. Calls that were run
+        again, and actors that were restarted."""
         self.refused = Refused()
         self.has_journal = self.recalls = self.is_ending = False
         """Whether calls are recorded, whether earlier runs have left records, and whether the job is about to end."""

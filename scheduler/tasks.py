@@ -348,8 +348,6 @@ def returned(state: State, client: Client, event: Returned, now: int) -> None:
         return
     is_news = event.said and not task.is_cancelled  # after a cancel nobody waits for its error
     failure = Failure(function.spec.name, event.said, executor.rank) if is_news else None
-    if event.raised:
-        state.totals.raised += 1
     if event.raised and function.is_actor:
         if failure is not None:  # waiting calls get the error now
             objects.mark(state, task.return_ids(), failure)

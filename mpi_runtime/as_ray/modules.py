@@ -44,17 +44,22 @@ class Finder(MetaPathFinder, Loader):
         """Let Python make an ordinary module, which cloudpickle can pickle by name."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give the module the names of our modules behind it. They are looked up on first use."""
+        """Give the module the names of our modules behind it. They are looked up on first use.
+
+        Raises:
+            ImportError: a module behind it needs a library that is not installed.
+        """
         name = module.__name__
         module.__doc__ = f"What {name} has in Ray, by mpi_runtime."
-        # A name that is both a submodule and an attribute, such as `placement_group`, stays the attribute.
+        sources = [import_module(source) for source in MODULES[name]]
         below = [one.rpartition(".")[2] for one in MODULES if one.rpartition(".")[0] == name]
-        both = {one: value for one in below if (value := _own(name, one)) is not _NOT_FOUND}
-        for one in both:
-            import_module(f"{name}.{one}")
-        for one, value in both.items():
-            if not isinstance(value, ModuleType):
-                setattr(module, one, value)
+        # A name that is both a submodule and an attribute, such as `placement_group`, stays the attribute. Other
+        # submodules are not loaded here: they may need libraries that are not installed.
+        for one in below:
+            for value in (vars(source)[one] for source in sources if one in vars(source)):
+                if not isinstance(value, ModuleType):
+                    import_module(f"{name}.{one}")
+                    setattr(module, one, value)
 
         def find(attribute: str) -> Any:
             value = _find(name, attribute)
@@ -73,7 +78,10 @@ def _find(name: str, attribute: str) -> Any:
     """
     path = f"{name}.{attribute}"
     if path in MODULES:
-        return import_module(path)
+        try:
+            return import_module(path)
+        except ImportError as error:  # a library is missing: `hasattr` is false
+            raise AttributeError(str(error), name=attribute) from error
     if attribute == "__all__":  # asked for by `from ray import *`
         return _public(name)
     value = _own(name, attribute) if not attribute.startswith("__") or attribute == "__version__" else _NOT_FOUND

@@ -16,6 +16,7 @@ from mpi_runtime.client.client import Client
 from mpi_runtime.client.refs import ActorRef, ObjectRef, weak_actor
 from mpi_runtime.client.submitting import submit
 from mpi_runtime.client.typed_ids import ActorID
+from mpi_runtime.config import check_text
 from mpi_runtime.errors import PendingCallsLimitExceeded
 from mpi_runtime.scheduler.events import Call
 
@@ -232,6 +233,7 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
 
     Raises:
         ValueError: no living actor has this name.
+        TypeError: `namespace` is not a string.
 
     Example:
         ```python
@@ -241,6 +243,9 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
     """
     if not isinstance(name, str) or not name:
         raise ValueError(f"get_actor() needs a name, a string that is not empty, not {name!r}")
+    check_text("name", name)
+    if namespace is not None:
+        check_text("namespace", namespace)
     client = running.client()
     namespace = client.inherited.namespace if namespace is None else namespace
     found = client.questions.query("named_actor", msgspec.msgpack.encode((namespace, name)))

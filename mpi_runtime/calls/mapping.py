@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, overload
 from mpi_runtime import errors, remote_errors
 from mpi_runtime.calls import running
 from mpi_runtime.calls.chunks import CALLS_MAX, SLICE_S, Failed, Piece, are_open, open_outcome, submit
+from mpi_runtime.calls.options import COUNT_MAX
 from mpi_runtime.calls.submitter import Submitter
 
 T_co = TypeVar("T_co", covariant=True)
@@ -306,10 +307,12 @@ def _check(function: Submitter[..., Any], chunk: object) -> None:
             f"{name} has num_returns={num_returns}, and map() and starmap() give one value for each call: use "
             f"{name}.options(num_returns=1), whose value is all that the function returns."
         )
-    if chunk != "auto" and (isinstance(chunk, bool) or not isinstance(chunk, int)):
+    if isinstance(chunk, str) and chunk == "auto":
+        pass
+    elif isinstance(chunk, bool) or not isinstance(chunk, int):
         raise TypeError(f"chunk must be 'auto' or the number of calls in one task, not {chunk!r}")
-    if isinstance(chunk, int) and chunk < 1:
-        raise ValueError(f"chunk must be 'auto' or 1 or more, not {chunk}")
+    elif not 1 <= chunk <= COUNT_MAX:
+        raise ValueError(f"chunk must be 'auto' or from 1 to {COUNT_MAX}, not {chunk}")
 
 
 def _elements(function: Submitter[..., Any], iterable: Iterable[Any], star: bool) -> Iterator[Any]:

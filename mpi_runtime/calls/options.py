@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mpi_runtime.config import check_amount, check_number
+from mpi_runtime.config import check_amount, check_bool, check_number, check_text
 from mpi_runtime.scheduler.events import DYNAMIC, RETURNS_MAX, STREAMING
 
 TASK_OPTIONS = (
@@ -122,11 +122,6 @@ def _one_or_more(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be 1 or more, not {value}")
 
 
-def _bool(name: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, not {value!r}")
-
-
 def _returns(name: str, value: Any) -> None:
     if isinstance(value, str):
         if value not in RETURNS:
@@ -163,7 +158,7 @@ def _groups(name: str, value: Any) -> None:
     if not isinstance(value, dict):
         raise TypeError(f"{name} must be a dict of names and numbers of calls, not {value!r}")
     for group, limit in value.items():
-        _text(f"a key of {name}", group)
+        check_text(f"a key of {name}", group)
         if not group:
             raise ValueError(f"a key of {name} must not be empty: max_concurrency is for calls without a group")
         _count(f"{name}[{group!r}]", limit)
@@ -179,15 +174,6 @@ def _exceptions(name: str, value: Any) -> None:
     for kind in value:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise TypeError(f"{name} must be True, False or a list of exception classes; {kind!r} is none")
-
-
-def _text(name: str, value: Any) -> None:
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be a string, not {value!r}")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{name} must be text that can be written as UTF-8, which {value!r} cannot") from None
 
 
 def _lifetime(name: str, value: Any) -> None:
@@ -213,7 +199,7 @@ def check_name(options: Mapping[str, Any]) -> None:
 
 
 def _type(name: str, value: Any) -> None:
-    _text(name, value)
+    check_text(name, value)
     if not value:
         raise ValueError(
             f"{name} must not be empty: a type as in cluster_resources(), 'H100' for accelerator_type:H100"
@@ -229,7 +215,7 @@ def check_resources(name: str, value: Any) -> None:
             raise ValueError(f"use num_{resource.lower()}s for {resource!r}, not {name}")
         if resource in ("memory", "object_store_memory"):
             raise ValueError(f"use the option memory, not {name}[{resource!r}]")
-        _text(f"a key of {name}", resource)
+        check_text(f"a key of {name}", resource)
         check_amount(f"{name}[{resource!r}]", units)
 
 
@@ -261,8 +247,8 @@ _CHECKS = {
     "num_returns": _returns,
     "_generator_backpressure_num_objects": _backpressure,
     "fallback_strategy": _fallbacks,
-    "enable_task_events": _bool,
-    "journal": _bool,
+    "enable_task_events": check_bool,
+    "journal": check_bool,
     "checkpoint_calls": _one_or_more,
     "checkpoint_s": _seconds,
     "_metadata": _anything,
@@ -275,17 +261,17 @@ _CHECKS = {
     "max_calls": _count,
     "priority": _whole,
     "time_limit": _seconds,
-    "enforce_time_limit": _bool,
+    "enforce_time_limit": check_bool,
     "max_restarts": _count,
     "max_task_retries": _count,
     "max_concurrency": _count,
     "concurrency_groups": _groups,
-    "concurrency_group": _text,
-    "allow_out_of_order_execution": _bool,
+    "concurrency_group": check_text,
+    "allow_out_of_order_execution": check_bool,
     "retry_exceptions": _exceptions,
-    "name": _text,
-    "namespace": _text,
-    "get_if_exists": _bool,
+    "name": check_text,
+    "namespace": check_text,
+    "get_if_exists": check_bool,
     "lifetime": _lifetime,
     "runtime_env": _runtime_env,
     "scheduling_strategy": _strategy,

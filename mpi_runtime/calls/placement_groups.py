@@ -13,7 +13,7 @@ from mpi_runtime.client import current
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.client.submitting import create_group, new_ref, put_written
 from mpi_runtime.client.typed_ids import PlacementGroupID
-from mpi_runtime.config import check_amount
+from mpi_runtime.config import check_amount, check_text, seconds
 from mpi_runtime.objects import serialize
 from mpi_runtime.scheduler.events import STRATEGIES, BundleSpec, GroupRemovalRequested
 from mpi_runtime.scheduler.limits import UNIT
@@ -87,7 +87,7 @@ class PlacementGroup:
         """
         self.check_job()
         client = running.client()
-        if not client.waiting.wait([self._ref.binary()], 1, timeout_seconds)[0]:
+        if not client.waiting.wait([self._ref.binary()], 1, seconds(timeout_seconds, "timeout_seconds"))[0]:
             return False
         client.waiting.get([self._ref.binary()], None)  # or its error
         if self._was_removed_when_ready():
@@ -139,12 +139,11 @@ def placement_group(
         f.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote()
         ```
     """
-    if strategy not in STRATEGIES:
+    if not isinstance(strategy, str) or strategy not in STRATEGIES:
         raise ValueError(f"Invalid strategy {strategy!r} of a placement group; there are: {', '.join(STRATEGIES)}")
-    if lifetime not in (None, "detached"):
+    if lifetime is not None and not (isinstance(lifetime, str) and lifetime == "detached"):
         raise ValueError(f"lifetime must be 'detached' or None, not {lifetime!r}")
-    if not isinstance(name, str):
-        raise TypeError(f"name must be a string, not {name!r}")
+    check_text("name", name)
     if not isinstance(bundles, (list, tuple)) or not bundles:
         raise ValueError(f"bundles must be a list with at least one bundle, not {bundles!r}")
     specs = [bundle_spec(bundle) for bundle in bundles]
@@ -187,6 +186,7 @@ def bundle_spec(bundle: Mapping[str, float]) -> BundleSpec:
 def _check_in_bundle(name: object, amount: float) -> None:
     if not isinstance(name, str) or not name:
         raise TypeError(f"a bundle has names of resources as keys, not {name!r}")
+    check_text("a name in a bundle", name)
     if name == "object_store_memory":
         raise ValueError("a bundle cannot reserve object_store_memory: it belongs to the whole node")
     check_amount(f"{name} of a bundle", amount)
@@ -221,6 +221,7 @@ def get_placement_group(placement_group_name: str) -> PlacementGroup:
     """
     if not isinstance(placement_group_name, str) or not placement_group_name:
         raise ValueError(f"get_placement_group() needs a name that is not empty, not {placement_group_name!r}")
+    check_text("placement_group_name", placement_group_name)
     client = running.client()
     wanted = msgspec.msgpack.encode((client.inherited.namespace, placement_group_name))
     found = client.questions.query("named_group", wanted)
@@ -247,10 +248,13 @@ def placement_group_table(placement_group: PlacementGroup | None = None) -> dict
 
     Raises:
         ObjectLostError: the group belongs to a job that has ended.
+        TypeError: `placement_group` is not a placement group.
     """
     client = running.client()
     if placement_group is None:
         return {entry["placement_group_id"]: _facts(entry) for entry in client.questions.query("group_table")}
+    if not isinstance(placement_group, PlacementGroup):
+        raise TypeError(f"placement_group_table() needs a PlacementGroup or None, not {placement_group!r}")
     placement_group.check_job()
     found = client.questions.query("group_table", placement_group._ref.binary())
     if found:

@@ -135,7 +135,7 @@ def in_lines(command: str, pid: int, found: dict[str, Any]) -> list[str]:
     """
     counts, total, free = found["counts"], found["total"], found["free"]
     words = [
-        (counts["finished"], "ended"), (counts["raised"], "of them with an error"), (counts["failed"], "failed"),
+        (counts["finished"] + counts["failed"], "ended"), (counts["failed"], "of them failed"),
         (counts["running"], "running"), (counts["waiting"], "waiting"), (counts["retried"], "run again"),
     ]  # fmt: skip
     said = ", ".join(f"{count} {word}" for count, word in words if count) or "none yet"

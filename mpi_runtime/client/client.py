@@ -30,6 +30,7 @@ from mpi_runtime.client.store import Store
 from mpi_runtime.client.waiting import Waiting
 from mpi_runtime.objects.arena import ClientArena
 from mpi_runtime.scheduler.events import Call, Spec, Where
+from mpi_runtime.transport import codec
 from mpi_runtime.transport.draft import Draft
 
 if TYPE_CHECKING:
@@ -138,8 +139,13 @@ class Client:
         _clients.add(self)
 
     def register(self, spec: Spec) -> None:
-        """Send a spec, once."""
+        """Send a spec, once.
+
+        Raises:
+            TypeError: an option is of a wrong type or out of bounds.
+        """
         if spec.id not in self._registered:
+            codec.check(spec)
             self._registered.add(spec.id)
             self.outbox.post(spec)
 

@@ -7,6 +7,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.config import seconds
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -60,7 +61,7 @@ class ObjectRefGenerator(Generic[T_co]):
         if self._ended:
             return None
         self._ref.check_job()
-        id = self._client.waiting.next_item(self._ref.binary(), timeout, resume)
+        id = self._client.waiting.next_item(self._ref.binary(), seconds(timeout), resume)
         if id is not None:
             return ObjectRef(id, self._client)
         self._ended = True

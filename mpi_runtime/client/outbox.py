@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
+import msgspec
+
 from mpi_runtime.client.interrupts import Interrupts
 from mpi_runtime.client.outgoing import Outgoing
 from mpi_runtime.client.references import References
@@ -89,6 +91,15 @@ class Outbox(Outgoing):
         elif not self.ticking:
             self._tick_s = TICK_S
             self.tick()
+
+    def request(self, message: msgspec.Struct) -> None:
+        """Post a message with values of users in it.
+
+        Raises:
+            TypeError: the scheduler could not read it. It is not posted.
+        """
+        codec.check(message)
+        self.post(message)
 
     @contextlib.contextmanager
     def gathering(self) -> Iterator[None]:

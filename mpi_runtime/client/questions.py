@@ -11,6 +11,7 @@ import msgspec
 from mpi_runtime.client.line import Line
 from mpi_runtime.client.outbox import Outbox
 from mpi_runtime.client.spares import Spares
+from mpi_runtime.errors import InternalError
 from mpi_runtime.scheduler.effects import Answer
 from mpi_runtime.scheduler.events import Query
 from mpi_runtime.transport.messages import Abandon, Ahead, Allocate, Allocated, GiveBack
@@ -74,7 +75,7 @@ class Questions:
     def query(self, what: str, id: bytes = b"") -> Any:
         """Ask the scheduler about its state, and return the decoded answer."""
         number = self.number()
-        self._line.outbox.post(Query(number, what, id))
+        self._line.outbox.request(Query(number, what, id))
         return msgspec.msgpack.decode(self.answer(number))
 
     def node_id(self) -> str:
@@ -100,9 +101,18 @@ class Questions:
         self._replies.spares.take_all()
 
     def answer(self, number: int) -> bytes:
-        """Wait for the scheduler's answer to the message with this number, and return it."""
+        """Wait for the scheduler's answer to the message with this number, and return it.
+
+        Raises:
+            InternalError: the scheduler could not read the question.
+        """
         reply = self._reply(number)
         assert isinstance(reply, Answer)
+        if reply.problem:
+            raise InternalError(
+                f"the scheduler cannot answer: {reply.problem}. The job continues. If no argument of the call is of a "
+                "wrong type, this is a bug of mpi_runtime: please report it."
+            )
         return reply.data
 
     def _reply(self, number: int, ask: Callable[[], None] = lambda: None) -> Allocated | Answer:

@@ -73,7 +73,7 @@ def create_named_actor(
     request = client.questions.number()
     client.references.counts[creation.id] = 1
     ref = ActorRef(creation.id, client)
-    client.outbox.post(NamedActorRequested(request, namespace, name, handle, detached, creation))
+    client.outbox.request(NamedActorRequested(request, namespace, name, handle, detached, creation))
     return ref, *msgspec.msgpack.decode(client.questions.answer(request), type=tuple[bytes, bytes])
 
 
@@ -111,5 +111,5 @@ def create_group(
     """Request a placement group with the id of a new reference. Return False if its name is taken."""
     request = client.questions.number() if name else 0
     namespace = client.inherited.namespace
-    client.outbox.post(GroupRequested(ref.binary(), bundles, strategy, data, namespace, name, request))
+    client.outbox.request(GroupRequested(ref.binary(), bundles, strategy, data, namespace, name, request))
     return not name or msgspec.msgpack.decode(client.questions.answer(request), type=bool)

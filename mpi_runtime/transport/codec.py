@@ -1,12 +1,13 @@
 """Frames: lists of messages as msgpack. Each direction has a decoder, which accepts only messages of the sender."""
 
+import reprlib
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 import msgspec
 
 from mpi_runtime.scheduler.effects import Entry
-from mpi_runtime.scheduler.events import Call
+from mpi_runtime.scheduler.events import UNREADABLE, Call, GroupRequested, NamedActorRequested, Query
 from mpi_runtime.transport import messages
 from mpi_runtime.transport.base import Buffer
 
@@ -24,6 +25,10 @@ class Codec(Generic[Message]):
         frame = list[union]  # type: ignore[valid-type]
         self._decoder: msgspec.msgpack.Decoder[list[Message]] = msgspec.msgpack.Decoder(frame)
 
+    def read(self, frame: Buffer) -> list[Message]:
+        """Decode one frame; raises errors of msgspec and of Python."""
+        return self._decoder.decode(frame)
+
     def decode(self, frame: Buffer) -> list[Message]:
         """Decode one frame.
 
@@ -31,12 +36,75 @@ class Codec(Generic[Message]):
             BadFrameError: the bytes are not a list of this direction's messages.
         """
         try:
-            return self._decoder.decode(frame)
+            return self.read(frame)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             start = bytes(frame[:40])
             raise BadFrameError(f"{error}; the frame of {len(frame)} bytes starts with {start!r}") from error
 
 
+class FromClient(Codec[messages.FromClient]):
+    """Decodes the frames of clients. A question that cannot be read becomes one that is answered with an error."""
+
+    def decode(self, frame: Buffer) -> list[messages.FromClient]:
+        """Decode one frame.
+
+        Raises:
+            BadFrameError: the bytes are not a list of messages of clients, and that is not due to questions alone.
+        """
+        try:
+            return super().decode(frame)
+        except BadFrameError as error:
+            try:
+                parts = _parts.decode(frame)
+                return [self._message_or_question(bytes(part)) for part in parts]
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, BadFrameError):
+                raise error from None
+
+    def _message_or_question(self, part: bytes) -> messages.FromClient:
+        try:
+            return super().decode(b"\x91" + part)[0]  # as a list of one
+        except BadFrameError as error:
+            number = _number_of_question(msgspec.msgpack.decode(part))
+            if not number:
+                raise
+            return Query(number, UNREADABLE, str(error.__cause__).encode())
+
+
+_parts = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_NUMBERS = {
+    kind.__struct_config__.tag: 1 + kind.__struct_fields__.index("request")
+    for kind in (Query, NamedActorRequested, GroupRequested)
+}
+"""Where questions have their numbers, by tag."""
+
+
+def _number_of_question(content: object) -> int:
+    """The number of a question, so that it can be answered; 0: it is none, or no answer is awaited."""
+    if not isinstance(content, list) or not content or content[0] not in list(_NUMBERS):
+        return 0
+    number = content[_NUMBERS[content[0]]] if len(content) > _NUMBERS[content[0]] else 0
+    return number if isinstance(number, int) and 0 < number < 1 << 63 else 0
+
+
+def check(message: msgspec.Struct) -> None:
+    """Check that a client's message can be read. msgspec looks at types only when it decodes.
+
+    Raises:
+        TypeError: it cannot. The message names the field and its value.
+    """
+    try:
+        from_client.read(encode([message]))
+    except _UNREADABLE as error:
+        for field in msgspec.structs.fields(message):
+            value = getattr(message, field.name)
+            try:
+                msgspec.msgpack.decode(_encoder.encode(value), type=field.type)
+            except _UNREADABLE as why:
+                raise TypeError(f"{field.name} must not be {reprlib.repr(value)}: {why}") from None
+        raise TypeError(f"what is asked for cannot be sent: {error}") from None
+
+
+_UNREADABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -63,7 +131,7 @@ def apart(frame: Buffer) -> tuple[bytes, bytes]:
     return encode(now) if now else b"", encode(later)
 
 
-from_client: Codec[messages.FromClient] = Codec(messages.FromClient)
+from_client = FromClient(messages.FromClient)
 to_agent: Codec[messages.ToAgent] = Codec(messages.ToAgent)
 to_client: Codec[messages.ToClient] = Codec(messages.ToClient)
 between_ranks: Codec[messages.BetweenRanks] = Codec(messages.BetweenRanks)

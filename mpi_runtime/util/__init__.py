@@ -53,4 +53,7 @@ if not TYPE_CHECKING:  # or a checker would take every name for one of ours
         """Load a module of this package on first use: `mpi_runtime.util.queue` needs no import of its own."""
         if name.startswith("_") or importlib.util.find_spec(f"{__name__}.{name}") is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return importlib.import_module(f"{__name__}.{name}")
+        try:
+            return importlib.import_module(f"{__name__}.{name}")
+        except ImportError as error:  # a library is missing: `hasattr` is false
+            raise AttributeError(str(error), name=name) from error

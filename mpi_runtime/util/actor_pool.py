@@ -138,7 +138,10 @@ class ActorPool:
 
         Raises:
             ValueError: the actor is in the pool already.
+            TypeError: it is not a handle of an actor.
         """
+        if not isinstance(actor, ActorHandle):
+            raise TypeError(f"an ActorPool has handles of actors, not {actor!r}")
         if actor in self._idle or any(actor == busy for _, busy in self._running.values()):
             raise ValueError(f"{actor!r} is in this ActorPool already")
         self._release(actor)

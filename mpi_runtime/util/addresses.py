@@ -16,10 +16,12 @@ def get_node_ip_address(address: str = _ANYWHERE) -> str:
     Args:
         address: a host to reach; a port after a colon is ignored.
     """
+    if not isinstance(address, str):
+        raise TypeError(f"address must be the name or the address of a host, not {address!r}")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address.partition(":")[0], 53))
-        except OSError:
+        except (OSError, TypeError, UnicodeError):  # there is no such name
             return _of_hostname()
         return str(probe.getsockname()[0])
 

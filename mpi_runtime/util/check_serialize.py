@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
 from mpi_runtime import ActorClass, RemoteFunction
+from mpi_runtime.config import check_whole
 from mpi_runtime.objects import serialize
 
 CONTENT_CHARACTERS_MAX = 80
@@ -51,6 +52,9 @@ def inspect_serializability(
         #   variable 'lock' (lock): cannot pickle '_thread.lock' object
         ```
     """
+    if print_file is not None and not hasattr(print_file, "write"):
+        raise TypeError(f"print_file must be a file that is open for text, not {print_file!r}")
+    check_whole("depth", depth, 0)
     if name is None:
         name = getattr(base_obj, "__name__", None) or _shown(base_obj)
     reason = _reason(base_obj)

@@ -39,6 +39,7 @@ import numpy as np
 from mpi_runtime.api import get, kill, put
 from mpi_runtime.calls.actor_handle import ActorHandle
 from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.config import PROCESSES_MAX, check_text, check_whole
 from mpi_runtime.context import get_runtime_context
 from mpi_runtime.util import collective_group
 from mpi_runtime.util.collective_group import Group
@@ -82,7 +83,10 @@ def init_collective_group(
         ValueError: this process is in the group already, the rank is taken, or a number is out of bounds.
     """
     _check_backend(backend)
-    if world_size < 1 or not 0 <= rank < world_size:
+    check_whole("world_size", world_size, 1, PROCESSES_MAX)
+    check_whole("rank", rank, 0)
+    check_text("group_name", group_name)
+    if not 0 <= rank < world_size:
         raise ValueError(f"rank must be from 0 to world_size - 1, not {rank} with world_size={world_size}")
     if _find(group_name) is not None:
         raise ValueError(f"This process is in the collective group {group_name!r} already: destroy that one first.")
@@ -108,6 +112,11 @@ def create_collective_group(
         ValueError: the group exists, or actors and ranks do not match `world_size`.
     """
     _check_backend(backend)
+    check_whole("world_size", world_size, 1, PROCESSES_MAX)
+    check_text("group_name", group_name)
+    for actor in actors:
+        if not isinstance(actor, ActorHandle):
+            raise TypeError(f"actors must be handles of actors, not {actor!r}")
     ids = [actor._mpi_runtime_ref.hex() for actor in actors]
     if len(set(ids)) != len(ids) or len(ids) != world_size or sorted(ranks) != list(range(world_size)):
         raise ValueError(
@@ -160,7 +169,7 @@ def get_collective_group_size(group_name: str = "default") -> int:
 def allreduce(tensor: Any, group_name: str = "default", op: ReduceOp = ReduceOp.SUM) -> None:
     """Combine the arrays of all ranks. Each rank gets the result in its array."""
     group, host = _group(group_name), _host(tensor, is_written=True)
-    brought = group.meet(f"allreduce ({op.name}) of {_said(host)}", [put(host)])
+    brought = group.meet(f"allreduce ({_name(op)}) of {_said(host)}", [put(host)])
     _write(tensor, _reduced(op, (refs[0] for refs in brought)))
 
 
@@ -169,7 +178,7 @@ def reduce(tensor: Any, dst_rank: int = 0, group_name: str = "default", op: Redu
     group = _group(group_name, dst_rank)
     is_root = group.rank == dst_rank
     host = _host(tensor, is_written=is_root)
-    call = f"reduce ({op.name}) to rank {dst_rank} of {_said(host)}"
+    call = f"reduce ({_name(op)}) to rank {dst_rank} of {_said(host)}"
     brought = group.meet(call, [put(host)], wanted=None if is_root else ())
     if is_root:
         _write(tensor, _reduced(op, (refs[0] for refs in brought)))
@@ -202,7 +211,7 @@ def reducescatter(
     """Combine the arrays at index k of all ranks' `tensor_list`. Rank k gets the result in `tensor`."""
     group, host = _group(group_name), _host(tensor, is_written=True)
     given = _check_list(tensor_list, host, group)
-    brought = group.meet(f"reducescatter ({op.name}) of {_said(host)}", [put(one) for one in given])
+    brought = group.meet(f"reducescatter ({_name(op)}) of {_said(host)}", [put(one) for one in given])
     _write(tensor, _reduced(op, (refs[group.rank] for refs in brought)))
 
 
@@ -288,6 +297,12 @@ def _write(tensor: Any, value: np.ndarray[Any, Any]) -> None:
         tensor[...] = value
     else:
         tensor.set(value)
+
+
+def _name(op: object) -> str:
+    if not isinstance(op, ReduceOp):
+        raise TypeError(f"op must be a ReduceOp, such as ReduceOp.SUM, not {op!r}")
+    return op.name
 
 
 def _said(host: np.ndarray[Any, Any]) -> str:

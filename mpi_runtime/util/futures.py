@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from mpi_runtime.api import put, remote
 from mpi_runtime.client.blocking_future import BlockingFuture
+from mpi_runtime.config import PROCESSES_MAX, check_whole
 from mpi_runtime.context import cluster_resources
 from mpi_runtime.util.background_calls import Dispatcher
 
@@ -70,8 +71,7 @@ class Executor(concurrent.futures.Executor):
         """
         if max_workers is None:
             max_workers = max(1, _IN_FLIGHT_PER_CPU * int(cluster_resources().get("CPU", 0)))
-        if max_workers < 1:
-            raise ValueError(f"max_workers must be at least 1, not {max_workers}")
+        check_whole("max_workers", max_workers, 1, PROCESSES_MAX)
         if options.get("num_returns", 1) != 1:
             raise ValueError("num_returns must be 1: a future has one result")
         self._task: Any = remote(_call).options(**options)
@@ -116,8 +116,7 @@ class Executor(concurrent.futures.Executor):
             ValueError: `chunksize` is below 1.
             TypeError: `fn` cannot be serialised.
         """
-        if chunksize < 1:
-            raise ValueError(f"chunksize must be at least 1, not {chunksize}")
+        check_whole("chunksize", chunksize, 1)
         lists = super().map(
             _map, itertools.repeat(put(fn)), _chunks(zip(*iterables, strict=False), chunksize), timeout=timeout
         )

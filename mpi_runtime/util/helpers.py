@@ -7,6 +7,7 @@ from typing import Any
 
 import mpi_runtime
 from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.config import check_whole
 
 __all__ = ["as_completed", "map_unordered"]
 
@@ -32,8 +33,7 @@ def as_completed(
             print(value)
         ```
     """
-    if chunk_size < 1:
-        raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
+    check_whole("chunk_size", chunk_size, 1)
     return _as_completed(list(refs), chunk_size, yield_obj_refs)
 
 
@@ -58,11 +58,15 @@ def map_unordered(
 
     Raises:
         ValueError: `backpressure_size` is below `chunk_size`, or `chunk_size` is below 1.
+        TypeError: `fn` is not remote.
     """
-    if chunk_size < 1:
-        raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
+    check_whole("chunk_size", chunk_size, 1)
+    if backpressure_size is not None:
+        check_whole("backpressure_size", backpressure_size, 1)
     if backpressure_size is not None and backpressure_size < chunk_size:
         raise ValueError(f"backpressure_size ({backpressure_size}) must be at least chunk_size ({chunk_size})")
+    if not hasattr(fn, "remote"):
+        raise TypeError(f"fn must be a remote function or a method of an actor, which have .remote(), not {fn!r}")
     return _map_unordered(fn, iter(items), backpressure_size, chunk_size, yield_obj_refs)
 
 

@@ -24,6 +24,7 @@ from typing import Any, NoReturn, TypeVar
 from mpi_runtime.api import kill, put, remote
 from mpi_runtime.calls.actor_handle import ActorHandle
 from mpi_runtime.client.refs import ObjectRef
+from mpi_runtime.config import PROCESSES_MAX, check_whole
 from mpi_runtime.context import cluster_resources
 from mpi_runtime.errors import ActorError, MpiRuntimeError, TaskError
 from mpi_runtime.util.background_calls import Dispatcher
@@ -129,8 +130,7 @@ class Pool:
         del context
         if processes is None:
             processes = max(1, int(cluster_resources().get("CPU", 1)))
-        if processes < 1:
-            raise ValueError(f"processes must be at least 1, not {processes}")
+        check_whole("processes", processes, 1, PROCESSES_MAX)
         if maxtasksperchild is not None and (not isinstance(maxtasksperchild, int) or maxtasksperchild < 1):
             raise ValueError(f"maxtasksperchild must be a whole number, at least 1, or None, not {maxtasksperchild!r}")
         if initializer is not None and not callable(initializer):
@@ -173,6 +173,8 @@ class Pool:
         Raises:
             ValueError: the pool is not running.
         """
+        if not isinstance(kwds, Mapping | None):
+            raise TypeError(f"kwds must be a dictionary of keyword arguments, not {kwds!r}")
         work = ("apply", func, tuple(args), dict(kwds or {}))
         return self._submit_all([work], lambda results: results[0], callback, error_callback)
 
@@ -298,6 +300,9 @@ class Pool:
     ) -> AsyncResult[T]:
         """Submit calls of methods of the actors, each to any of them."""
         self._check_running()
+        for name, one in (("callback", callback), ("error_callback", error_callback)):
+            if one is not None and not callable(one):
+                raise TypeError(f"{name} must be callable, not {one!r}")
         futures: list[Future[Any]] = [Future() for _ in works]
         result = AsyncResult(assemble, futures, self._terminated, callback, error_callback)
         for future, work in zip(futures, works, strict=True):
@@ -336,7 +341,6 @@ class Pool:
 
 def _works(method: str, func: Callable[..., Any], items: Iterable[Any], size: int) -> Iterator[tuple[Any, ...]]:
     """The items in chunks, each with its function, which is serialised once."""
-    if size < 1:
-        raise ValueError(f"chunksize must be at least 1, not {size}")
+    check_whole("chunksize", size, 1)
     shared, iterator = put(func), iter(items)
     return ((method, shared, chunk) for chunk in iter(lambda: list(itertools.islice(iterator, size)), []))

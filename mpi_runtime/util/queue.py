@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mpi_runtime import ObjectRef, get, kill, remote, wait
+from mpi_runtime.config import check_bool, seconds
 from mpi_runtime.errors import ActorDiedError
 
 PAUSE_MIN_S = 0.001
@@ -248,9 +249,9 @@ class _QueueItems:
 
 def pauses(block: bool, timeout: float | None) -> Iterator[float]:
     """The pauses in seconds before each attempt: none before the first; the last ends with the time allowed."""
-    if not block:
-        timeout = 0.0
-    elif timeout is not None and timeout < 0:
+    check_bool("block", block)
+    timeout = seconds(timeout) if block else 0.0
+    if timeout is not None and timeout < 0:
         raise ValueError(f"'timeout' must be a non-negative number of seconds, not {timeout!r}")
     end = math.inf if timeout is None else time.monotonic() + timeout
     yield 0.0

@@ -96,7 +96,7 @@ LINES = {
     ],
     "tune_pbt": [
         r"the best constant rate, 0\.\d+: accuracy 0\.916",
-        r"a population of the same size: accuracy 0\.9[2-9]\d, with this schedule:",
+        r"a population of the same size: accuracy 0\.9\d\d, with this schedule:",
         r"  from step  0: lr 0\.\d+\n  from step ",
     ],
     "tune_optuna_unchanged": [

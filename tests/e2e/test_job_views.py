@@ -90,6 +90,7 @@ def test_a_job_is_seen_while_it_runs_and_has_a_page_when_it_has_ended(tmp_path: 
     assert "no running job with the process id" in top(pid, code=2)
 
     page = path.read_text()
+    assert '<p id="summary">8 calls have ended, 2 failed, 0 were run again</p>' in page
     assert [one.name for one in tmp_path.iterdir() if "html" in one.name] == ["job.html"]
     rows = data_of(page)["rows"]
     assert sorted((row[0], row[1]) for row in rows) == sorted(

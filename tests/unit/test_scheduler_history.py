@@ -75,6 +75,19 @@ def test_each_attempt_and_how_it_ended() -> None:
         cluster.released(id)
 
 
+def test_calls_that_raise_are_counted_as_failed() -> None:
+    with Cluster().node(cpus=3) as cluster:
+        ids = cluster.submit_many(3)
+        well, raises, dies = (cluster.placed(id) for id in ids)
+        cluster.done(well, ids[0])
+        cluster.client_says(raises, Returned(ids[1], [Value(b"error", is_error=True)], 10, raised=True))
+        cluster.died(dies, running=ids[2])
+        cluster.forget()
+        assert cluster.ask("report")["counts"] == {"ended": 3, "failed": 2, "retried": 0}
+        assert (cluster.ask("statistics")["finished"], cluster.ask("statistics")["failed"]) == (1, 2)
+        cluster.released(*ids)
+
+
 def test_actors_say_who_they_are_also_when_they_are_gone() -> None:
     with Cluster().node() as cluster:
         actor = cluster.actor()
