@@ -47,12 +47,14 @@ def start(source: str, ranks: int = 4, launcher: str = "ulfm", prelude: str = ""
         source: what it does once the job is up.
         ranks: how many there are.
         launcher: "": without fault tolerance.
-        prelude: what every rank does first, to the runtime itself.
+        prelude: what every rank does first, to the runtime itself. Open MPI's launcher starts the program then.
     """
     python = mpi_python("openmpi")
     place = make_place()
     path = place / "app.py"
     path.write_text(prelude + BEGIN + source)
+    if prelude:  # `mpi-runtime run --fault-tolerant` has the program run by rank 0 alone
+        return start_command([python.with_name("mpirun"), "--with-ft", launcher, "-n", str(ranks), python, path])
     options = ["--fault-tolerant"] if launcher else []
     command: list[str | Path] = [python.with_name("mpi-runtime"), "run", "-n", str(ranks), *options, path]
     return start_command(command, place=place, env={"PRTE_MCA_rmaps_default_mapping_policy": None})
