@@ -46,12 +46,12 @@ RANK_VARIABLES = (b"PMIX_RANK=", b"PMI_RANK=")
 PROGRAM = """
 import os, sys, time
 when, start_s = sys.argv[1], float(sys.argv[2])
-if when == "before":
+is_driver = not os.environ.get("PMIX_RANK", os.environ.get("PMI_RANK", "0")).strip("0")
+if when == "before" and is_driver:
     print("struck now", os.getpid(), flush=True)
-    if not os.environ.get("PMIX_RANK", os.environ.get("PMI_RANK", "0")).strip("0"):
-        sys.stdin.readline()
+    sys.stdin.readline()
 import mpi_runtime as ray
-if when == "during":
+if when == "during" and is_driver:
     print("struck now", os.getpid(), flush=True)
 ray.init(num_cpus=4, start_timeout_s=start_s)
 
@@ -256,8 +256,8 @@ def main() -> int:
     def strike(case: Case) -> tuple[Case, str]:
         try:
             return case, f"{run(case):.1f}"
-        except pytest.fail.Exception as failure:
-            return case, str(failure)
+        except BaseException as failure:  # those of pytest are no others
+            return case, f"{type(failure).__name__}: {failure}"
 
     with ThreadPoolExecutor(options["at_once"]) as pool:
         for case, result in pool.map(strike, [case for case in chosen if str(case) not in results]):

@@ -105,13 +105,17 @@ def watch_head(poller: Poller, transport: Transport) -> None:
     if pid is None:
         return
 
+    try:
+        process = os.pidfd_open(pid)
+    except OSError as error:  # it has just ended
+        raise HeadLostError(transport.hostnames[0]) from error
+
     def fail() -> None:
+        poller.remove(process)
+        os.close(process)
         raise HeadLostError(transport.hostnames[0])
 
-    try:
-        poller.add(os.pidfd_open(pid), fail)
-    except OSError:  # it has just ended
-        fail()
+    poller.add(process, fail)
 
 
 def _on_rank_gone(poller: Poller, transport: Transport, library: str, rank: int, process: int) -> None:

@@ -419,6 +419,31 @@ worker.Worker._begin = die
         assert "died before the job began, which goes on without it" in completed.stderr
 
 
+def test_a_rank_that_fails_is_lost_as_one_that_is_killed() -> None:
+    """MPI tells others of a rank that a signal has killed, and not of one that ends with an error."""
+    source = """
+print("ready", flush=True)
+print("noticed", wait_for_loss(1), flush=True)
+"""
+    prelude = """
+import signal
+from mpi_runtime.rank import worker
+serve = worker.Worker._serve
+def fail(number, frame):
+    raise RuntimeError("as planned")
+def serve_until_signalled(self):
+    signal.signal(signal.SIGUSR2, fail)
+    serve(self)
+worker.Worker._serve = serve_until_signalled
+"""
+    with start(source, prelude=prelude) as program:
+        program.wait_for_line("ready")
+        os.kill(workers(program)[1], signal.SIGUSR2)
+        assert program.wait_for_line("noticed").endswith("[0, 1, 3]")
+        completed = program.finish().expect(0)
+        assert "RuntimeError: as planned" in completed.stderr
+
+
 DIES = """
 import os, signal
 from mpi_runtime.transport import mpi
