@@ -109,7 +109,9 @@ class Case:
             return True
         if self.victim == "head":
             return not deadly  # the driver decides what to do about others
-        return self.victim == "worker" and self.when == "after" and (self.number == "INT" or self.way == "ulfm")
+        if self.victim != "worker" or self.when != "after":
+            return False
+        return self.number == "INT" or (self.way == "ulfm" and self.ranks > 2)  # rank 0 runs no calls
 
     @property
     def may_go_on(self) -> bool:
@@ -271,9 +273,9 @@ def main() -> int:
 
 def table(chosen: list[Case], results: dict[str, str]) -> int:
     """Print how many cases of each kind were right; whether any was not."""
-    right: Counter[tuple[str, ...]] = Counter()
-    total: Counter[tuple[str, ...]] = Counter()
-    slowest: dict[tuple[str, ...], float] = {}
+    right: Counter[tuple[str, str, str]] = Counter()
+    total: Counter[tuple[str, str, str]] = Counter()
+    slowest: dict[tuple[str, str, str], float] = {}
     for case in chosen:
         row = (case.way, case.when, case.victim)
         total[row] += 1
@@ -281,8 +283,8 @@ def table(chosen: list[Case], results: dict[str, str]) -> int:
             slowest[row] = max(slowest.get(row, 0.0), float(results[str(case)]))
             right[row] += 1
     print("| way | when | victim | right | of | slowest end, s |\n| --- | --- | --- | --- | --- | --- |")
-    for row in total:
-        print(f"| {' | '.join(row)} | {right[row]} | {total[row]} | {slowest.get(row, 0.0):.1f} |")
+    for row, count in total.items():
+        print(f"| {' | '.join(row)} | {right[row]} | {count} | {slowest.get(row, 0.0):.1f} |")
     print(f"{right.total()} of {total.total()} are right")
     return int(right.total() < total.total())
 

@@ -7,10 +7,12 @@ the program. A program that has come to its end, by an error of its own too, is 
 1. Start the launcher, and pass on signals. After SIGINT, SIGTERM or SIGHUP nothing is started again.
 2. If the program has ended and the launcher does not, end the launcher. With ULFM it waits for all other ranks, also
    for those that wait in `MPI_Init` for a rank that has died.
-3. If it ends and the program has left no exit code, ask each host of --hosts for a sign of life.
-4. Start again on those that have given one.
+3. End the ranks that the launcher leaves. With ULFM it leaves those that have not reached `MPI_Init`.
+4. If the launcher ends and the program has left no exit code, ask each host of --hosts for a sign of life.
+5. Start again on those that have given one.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -20,13 +22,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mpi_runtime.errors import LaunchError
-from mpi_runtime.host.process_tree import die_with_parent, is_alive
+from mpi_runtime.host.process_tree import adopt_orphans, children, die_with_parent, is_alive, kill_group
 from mpi_runtime.slurm import exit_file
 
 HOST_LIMIT_S = 10
 """How long a host may take to give a sign of life."""
-PAUSE_S = 1.0
+REST_S = 1.0
 """Between two starts: what is left of the first has time to go."""
+PAUSE_S = 0.05
 LOOK_S = 1.0
 """How often to look whether the program has ended and its launcher has not."""
 LAUNCHER_LIMIT_S = 15.0
@@ -37,6 +40,8 @@ END_S = 3.0
 """How long it may take to end after a signal. After the second SIGTERM that of Open MPI waits for nobody."""
 _ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _PASSED_ON = _ENDING | {signal.SIGUSR1, signal.SIGUSR2}
+_OF_RANKS = (b"PMIX_RANK=", b"PMI_RANK=")
+"""Variables that only ranks have: they are taken from what ranks start."""
 _AGENTS = ("PRTE_MCA_plm_ssh_agent", "HYDRA_LAUNCHER_EXEC")
 """Variables that name what launchers use in the place of ssh."""
 
@@ -76,7 +81,7 @@ def run(
             file=sys.stderr,
             flush=True,
         )
-        time.sleep(PAUSE_S)
+        time.sleep(REST_S)
     starts = f" in {number + 1} starts" if restarts else ""
     print(f"mpi-runtime run: the program has not come to its end{starts}", file=sys.stderr)
     return code if code > 0 else 1
@@ -90,8 +95,12 @@ def _run_once(command: list[str], env: Mapping[str, str], file: Path) -> tuple[i
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         die_with_parent()
 
+    adopt_orphans()
     try:
-        return _wait(subprocess.Popen(command, env=dict(env), preexec_fn=prepare), file)
+        found = _wait(subprocess.Popen(command, env=dict(env), preexec_fn=prepare), file)
+        if exit_file.read(file) != 0:
+            _end_ranks()
+        return found
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -99,7 +108,7 @@ def _run_once(command: list[str], env: Mapping[str, str], file: Path) -> tuple[i
 def _wait(process: "subprocess.Popen[bytes]", file: Path) -> tuple[int, list[int]]:
     received: list[int] = []
     end_s = None
-    while process.poll() is None:
+    while not _has_ended(process):
         found = signal.sigtimedwait({*_PASSED_ON, signal.SIGCHLD}, LOOK_S)
         if found is not None and found.si_signo != signal.SIGCHLD:
             if found.si_signo in _ENDING:
@@ -126,8 +135,36 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
         process.send_signal(number)
         end_s = time.monotonic() + END_S
-        while process.poll() is None and time.monotonic() < end_s:
-            time.sleep(0.05)
+        while not _has_ended(process) and time.monotonic() < end_s:
+            time.sleep(PAUSE_S)
+
+
+def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
+    """Whether the launcher has ended. Orphans that this process has adopted are waited for by the way."""
+    with contextlib.suppress(ChildProcessError):
+        while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if found.si_pid == process.pid:
+                break
+            os.waitpid(found.si_pid, 0)
+    return process.poll() is not None
+
+
+def _end_ranks() -> None:
+    """Give the ranks that are left some time, and then kill them. They have become children of this process."""
+    end_s = time.monotonic() + FAILED_LIMIT_S
+    while (left := [pid for pid in children() if _is_rank(pid)]) and time.monotonic() < end_s + END_S:
+        if time.monotonic() > end_s:
+            for pid in left:
+                kill_group(pid)
+        time.sleep(PAUSE_S)
+
+
+def _is_rank(pid: int) -> bool:
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return any(one.startswith(_OF_RANKS) for one in variables)
 
 
 def _alive(hosts: str | None, env: Mapping[str, str]) -> str | None:

@@ -1,7 +1,8 @@
 """The verb `run`: start a Python program on N ranks with the MPI that is installed.
 
-This process becomes the launcher (exec), so signals and the exit code are the launcher's own. It takes care of what is
-easily missed when mpirun is started by hand:
+This process becomes the launcher (exec), so signals and the exit code are the launcher's own. With `--restarts` and
+`--fault-tolerant` it stays beside the launcher (`restarts.py`). It takes care of what is easily missed when mpirun is
+started by hand:
 
 - The launcher must belong to the MPI that mpi4py loads: the one beside this Python comes first, then PATH.
 - Open MPI does not forward PATH: the program is this very interpreter, by its full path.
