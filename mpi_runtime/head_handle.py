@@ -80,6 +80,8 @@ class HeadHandle:
         self._has_ended = threading.Event()
         self._all_told = threading.Event()
         """Set when the main thread need no longer be interrupted."""
+        self._is_over = threading.Event()
+        """Set when the program ends by itself."""
         self._how = "has ended"
         self._told = False
         """Whether the main thread has got the error."""
@@ -92,7 +94,7 @@ class HeadHandle:
             code = (
                 "at_start = set(sys.modules); from mpi_runtime.executor import forkserver_handle; "
                 f"forkserver = {fork}; from mpi_runtime.rank.head_process import main; "
-                f"main({theirs.fileno()}, forkserver)"
+                f"main({theirs.fileno()}, {os.getpid()}, forkserver)"
             )
             environment = configuration.environment()
             try:
@@ -147,8 +149,7 @@ class HeadHandle:
                 with contextlib.suppress(OSError):  # the program has closed all descriptors
                     os.close(descriptor)
         self._tell_end(f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}")
-        if is_orphan:
-            time.sleep(SAVE_LIMIT_S)
+        if is_orphan and not self._is_over.wait(SAVE_LIMIT_S):
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _tell_end(self, how: str) -> None:
@@ -229,6 +230,7 @@ class HeadHandle:
             GpuDiscoveryError: requested GPUs do not exist.
             JournalError: the journal cannot be used.
         """
+        global _is_lost
         directory = _working_directory()
         path = [os.path.join(directory, entry) for entry in sys.path]
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -245,8 +247,10 @@ class HeadHandle:
             if listener is not None:
                 listener.theirs.close()
             welcome, arena = self._read_welcome(config.start_timeout_s)
-        except BaseException:
+        except BaseException as error:
             self.end(limit_s=0.0)
+            if isinstance(error, KeyboardInterrupt):
+                _is_lost = False  # the program is to end, and ends
             raise
         if welcome.problem:
             self.end()
@@ -289,6 +293,7 @@ class HeadHandle:
     def end(self, limit_s: float = END_LIMIT_S) -> None:
         """End the head, and wait for its end. Its process is killed after the limit."""
         self.expected_to_end = True
+        self._is_over.set()
         with contextlib.suppress(OSError):  # it is gone already
             send_start(self.socket, Start(None, self.launch))
         with contextlib.suppress(OSError):

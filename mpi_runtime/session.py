@@ -149,7 +149,12 @@ def start(config: Config) -> Session:
             raise LaunchError(launch.problem)
         if launch.rank:
             _be_worker(launch, config.start_timeout_s)
-        head = HeadHandle(launch)
+        try:
+            head = HeadHandle(launch)
+        except KeyboardInterrupt:
+            if launch.size != 1:
+                _failure = "KeyboardInterrupt"
+            raise
         if head.is_reusable:
             _head = head
     try:

@@ -4,6 +4,8 @@ The file has "running", the pid and the host as soon as the program can handle S
 or "requeue": then the script makes Slurm start the job again. A program that is killed leaves "running", so an exit
 code proves that the program ran to its end. The script requeues only after the ranks and their launcher have ended in
 order: otherwise Slurm would kill them, and their error messages would be in the output.
+
+`mpi-runtime run` reads such files too. On one host it has one in memory, at /proc/PID/fd/NUMBER.
 """
 
 import os
@@ -12,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -44,6 +46,10 @@ class ExitFile:
         os.write(2, text.encode())  # not print: the signal may have interrupted a print
 
     def _write(self, text: str) -> None:
+        if self._path.startswith("/proc/"):
+            with suppress(OSError):  # its reader is gone
+                Path(self._path).write_text(f"{text}\n")
+            return
         # Replaced atomically: the script may read it at any time.
         temporary = f"{self._path}.new"
         Path(temporary).write_text(f"{text}\n")
@@ -94,8 +100,26 @@ current: ExitFile | None = None
 
 def read(path: Path) -> int | None:
     """Return the exit code in an exit file; None: the program has not run to its end."""
-    try:
-        text = path.read_text().strip()
-    except OSError:
-        return None
+    text = _text(path)
     return int(text) if text.isdecimal() else None
+
+
+def running(path: Path) -> tuple[int, str] | None:
+    """Return the process and the host of a program that has not run to its end; None: it has, or has not begun."""
+    words = _text(path).split()
+    return (int(words[1]), words[2]) if len(words) == 3 and words[0] == RUNNING else None
+
+
+def forget(path: Path) -> None:
+    """Forget what an exit file says."""
+    if path.is_relative_to("/proc"):
+        path.write_text("")
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

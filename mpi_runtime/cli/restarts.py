@@ -1,14 +1,18 @@
-"""`run --restarts N`: a program that was killed is started again, with its journal.
+"""`run --restarts N` and `run --fault-tolerant`: a program that is watched, and started again if it was killed.
 
-What tells whether it was killed is the file that it leaves (`slurm/exit_file.py`), not the launcher's exit code: a
-launcher that loses a host has been seen to return 0. A program that has come to its end, by an error of its own too, is
-not started again.
+The file that the program leaves (`slurm/exit_file.py`) says whether it was killed, not the launcher's exit code: a
+launcher that loses a host has been seen to return 0, and Open MPI's returns 0 with ULFM whenever a signal has killed
+the program. A program that has come to its end, by an error of its own too, is not started again.
 
-1. Start the launcher, and pass on SIGINT and SIGTERM. After one of these nothing is started again.
-2. If it ends and the program has left no exit code, ask each host of --hosts for a sign of life.
-3. Start again on those that have given one.
+1. Start the launcher, and pass on signals. After SIGINT, SIGTERM or SIGHUP nothing is started again.
+2. If the program has ended and the launcher does not, end the launcher. With ULFM it waits for all other ranks, also
+   for those that wait in `MPI_Init` for a rank that has died.
+3. End the ranks that the launcher leaves. With ULFM it leaves those that have not reached `MPI_Init`.
+4. If the launcher ends and the program has left no exit code, ask each host of --hosts for a sign of life.
+5. Start again on those that have given one.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,16 +20,28 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 
 from mpi_runtime.errors import LaunchError
-from mpi_runtime.host.process_tree import die_with_parent
+from mpi_runtime.host.process_tree import adopt_orphans, children, die_with_parent, is_alive, kill_group
 from mpi_runtime.slurm import exit_file
 
 HOST_LIMIT_S = 10
 """How long a host may take to give a sign of life."""
-PAUSE_S = 1.0
+REST_S = 1.0
 """Between two starts: what is left of the first has time to go."""
+PAUSE_S = 0.05
+LOOK_S = 1.0
+"""How often to look whether the program has ended and its launcher has not."""
+LAUNCHER_LIMIT_S = 15.0
+"""How long a launcher may go on after a program that ended well: longer than the ranks wait for one another."""
+FAILED_LIMIT_S = 5.0
+"""How long it may go on after one that failed or was killed."""
+END_S = 3.0
+"""How long it may take to end after a signal. After the second SIGTERM that of Open MPI waits for nobody."""
+_ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+_PASSED_ON = _ENDING | {signal.SIGUSR1, signal.SIGUSR2}
+_OF_RANKS = (b"PMIX_RANK=", b"PMI_RANK=")
+"""Variables that only ranks have: they are taken from what ranks start."""
 _AGENTS = ("PRTE_MCA_plm_ssh_agent", "HYDRA_LAUNCHER_EXEC")
 """Variables that name what launchers use in the place of ssh."""
 
@@ -39,54 +55,116 @@ def run(
         command: makes the command for these hosts.
         hosts: as `--hosts` has them.
         env: the environment of the command.
-        file: where the program leaves its exit code. All hosts see it.
+        file: where the program leaves its exit code.
         restarts: how often it is started again.
     """
-    received: list[int] = []
-    number, code = 0, 1
-    try:
-        for number in range(restarts + 1):
-            file.unlink(missing_ok=True)
-            code = _run_once(command(hosts), env, received)
-            own = exit_file.read(file)
-            if own is not None:
-                return own
-            if received:
-                return 128 + received[0]
-            if number == restarts:
-                break
-            hosts = _alive(hosts, env)
-            if hosts == "":
-                print("mpi-runtime run: none of the hosts answers", file=sys.stderr)
-                break
-            where = f" on {hosts}" if hosts else ""
-            print(
-                f"mpi-runtime run: the program was ended before its end (the launcher's code is {code}); restart "
-                f"{number + 1} of {restarts}{where}",
-                file=sys.stderr,
-                flush=True,
-            )
-            time.sleep(PAUSE_S)
-    finally:
-        file.unlink(missing_ok=True)
-    print(f"mpi-runtime run: the program has not come to its end in {number + 1} starts", file=sys.stderr)
+    for number in range(restarts + 1):
+        exit_file.forget(file)
+        code, received = _run_once(command(hosts), env, file)
+        own = exit_file.read(file)
+        if own is not None:
+            return own
+        if received:
+            return 128 + received[0]
+        if not restarts and not file.exists():
+            return code  # the program ran on another host, and has left the file where this one does not see it
+        if number == restarts:
+            break
+        hosts = _alive(hosts, env)
+        if hosts == "":
+            print("mpi-runtime run: none of the hosts answers", file=sys.stderr)
+            break
+        where = f" on {hosts}" if hosts else ""
+        print(
+            f"mpi-runtime run: the program was ended before its end (the launcher's code is {code}); restart "
+            f"{number + 1} of {restarts}{where}",
+            file=sys.stderr,
+            flush=True,
+        )
+        time.sleep(REST_S)
+    starts = f" in {number + 1} starts" if restarts else ""
+    print(f"mpi-runtime run: the program has not come to its end{starts}", file=sys.stderr)
     return code if code > 0 else 1
 
 
-def _run_once(command: list[str], env: Mapping[str, str], received: list[int]) -> int:
-    """Run a command to its end, passing on signals: its exit code."""
-    process = subprocess.Popen(command, env=dict(env), preexec_fn=die_with_parent)
+def _run_once(command: list[str], env: Mapping[str, str], file: Path) -> tuple[int, list[int]]:
+    """Run a command to its end, or to that of the program. Return its exit code, and the signals to end."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        process.send_signal(number)
+    def prepare() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        die_with_parent()
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    adopt_orphans()
     try:
-        return process.wait()
+        found = _wait(subprocess.Popen(command, env=dict(env), preexec_fn=prepare), file)
+        if exit_file.read(file) != 0:
+            _end_ranks()
+        return found
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _wait(process: "subprocess.Popen[bytes]", file: Path) -> tuple[int, list[int]]:
+    received: list[int] = []
+    end_s = None
+    while not _has_ended(process):
+        found = signal.sigtimedwait({*_PASSED_ON, signal.SIGCHLD}, LOOK_S)
+        if found is not None and found.si_signo != signal.SIGCHLD:
+            if found.si_signo in _ENDING:
+                received.append(found.si_signo)
+            if found.si_code <= 0:  # from a process; a terminal's goes to the launcher too, which would take it for two
+                process.send_signal(found.si_signo)
+        if end_s is None and (limit_s := _limit_s(file)):
+            end_s = time.monotonic() + limit_s
+        if end_s is not None and time.monotonic() > end_s:
+            _end(process)
+    return process.wait(), received
+
+
+def _limit_s(file: Path) -> float:
+    """Return how long the launcher may go on now; 0: the program runs, or is on another host."""
+    code = exit_file.read(file)
+    if code is not None:
+        return FAILED_LIMIT_S if code else LAUNCHER_LIMIT_S
+    pid, host = exit_file.running(file) or (0, "")
+    return FAILED_LIMIT_S if host == os.uname().nodename and not is_alive(pid) else 0.0
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+        process.send_signal(number)
+        end_s = time.monotonic() + END_S
+        while not _has_ended(process) and time.monotonic() < end_s:
+            time.sleep(PAUSE_S)
+
+
+def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
+    """Whether the launcher has ended. Orphans that this process has adopted are waited for by the way."""
+    with contextlib.suppress(ChildProcessError):
+        while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if found.si_pid == process.pid:
+                break
+            os.waitpid(found.si_pid, 0)
+    return process.poll() is not None
+
+
+def _end_ranks() -> None:
+    """Give the ranks that are left some time, and then kill them. They have become children of this process."""
+    end_s = time.monotonic() + FAILED_LIMIT_S
+    while (left := [pid for pid in children() if _is_rank(pid)]) and time.monotonic() < end_s + END_S:
+        if time.monotonic() > end_s:
+            for pid in left:
+                kill_group(pid)
+        time.sleep(PAUSE_S)
+
+
+def _is_rank(pid: int) -> bool:
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return any(one.startswith(_OF_RANKS) for one in variables)
 
 
 def _alive(hosts: str | None, env: Mapping[str, str]) -> str | None:

@@ -1,7 +1,8 @@
 """The verb `run`: start a Python program on N ranks with the MPI that is installed.
 
-This process becomes the launcher (exec), so signals and the exit code are the launcher's own. It takes care of what is
-easily missed when mpirun is started by hand:
+This process becomes the launcher (exec), so signals and the exit code are the launcher's own. With `--restarts` and
+`--fault-tolerant` it stays beside the launcher (`restarts.py`). It takes care of what is easily missed when mpirun is
+started by hand:
 
 - The launcher must belong to the MPI that mpi4py loads: the one beside this Python comes first, then PATH.
 - Open MPI does not forward PATH: the program is this very interpreter, by its full path.
@@ -31,6 +32,7 @@ from mpi_runtime.cli import restarts
 from mpi_runtime.config import JOURNAL, environment
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.host.launchers import child_environment
+from mpi_runtime.slurm import exit_file
 from mpi_runtime.slurm.allocation import Allocation, from_environment
 
 _NAMES = {
@@ -63,7 +65,7 @@ class Launcher:
 
 
 def run(words: Sequence[str]) -> int:
-    """Start the program. This process becomes the launcher, but with `--dry-run` or `--restarts`."""
+    """Start the program. This process becomes the launcher, but where it has to watch it."""
     own, program = split(words)
     options = _parser().parse_args(own)
     if options.ranks < 1:
@@ -78,14 +80,19 @@ def run(words: Sequence[str]) -> int:
     folder = Path(options.journal or "").absolute()
     if options.journal:
         env[JOURNAL] = str(folder)
-    file = folder / f"exit-{os.getpid()}" if options.restarts else None
+    starts_ranks = options.ranks > 1 or options.hosts is not None
+    file = None
+    if options.restarts:
+        file = folder / f"exit-{os.getpid()}"
+    elif options.fault_tolerant and starts_ranks and not options.dry_run:
+        file = _exit_file(options.hosts, folder, env)
     arguments = python_command(program, options.as_ray, str(file or ""))
-    launcher = find_launcher(options.mpi) if options.ranks > 1 or options.hosts else None
-    if options.ranks > 1 or options.hosts:
+    launcher = find_launcher(options.mpi) if starts_ranks else None
+    if starts_ranks:
         if launcher is None:
             raise LaunchError(missing_launcher(options.mpi))
         if program[0] == "-" and not options.dry_run:
-            flags = ["--as-ray"] if options.as_ray else []
+            flags = ["--as-ray"] * options.as_ray + (["--exit-file", str(file)] if file else [])
             arguments = python_command(["-m", "mpi_runtime", *flags, "-c", read_program(sys.stdin), *program[1:]])
 
     def command(hosts: str | None) -> list[str]:
@@ -100,8 +107,21 @@ def run(words: Sequence[str]) -> int:
     if file is None:
         found = command(options.hosts)
         os.execve(found[0], found, inner)
-    make_directory(folder)
-    return restarts.run(command, options.hosts, inner, file, options.restarts)
+    if options.journal:
+        make_directory(folder)
+    try:
+        return restarts.run(command, options.hosts, inner, file, options.restarts)
+    finally:
+        if not file.is_relative_to("/proc"):
+            exit_file.forget(file)
+
+
+def _exit_file(hosts: str | None, folder: Path, env: Mapping[str, str]) -> Path | None:
+    """Return where the program leaves its exit code: in memory, if it runs on this host. None: there is no place."""
+    if hosts is None and not from_environment(env).nodes:
+        return Path(f"/proc/{os.getpid()}/fd/{os.memfd_create('mpi_runtime exit')}")
+    folder = folder if folder.exists() else Path.cwd()
+    return folder / f".mpi_runtime-exit-{os.uname().nodename}-{os.getpid()}" if os.access(folder, os.W_OK) else None
 
 
 def make_directory(path: Path) -> None:
@@ -164,29 +184,33 @@ def python_command(program: Sequence[str], as_ray: bool = False, exit_file: str 
     interpreter = sys.executable
     own = ["--as-ray"] * as_ray + (["--exit-file", exit_file] if exit_file else [])
     flags = ["-m", "mpi_runtime", *own] if own else []
+    options: list[str] = []
     if program and re.fullmatch(r"python(\d(\.\d+)?)?", os.path.basename(program[0])):
         # People are used to `mpirun -n 8 python app.py`.
         word = program.pop(0)
         interpreter = interpreter if word in ("python", "python3") else (shutil.which(word) or word)
-        if program and program[0].startswith("-") and program[0] != "-":
-            if as_ray:
-                raise LaunchError(
-                    f"with --as-ray name the program itself, without {interpreter} and its options: mpi-runtime run "
-                    "--as-ray -n 4 app.py"
-                )
-            if exit_file:
-                raise LaunchError(f"with --restarts name the program itself, without {interpreter} and its options")
-            return [interpreter, *program]
+        options, program = _python_options(program)
     if not program:
         raise LaunchError("name a program to run: app.py, -m package.module, or -c CODE")
     if program in (["doctor"], ["mpi-runtime", "doctor"]) and not os.path.exists(program[0]):
-        return [interpreter, "-m", "mpi_runtime", "doctor"]
+        program = ["-m", "mpi_runtime", "doctor"]
     if program[0] == "-":
         # Only rank 0 has the standard input. The other ranks must not read it as an empty program.
-        return [interpreter, *(flags or ("-m", "mpi_runtime")), *program]
-    if program[0] not in ("-m", "-c") and not os.path.exists(program[0]):
+        flags = flags or ["-m", "mpi_runtime"]
+    elif program[0] not in ("-m", "-c") and not os.path.exists(program[0]):
         raise LaunchError(f"there is no file {program[0]!r} in {os.getcwd()}")
-    return [interpreter, *flags, *program]
+    return [interpreter, *options, *flags, *program]
+
+
+def _python_options(words: list[str]) -> tuple[list[str], list[str]]:
+    """Split the words after `python` into its options, and the program with its arguments."""
+    index = 0
+    while index < len(words) and words[index].startswith("-") and words[index] not in ("-", "-c", "-m"):
+        word = words[index]
+        if re.fullmatch(r"-[a-zA-VY-Z]+[cm]", word):  # -um module
+            return [*words[:index], word[:-1]], [f"-{word[-1]}", *words[index + 1 :]]
+        index += 2 if word in ("-W", "-X", "--check-hash-based-pycs") else 1
+    return words[:index], words[index:]
 
 
 def launch_command(

@@ -18,10 +18,10 @@ LAUNCHER_PAUSE_S = 0.5
 DESCRIPTORS_MAX = 1 << 20
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies, even by kill -9."""
+def die_with_parent(yes: bool = True) -> None:
+    """Have the kernel kill this process when its parent dies, even by kill -9; or no longer."""
     PR_SET_PDEATHSIG = 1
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL if yes else 0)
 
 
 def adopt_orphans(yes: bool = True) -> None:
@@ -154,6 +154,11 @@ def _parent(pid: int) -> int:
     """Return the pid of the parent; 0 if the process has ended."""
     stat = _read(f"/proc/{pid}/stat")
     return int(stat.rpartition(")")[2].split()[1]) if stat else 0
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process has not ended."""
+    return bool(_name(pid))
 
 
 def _name(pid: int) -> str:

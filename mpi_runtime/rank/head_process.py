@@ -13,7 +13,7 @@ import sys
 
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.host import launchers
-from mpi_runtime.host.process_tree import end_launcher
+from mpi_runtime.host.process_tree import die_with_parent, end_launcher
 from mpi_runtime.host.spawn import library_path, name_process
 from mpi_runtime.rank.forkserver_line import Forkservers
 from mpi_runtime.rank.head import DriverFrameError, Head, die_soon
@@ -66,6 +66,8 @@ def _serve(end: socket.socket, beside_user_mpi: bool, forkserver: Handle | None)
         transport = join(start.launch, beside_user_mpi)
     except TransportError as error:
         return _refuse(driver, start, error)
+    if not beside_user_mpi:
+        die_with_parent(False)
     if transport.size > 1 and not beside_user_mpi:
         watch_launcher(poller, os.getppid())
     if not launchers.is_fault_tolerant():
@@ -105,14 +107,18 @@ def _refuse(driver: Channel, start: Start, error: TransportError) -> int:
     return 1
 
 
-def main(descriptor: int, forkserver: Handle | None) -> None:
+def main(descriptor: int, driver: int, forkserver: Handle | None) -> None:
     """Be the head process of the driver at the other end of this descriptor.
 
     Args:
         descriptor: a socket.
+        driver: its process.
         forkserver: for the executors of this rank, if it is there already.
     """
     name_process("mpi-rt-head")
+    die_with_parent()  # until the ranks have met: MPI waits for them, and nobody reads what the driver sends
+    if os.getppid() != driver:
+        os._exit(1)  # it has died before
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole foreground group; the driver decides
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # so does the signal by which a batch system announces the end ...
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ... and the one that ends it: the driver may save first

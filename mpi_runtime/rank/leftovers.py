@@ -9,6 +9,9 @@
    another process), and some do not end the job. So the lowest rank of a host watches the others, reports which has
    died, and ends. If the lowest has died itself, the launcher ends the others. MPICH's was seen not to, when the head
    was killed: so they end the launcher after a while.
+4. With ULFM ranks survive the death of others, but not that of the head. MPI reports a death only if the process that
+   the launcher has started was killed by a signal. The head is a child of that process. So the ranks of its host watch
+   it themselves. On other hosts MPI notices the end of its connections.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from mpi_runtime.host.process_tree import (
     launchers_above,
 )
 from mpi_runtime.rank.poller import Poller
-from mpi_runtime.transport.base import Transport, TransportError
+from mpi_runtime.transport.base import HeadLostError, Transport, TransportError
 
 KILL_LIMIT_S = 5.0
 """How long to wait for the end of killed processes, in seconds. One that hangs in a device driver may never end."""
@@ -94,6 +97,25 @@ def watch_ranks(poller: Poller, transport: Transport, library: str) -> None:
                 poller.add(process, partial(_on_lowest_gone, poller, transport, rank, process))
             else:
                 poller.add(process, partial(_on_rank_gone, poller, transport, library, rank, process))
+
+
+def watch_head(poller: Poller, transport: Transport) -> None:
+    """Raise `HeadLostError` from the poller when rank 0 has ended, if it was on this host."""
+    pid = transport.neighbours.get(0)
+    if pid is None:
+        return
+
+    try:
+        process = os.pidfd_open(pid)
+    except OSError as error:  # it has just ended
+        raise HeadLostError(transport.hostnames[0]) from error
+
+    def fail() -> None:
+        poller.remove(process)
+        os.close(process)
+        raise HeadLostError(transport.hostnames[0])
+
+    poller.add(process, fail)
 
 
 def _on_rank_gone(poller: Poller, transport: Transport, library: str, rank: int, process: int) -> None:

@@ -27,7 +27,7 @@ from mpi_runtime.rank.forkserver_line import Forkservers
 from mpi_runtime.rank.gpu_finder import Finder
 from mpi_runtime.rank.heartbeat import Heartbeat, LostError
 from mpi_runtime.rank.joining import Rank, end_process, join, library, raise_descriptor_limit
-from mpi_runtime.rank.leftovers import watch_launcher, watch_ranks
+from mpi_runtime.rank.leftovers import watch_head, watch_launcher, watch_ranks
 from mpi_runtime.rank.poller import Poller
 from mpi_runtime.scheduler.effects import RankEffect
 from mpi_runtime.transport import codec
@@ -73,7 +73,8 @@ class Worker:
         try:
             self._serve()
         except HeadLostError:
-            if not self._has_said_idle:
+            has_left = HEAD in self._transport.neighbours and self._transport.has_left(HEAD)
+            if not (self._has_said_idle or has_left):
                 raise
             self._stop()  # after the loss of a rank nobody waits for others at the end, so the head may end first
         else:
@@ -200,14 +201,19 @@ def work(launch: Launch, start_timeout_s: float | None = None, forked: Handle | 
     try:
         _work(launch, start_timeout_s, forked)
         code = 0
-    except TransportError as error:
-        print(f"mpi_runtime: rank {launch.rank}: {error}", file=sys.stderr, flush=True)
+    except BaseException as error:
+        _print(error, launch.rank)
         if isinstance(error, LostError):
             end_launcher(os.getpid(), wait=False)
-    except BaseException:
-        sys.__excepthook__(*sys.exc_info())  # not the program's own: it may call MPI
     finally:
         end_process(code)
+
+
+def _print(error: BaseException, rank: int) -> None:
+    if isinstance(error, TransportError):
+        print(f"mpi_runtime: rank {rank}: {error}", file=sys.stderr, flush=True)
+    else:
+        sys.__excepthook__(type(error), error, error.__traceback__)  # not the program's own: it may call MPI
 
 
 def _work(launch: Launch, start_timeout_s: float | None, forked: Handle | None) -> None:
@@ -233,11 +239,21 @@ def _work(launch: Launch, start_timeout_s: float | None, forked: Handle | None) 
     faulthandler.cancel_dump_traceback_later()
     signal.signal(signal.SIGTERM, partial(_end_as_told, transport))
     watch_launcher(poller, os.getpid())
-    if not launchers.is_fault_tolerant():
+    tolerant = launchers.is_fault_tolerant()
+    if tolerant:
+        watch_head(poller, transport)
+    else:
         watch_ranks(poller, transport, library(launch))
     worker = Worker(transport, poller, forkservers, finder, launch.kind)
     try:
         worker.run()
+    except (HeadLostError, LostError):
+        raise
+    except BaseException as error:
+        if tolerant:
+            _print(error, launch.rank)
+            os.kill(os.getpid(), signal.SIGKILL)  # MPI tells others of a rank that a signal has killed, and of no other
+        raise
     finally:
         transport.leave()
 

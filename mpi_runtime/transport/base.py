@@ -111,4 +111,8 @@ class TransportError(Exception):
 
 
 class HeadLostError(TransportError):
-    """Rank 0 is gone."""
+    """Rank 0 has died, and with it the head."""
+
+    def __init__(self, hostname: str) -> None:
+        """Say that it was on this host."""
+        super().__init__(f"rank 0 on {hostname} has died, and with it the head: the job cannot go on")

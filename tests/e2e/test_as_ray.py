@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from mpi_runtime.cli.run import python_command
-from mpi_runtime.errors import LaunchError
 from tests.helpers import run_program, start_command
 
 LIBRARY = """
@@ -183,5 +182,5 @@ def test_the_command_that_run_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert python_command(["app.py", "x"], as_ray=True) == [*begin, "app.py", "x"]
     assert python_command(["-m", "pkg"], as_ray=True) == [*begin, "-m", "pkg"]
     assert python_command(["-"], as_ray=True) == [*begin, "-"]
-    with pytest.raises(LaunchError, match="without"):
-        python_command(["python", "-O", "app.py"], as_ray=True)
+    optimised = [sys.executable, "-O", *begin[1:], "app.py"]
+    assert python_command(["python", "-O", "app.py"], as_ray=True) == optimised

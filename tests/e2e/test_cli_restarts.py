@@ -16,6 +16,7 @@ WAYS: Any = [
     pytest.param([], id="plain"),
     pytest.param(["-n", "3", "--mpi", "openmpi"], marks=pytest.mark.mpi, id="openmpi"),
     pytest.param(["-n", "3", "--mpi", "mpich"], marks=pytest.mark.mpi, id="mpich"),
+    pytest.param(["-n", "3", "--fault-tolerant"], marks=pytest.mark.mpi, id="ulfm"),
 ]
 KILLED = """
 import os, signal, sys
@@ -60,6 +61,31 @@ def test_a_killed_program_is_started_again_until_it_ends(way: list[str], code: i
     assert "restart 2 of 2" in done.stderr
     assert {mark.read_text() for mark in marks.glob("ran*")} == {"x"}, "each call was made once"
     assert sorted(path.name for path in (tmp_path / "journal").iterdir() if "exit" in path.name) == []
+
+
+HEADLESS = """
+import os, signal, sys, time
+import mpi_runtime as ray
+from mpi_runtime.host.process_tree import children
+
+ray.init(num_cpus=2, journal_sync_s=0)
+first = os.path.join(sys.argv[1], "first")
+if not os.path.exists(first):
+    open(first, "w").close()
+    (head,) = [pid for pid in children() if open(f"/proc/{pid}/comm").read() == "mpi-rt-head\\n"]
+    os.kill(head, signal.SIGKILL)
+    time.sleep(60)
+print("second", flush=True)
+"""
+
+
+@pytest.mark.dies("head", "journal")
+@pytest.mark.parametrize("way", WAYS)
+def test_a_program_whose_head_was_killed_is_started_again(way: list[str], tmp_path: Path) -> None:
+    done, _ = restarted(way, tmp_path, source=HEADLESS)
+    assert done.returncode == 0, done.output()
+    assert done.stdout.endswith("second\n")  # MPICH's launcher writes there too
+    assert "restart 1 of 2" in done.stderr
 
 
 def test_there_is_an_end_to_it(tmp_path: Path) -> None:

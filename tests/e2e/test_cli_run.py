@@ -67,6 +67,15 @@ def test_python_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert python_command(["python3", "-u", "app.py"]) == [python, "-u", "app.py"]
     assert python_command(["/other/bin/python3.12", "app.py"]) == ["/other/bin/python3.12", "app.py"]
     assert python_command(["-", "x"]) == [python, "-m", "mpi_runtime", "-", "x"]
+    own = ["-m", "mpi_runtime", "--exit-file", "f"]
+    assert python_command(["app.py", "-x"], exit_file="f") == [python, *own, "app.py", "-x"]
+    assert python_command(["python", "-u", "app.py"], exit_file="f") == [python, "-u", *own, "app.py"]
+    assert python_command(["python", "-X", "dev", "-Wd", "-c", "1"], exit_file="f") == (
+        [python, "-X", "dev", "-Wd", *own, "-c", "1"]
+    )
+    assert python_command(["python", "-um", "pkg", "-x"], exit_file="f") == [python, "-u", *own, "-m", "pkg", "-x"]
+    assert python_command(["python", "-"], exit_file="f") == [python, *own, "-"]
+    assert python_command(["doctor"], exit_file="f") == [python, *own, "-m", "mpi_runtime", "doctor"]
     with pytest.raises(LaunchError, match="name a program"):
         python_command([])
     with pytest.raises(LaunchError, match=r"no file 'ap\.py' in"):
@@ -128,6 +137,46 @@ def test_the_exit_code_of_a_program_is_left_in_a_file(source: str, code: int | N
     file = tmp_path / "code"
     helpers.run_program(source, options=["-m", "mpi_runtime", "--exit-file", str(file)])
     assert exit_file.read(file) == code
+
+
+def test_an_exit_file_says_where_the_program_runs(tmp_path: Path) -> None:
+    file = tmp_path / "code"
+    with helpers.start_program(
+        "print('up', flush=True); input()", options=["-m", "mpi_runtime", "--exit-file", str(file)]
+    ) as program:
+        program.wait_for_line("up")
+        assert exit_file.running(file) == (program.pid, os.uname().nodename)
+        assert exit_file.read(file) is None
+        program.write("\n")
+        program.finish().expect(0)
+    assert exit_file.running(file) is None
+    exit_file.forget(file)
+    assert not file.exists()
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        ("", 0),
+        ("sys.exit(3)", 3),
+        ("1 / 0", 1),
+        ("raise KeyboardInterrupt", 130),
+        ("os.kill(os.getpid(), 9)", None),
+        ("os._exit(0)", None),
+        ("ray.init(); os.kill(os.getpid(), 15)", None),
+        ("ray.init(); raise KeyboardInterrupt", 130),
+    ],
+)
+def test_with_ulfm_the_exit_code_is_that_of_the_program(source: str, code: int | None) -> None:
+    """Open MPI's launcher returns 0 with ULFM when a signal has killed the program."""
+    program = f"import os, sys; import mpi_runtime as ray; {source}"
+    completed = helpers.run_program(program, options=["-m", "mpi_runtime", "run", "-n", "3", "--fault-tolerant"])
+    if code is None:
+        assert completed.returncode > 0
+        assert "the program has not come to its end" in completed.stderr
+    else:
+        completed.expect(code)
 
 
 def test_hosts_share_the_ranks() -> None:

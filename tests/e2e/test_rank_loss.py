@@ -47,12 +47,14 @@ def start(source: str, ranks: int = 4, launcher: str = "ulfm", prelude: str = ""
         source: what it does once the job is up.
         ranks: how many there are.
         launcher: "": without fault tolerance.
-        prelude: what every rank does first, to the runtime itself.
+        prelude: what every rank does first, to the runtime itself. Open MPI's launcher starts the program then.
     """
     python = mpi_python("openmpi")
     place = make_place()
     path = place / "app.py"
     path.write_text(prelude + BEGIN + source)
+    if prelude:  # `mpi-runtime run --fault-tolerant` has the program run by rank 0 alone
+        return start_command([python.with_name("mpirun"), "--with-ft", launcher, "-n", str(ranks), python, path])
     options = ["--fault-tolerant"] if launcher else []
     command: list[str | Path] = [python.with_name("mpi-runtime"), "run", "-n", str(ranks), *options, path]
     return start_command(command, place=place, env={"PRTE_MCA_rmaps_default_mapping_policy": None})
@@ -415,6 +417,31 @@ worker.Worker._begin = die
         assert program.wait_for_line("begun").endswith("[0, 1, 3]")
         completed = program.finish().expect(0)
         assert "died before the job began, which goes on without it" in completed.stderr
+
+
+def test_a_rank_that_fails_is_lost_as_one_that_is_killed() -> None:
+    """MPI tells others of a rank that a signal has killed, and not of one that ends with an error."""
+    source = """
+print("ready", flush=True)
+print("noticed", wait_for_loss(1), flush=True)
+"""
+    prelude = """
+import signal
+from mpi_runtime.rank import worker
+serve = worker.Worker._serve
+def fail(number, frame):
+    raise RuntimeError("as planned")
+def serve_until_signalled(self):
+    signal.signal(signal.SIGUSR2, fail)
+    serve(self)
+worker.Worker._serve = serve_until_signalled
+"""
+    with start(source, prelude=prelude) as program:
+        program.wait_for_line("ready")
+        os.kill(workers(program)[1], signal.SIGUSR2)
+        assert program.wait_for_line("noticed").endswith("[0, 1, 3]")
+        completed = program.finish().expect(0)
+        assert "RuntimeError: as planned" in completed.stderr
 
 
 DIES = """
