@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from mpi_runtime import remote_errors
 from mpi_runtime.calls import running, specs
 from mpi_runtime.calls.arguments import pack
-from mpi_runtime.calls.specs import DEFAULT_MAX_RETRIES
+from mpi_runtime.calls.options import DEFAULT_MAX_RETRIES
 from mpi_runtime.calls.submitter import Submitter
 from mpi_runtime.client import current
 from mpi_runtime.client.refs import ObjectRef, note
