@@ -19,7 +19,6 @@ import mpi_runtime
 from mpi_runtime.batch.batch_file import Group
 from mpi_runtime.batch.capacity import capacities, node_resources
 from mpi_runtime.batch.graph import DONE, FAILED, SKIPPED, STARTED, WAITING, Graph
-from mpi_runtime.batch.launching import submit
 from mpi_runtime.batch.live import Live
 from mpi_runtime.batch.model import Command
 from mpi_runtime.batch.outputs import Archive, SharedFiles, is_full, tail
@@ -29,6 +28,7 @@ from mpi_runtime.batch.paths import Paths
 from mpi_runtime.batch.results import CommandResult, shortened
 from mpi_runtime.batch.selection import Selection
 from mpi_runtime.batch.stream import END_OF_LINES, Stream
+from mpi_runtime.batch.submission import submit
 from mpi_runtime.client import current
 from mpi_runtime.client.refs import ObjectRef, future_of
 from mpi_runtime.errors import TaskCancelledError
