@@ -196,8 +196,8 @@ def used_by(directory: str) -> str:
     return owner_of(Path(directory, FOLDER))
 
 
-class Memory:
-    """The memory of a batch that runs."""
+class BatchJournal:
+    """The journal of a batch that runs."""
 
     def __init__(self, directory: str, is_fresh: bool = False) -> None:
         """Read what earlier runs have left, and begin to write.
@@ -293,7 +293,7 @@ class Memory:
         self._pending.append(segments.frame(record))
 
     def turn(self) -> None:
-        """Write what was told. After this it may be said to others.
+        """Write the pending records. Nobody may hear of them before.
 
         Raises:
             OSError: it cannot be written.
