@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import mpi_runtime
-from mpi_runtime.client import current
 from mpi_runtime.tune.checkpoint import Checkpoint, Saved, keep
+from mpi_runtime.util.streams import emit
 
 if TYPE_CHECKING:
     from mpi_runtime.tune.bundles import PlacementGroupFactory
@@ -109,9 +109,7 @@ class Session:
         where = None if self._has_told else (socket.gethostname(), os.getpid())
         self._has_told = True
         self.iteration += 1
-        # As `util.streams.emit`, without loading all of `util` in each process.
-        executor = current.client().executor
-        if not executor.emit((plain(metrics), self.save(checkpoint), where)):
+        if not emit((plain(metrics), self.save(checkpoint), where)):
             raise StopTrial
 
     def save(self, checkpoint: Checkpoint | None) -> Saved | None:
