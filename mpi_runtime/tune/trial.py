@@ -69,6 +69,17 @@ class Trial:
         return self.status in (TERMINATED, ERROR)
 
 
+def sign_of(mode: str) -> float:
+    """What values are multiplied by, so that the largest is the best.
+
+    Raises:
+        ValueError: there is no such mode.
+    """
+    if mode not in ("min", "max"):
+        raise ValueError(f'mode must be "min" or "max", not {mode!r}')
+    return -1.0 if mode == "min" else 1.0
+
+
 def flat(values: Any, prefix: str = "") -> dict[str, Any]:
     """Nested dictionaries as one, with names like `a/b`."""
     found: dict[str, Any] = {}
