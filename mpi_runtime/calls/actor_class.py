@@ -220,7 +220,7 @@ class ActorClass(Registered, Generic[T, Init]):
             self._parameters.check(args, kwargs, self._name)
             client = running.client()
             spec = self._registered_spec(client)
-            packed = pack(args, kwargs, self._name)
+            packed = pack(client, args, kwargs, self._name)
             holds = (*packed.holds, *self._holds)
             call = Call(client.scopes.next_ids(1), spec.id, packed.payload, packed.arguments, holds)
             if spec.code:

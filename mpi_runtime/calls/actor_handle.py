@@ -149,7 +149,7 @@ class ActorMethod:
             client.register(spec)
             self._client = client
         if args or kwargs:
-            packed = pack(args, kwargs, spec.name)
+            packed = pack(client, args, kwargs, spec.name)
             call = Call(
                 client.scopes.next_ids(spec.num_returns),
                 spec.id,

@@ -204,10 +204,10 @@ class Runner:
 
     def _one_by_one(self, elements: list[Any] | range, star: bool) -> list[Piece]:
         """Submit each call as a task. One attempt of each was made, or may have been."""
-        function = self.function
+        client, function = running.client(), self.function
         pieces = []
         for index, element in enumerate(elements):
-            packed = pack(element if star else (element,), {}, function._name)
+            packed = pack(client, element if star else (element,), {}, function._name)
             pieces.append(Piece(index, 1, function._submit(packed, attempt=1), is_call=True))
         return pieces
 
@@ -253,7 +253,8 @@ def submit(
 
     A range is sent as such, and never looked at number by number.
     """
-    values = running.client().references.values
+    client = running.client()
+    values = client.references.values
     has_refs = not isinstance(elements, range) and ObjectRef in map(
         type, itertools.chain.from_iterable(elements) if star else elements
     )
@@ -270,7 +271,7 @@ def submit(
                 args: Any = chunk[0] if star else chunk
                 yield Piece(start, 1, function.remote(*args), is_call=True)
             else:
-                packed = pack((chunk, star, slice_s, has_refs), {}, function._name)
+                packed = pack(client, (chunk, star, slice_s, has_refs), {}, function._name)
                 ref = of_chunks(function, _rounded(len(chunk), most) if slice_s is None else 0)._submit(packed)
                 yield Piece(start, len(chunk), ref, is_call=False, is_large=packed.keep is not None)
             start += len(chunk)

@@ -68,7 +68,7 @@ class Submitter(Registered, Generic[P, R]):
                 spec = self._registered_spec(client)
             count = spec.num_returns
             if args or kwargs:
-                packed = pack(args, kwargs, self._name)
+                packed = pack(client, args, kwargs, self._name)
                 call = Call(client.scopes.next_ids(count), spec.id, packed.payload, packed.arguments, packed.holds)
             else:
                 call = Call(client.scopes.next_ids(count), spec.id, b"")
