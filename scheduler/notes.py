@@ -81,8 +81,3 @@ def gib(size: int) -> str:
             break
         value, unit = value / 1024, larger
     return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
-
-
-def first_line(text: str) -> str:
-    """Return the first line of a text that may end with a traceback."""
-    return text.partition("\n")[0]

@@ -12,6 +12,7 @@ from collections import OrderedDict, deque
 from msgspec import Struct, field
 
 from mpi_runtime.scheduler.events import ACTOR, METHOD, Call, Faulted, Kept, Spec, Value, Where
+from mpi_runtime.scheduler.ids import return_ids
 from mpi_runtime.scheduler.lifecycle import CREATING, READY, STAGING, STARTING, WAITING
 from mpi_runtime.scheduler.rank_events import MemoryReported
 from mpi_runtime.scheduler.resources import Grant, Pool, Request, fits, without_devices
@@ -442,11 +443,7 @@ class Task(Struct, eq=False, gc=False):
 
     def return_ids(self) -> list[bytes]:
         """The ids of all return values: consecutive, starting with the id of the call."""
-        count = self.function.spec.num_returns
-        if count <= 1:
-            return [self.call.id]
-        start = int.from_bytes(self.call.id, "big")
-        return [(start + index).to_bytes(16, "big") for index in range(count)]
+        return return_ids(self.call.id, self.function.spec.num_returns)
 
 
 class Actor(Struct, eq=False, gc=False):
