@@ -21,11 +21,12 @@ from mpi_runtime.batch.model import OPTIONS, read_command
 from mpi_runtime.batch.overview import described
 from mpi_runtime.batch.past import BatchJournal
 from mpi_runtime.batch.selection import Selection, select
-from mpi_runtime.cli.run import find_launcher, launch_command, missing_launcher
+from mpi_runtime.cli.run import installed_launcher
 from mpi_runtime.config import environment
 from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.host.launch import detect
 from mpi_runtime.host.launchers import child_environment
+from mpi_runtime.host.mpiexec import launch_command
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.walltime import before_walltime, requeue
 
@@ -63,9 +64,7 @@ def batch(words: Sequence[str]) -> int:
         )
     command = [sys.executable, *_ON_RANK_0, *words]
     if not is_rank:
-        launcher = find_launcher(options.mpi)
-        if launcher is None:
-            raise LaunchError(missing_launcher(options.mpi))
+        launcher = installed_launcher(options.mpi)
         command = launch_command(launcher, command, options.ranks, options.hosts, False, env)
         env = child_environment(env)
     os.execve(command[0], command, env)

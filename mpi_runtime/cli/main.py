@@ -75,7 +75,7 @@ def version(words: Sequence[str]) -> int:
     """Print the versions that a problem report should name."""
     from importlib import metadata  # not at the top: it loads 44 modules, and each worker imports this file
 
-    from mpi_runtime.cli.run import find_launcher
+    from mpi_runtime.host.mpiexec import find_launcher
 
     try:
         own = metadata.version("mpi-runtime")
