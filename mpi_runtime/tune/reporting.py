@@ -87,7 +87,7 @@ class Context:
 TuneContext = Context
 
 
-class Session:
+class TrialRun:
     """One run of a trial, in its process."""
 
     def __init__(self, start: TrialStart, persist_s: float) -> None:
@@ -136,24 +136,24 @@ class Session:
         return Saved(number, relative, ref)
 
 
-_session: Session | None = None
+_run: TrialRun | None = None
 
 
-def enter(session: Session | None) -> None:
+def enter(run: TrialRun | None) -> None:
     """From now on this process runs this trial; None: it runs none."""
-    global _session
-    _session = session
+    global _run
+    _run = run
 
 
-def session() -> Session:
+def trial_run() -> TrialRun:
     """The running trial.
 
     Raises:
         RuntimeError: this process runs none.
     """
-    if _session is None:
+    if _run is None:
         raise RuntimeError("This is no trial: report(), get_checkpoint() and get_context() work in what Tuner runs.")
-    return _session
+    return _run
 
 
 def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) -> None:
@@ -167,12 +167,12 @@ def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) 
         RuntimeError: this is no trial.
         TypeError: a value is an array, or `checkpoint` is no checkpoint.
     """
-    session().report(metrics, checkpoint)
+    trial_run().report(metrics, checkpoint)
 
 
 def get_checkpoint() -> Checkpoint | None:
     """The checkpoint from which this trial is to go on; None: it begins."""
-    start = session().start
+    start = trial_run().start
     return None if start.checkpoint is None else start.checkpoint.opened(start.experiment)
 
 
@@ -182,7 +182,7 @@ def get_context() -> Context:
     Raises:
         RuntimeError: this is no trial.
     """
-    return Context(session().start)
+    return Context(trial_run().start)
 
 
 def plain(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
