@@ -195,7 +195,7 @@ def forget(state: State, executor: Executor) -> None:
     if executor.is_reduced:
         source.actor_cpu -= grant.cpu
         if executor.fault is None:
-            gpu_pool.clear(node, executor.key.devices)
+            gpu_pool.clear(node, executor.key.gpu_ids)
     give_back(grant, source.free)
     executor.grant = None
     executor.discharge()

@@ -116,14 +116,14 @@ class StartExecutor(Struct, array_like=True, tag=80, gc=False):
     executor: int
     environment: dict[str, str]
     """Variables to set before its first user instruction."""
-    gpus: list[int]
-    """Device ids of its node that it may use."""
+    gpu_ids: list[int]
+    """GPUs of its node that it may use."""
     threads: int
     """Number of threads for numerical libraries."""
     cpus: list[int]
     """Processor numbers to run on; empty: those of the rank."""
-    devices: list[str] = []
-    """UUIDs of the devices, in the order of `gpus`."""
+    uuids: list[str] = []
+    """Of these GPUs, in their order."""
     imports: list[str] = []
     """Modules that its first function uses: to be loaded before the fork, if they are known to bear it."""
 

@@ -84,7 +84,7 @@ def _entry(run: Run, head: Node | None) -> tuple[Any, ...]:
 def report(state: State, _: bytes) -> dict[str, Any]:
     """What has run, with all that a page about the job shows: see `history`."""
     found = history(state, b"")
-    asked = [(run.function.request, run.process.devices) for run in state.history]
+    asked = [(run.function.request, run.process.gpu_ids) for run in state.history]
     found["asked"] = [(request.cpu / UNIT, request.gpu / UNIT, list(devices)) for request, devices in asked]
     found["counts"] = {"ended": state.finished, "failed": state.failed, "retried": state.retried}
     found["actors"], found["restarted"] = state.totals.actors, state.restarted

@@ -70,7 +70,7 @@ class Executor:
         self.number = request.executor
         self.rank = setup.rank
         self.hostname = setup.hostname
-        self.gpus = request.gpus
+        self.gpu_ids = request.gpu_ids
         self.devices = request.devices
         self.shown = request.variables.get(VISIBLE, "")
         """The value of CUDA_VISIBLE_DEVICES for them."""
@@ -165,7 +165,7 @@ class Executor:
             client.outbox.flush()  # it may crash the process again, and unsent results would be lost with it
         spec = client.feed.specs[call.spec]
         if spec.kind != METHOD:
-            if self.gpus and self.promised != (spec.gpu, spec.gpu_memory):
+            if self.gpu_ids and self.promised != (spec.gpu, spec.gpu_memory):
                 gpu_errors.hold(self.devices, spec)
             self.promised = spec.gpu, spec.gpu_memory
             if spec.name is not self._writes_as:
@@ -329,7 +329,7 @@ class Executor:
             self.end_actor()
         elif isinstance(error, SystemExit):
             self._exit(error)
-        elif self.gpus and (found := gpu_errors.fault(self._granted(), error)) is not None:
+        elif self.gpu_ids and (found := gpu_errors.fault(self._granted(), error)) is not None:
             self._give_out(spec, error, found)
         else:
             self._post(spec, self._raised(call, spec, error, duration_us), start_us)
@@ -422,7 +422,7 @@ class Executor:
         """Whether an error of a generator is that of the whole call. Otherwise it is its last item."""
         if isinstance(error, (ActorExit, SystemExit)) or self.cancels.has(call):
             return True
-        if self.gpus and gpu_errors.fault(self._granted(), error) is not None:
+        if self.gpu_ids and gpu_errors.fault(self._granted(), error) is not None:
             return True
         return spec.retry_exceptions and spec.max_retries not in (0, call.attempt) and _may_retry(spec, error)
 
@@ -441,7 +441,7 @@ class Executor:
                 error = errors.TaskCancelledError(f"{spec.name} raised KeyboardInterrupt.").with_traceback(
                     error.__traceback__
                 )
-            note = gpu_errors.note(error, self._granted(), self._devices_in_use) if self.gpus else ""
+            note = gpu_errors.note(error, self._granted(), self._devices_in_use) if self.gpu_ids else ""
             described = remote_errors.make_task_error(
                 error, spec.name, os.getpid(), self.rank, self.hostname, self.title, note
             )
@@ -454,7 +454,7 @@ class Executor:
             return Value(remote_errors.to_bytes(errors.TaskError(full, str(described)[:10_000])), None, [], True)
 
     def _granted(self) -> Granted:
-        return Granted(self.gpus, self.devices, self.shown, *self.promised, self.hostname)
+        return Granted(self.gpu_ids, self.devices, self.shown, *self.promised, self.hostname)
 
     def _devices_in_use(self) -> list[dict[str, Any]]:
         """Ask the scheduler about the devices of this node."""
@@ -497,7 +497,7 @@ def main(client: Client, tokens: int, cancels: int, draft: Draft, setup: Setup, 
     executor.problem = problem
     client.outbox.interrupts = executor.cancels
     current.set_client(client)
-    this_process.is_on(setup.hostname, request.gpus)
+    this_process.is_on(setup.hostname, request.gpu_ids)
     executor.cancels.listen()
     client.line.cancels = cancels
     try:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from mpi_runtime.executor import fork_messages, forkserver_handle, scratch
-from mpi_runtime.executor.fork_messages import Exited, Fork, Forked, Kill, Setup
+from mpi_runtime.executor.fork_messages import Exited, Forked, Request, Setup
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.rank import leftovers
 from mpi_runtime.rank.poller import Poller
@@ -69,7 +69,7 @@ class ForkserverLine:
         if self._setup is not None:
             self.ask(*self._setup)
 
-    def ask(self, request: Setup | Fork | Kill, descriptors: list[int]) -> None:
+    def ask(self, request: Request, descriptors: list[int]) -> None:
         """Send a request with these descriptors. Without a forkserver nothing happens."""
         if self._handle is not None:
             with contextlib.suppress(OSError):  # it has ended, which `_on_message` will notice

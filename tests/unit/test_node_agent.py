@@ -197,7 +197,7 @@ def test_what_the_driver_may_not_say(desk: Desk, message: object) -> None:
     "effect",
     [
         StartExecutor(1, {}, [], 1, []),
-        StartExecutor(2, {}, [0], 1, [], devices=["GPU-nobody-has"]),
+        StartExecutor(2, {}, [0], 1, [], uuids=["GPU-nobody-has"]),
         Free([0]),
         Fetch(CALLS[0], 0, 0, 10),
         Fetch(CALLS[0], 2, 0, 10),
@@ -224,7 +224,7 @@ def test_a_rank_says_which_it_is(two: Desk) -> None:
     two.agent.connect(two.transports[1])
     two.agent.gpus = Gpus(None, 0.0, None, "")
     with pytest.raises(BadFrameError, match=r"rank 1 has no GPUs \['GPU-nobody-has'\]"):
-        two.agent.obey(StartExecutor(2, {}, [0], 1, [], devices=["GPU-nobody-has"]))
+        two.agent.obey(StartExecutor(2, {}, [0], 1, [], uuids=["GPU-nobody-has"]))
 
 
 def test_of_extents_to_be_freed_only_those_that_there_are(desk: Desk) -> None:
