@@ -222,7 +222,7 @@ def executor_died(
 def died_for_good(state: State, actor: Actor, executor: Executor, in_hand: list[Task], cause: str) -> None:
     """The actor's process was its last: all calls get the reason.
 
-    It is no news of an actor that nobody has any more, unless it has never been created: that was asked for.
+    Not logged if no handle is left, unless the actor was never created: somebody asked for it.
     """
     again = f", after it had been started again {actor.restarts} time(s)" if actor.restarts else ""
     creation = actor.creation

@@ -232,9 +232,9 @@ class Recall(Struct, array_like=True, tag=86, gc=False):
     code: bytes
     name: str
     actor: bytes = b""
-    """Of a method: its actor, which has begun with a saved state. Is the call one of those that this has had?"""
+    """For a method: the actor, restored from a saved state; asks whether that state already includes this call."""
     is_actor: bool = False
-    """It is the creation of an actor: which state has it had last?"""
+    """For the creation of an actor: asks for its last saved state."""
 
 
 class Record(Struct, array_like=True, tag=87, gc=False):

@@ -46,7 +46,7 @@ def record_death(state: State, executor: Executor, task: Task, now: int) -> None
 
 
 def note_clock(node: Node, end_us: int, now: int) -> None:
-    """A call has ended at this time of its host, and the head hears of it now."""
+    """Tighten the bound on how far the head's clock is ahead of this host's: a call ended there at `end_us`."""
     node.clock_ahead_us = min(node.clock_ahead_us, now - end_us)
 
 

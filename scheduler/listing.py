@@ -1,6 +1,6 @@
 """Lists of what there is, for programs and people that look: one dictionary for each call, actor, object or process.
 
-Each takes an id: empty for all, or that of the one to be told of, which costs no more than that one.
+Each takes an id and returns that one entry; an empty id returns all.
 """
 
 from __future__ import annotations

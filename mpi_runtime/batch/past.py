@@ -1,6 +1,6 @@
-"""What a batch remembers: its commands, when each was started, how each has ended; in a journal as calls have it.
+"""The history of a batch, kept in a journal: its commands, when each started, how each ended.
 
-Three kinds of records are written, all by the driver, before it says anything of what they tell:
+Three kinds of records are written, all by the driver, before it reports what they record:
 
 - `PLAN`: commands that were added, in the order of the batch;
 - `BEGAN`: a command was handed to the scheduler;

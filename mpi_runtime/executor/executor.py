@@ -283,8 +283,8 @@ class Executor:
                     self.actor.load_state(pickle.loads(data))
                 except Exception as error:
                     raise errors.JournalError(
-                        f"{spec.name} cannot take up the state that it has saved: {error!r}. To have it made anew, "
-                        "name another journal, or give its class the option journal=False."
+                        f"{spec.name}.load_state failed: {error!r}. To start from scratch, use another journal "
+                        "directory, or give the class the option journal=False."
                     ) from error
         self._saver = saving.Saver(self._client, spec, self.actor)
         if self._lanes is not None:

@@ -25,7 +25,7 @@ class StopTrial(BaseException):
 
 @dataclass(frozen=True)
 class TrialStart:
-    """What a run of a trial is told when it begins."""
+    """What a run of a trial receives when it begins."""
 
     trial_id: str
     index: int
@@ -99,7 +99,7 @@ class TrialRun:
         self.iteration = start.iteration
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
-        """Tell the driver, and wait for what it says.
+        """Send a report to the driver, and wait for its decision.
 
         Raises:
             StopTrial: the trial ends here.
@@ -118,7 +118,7 @@ class TrialRun:
             return None
         if not isinstance(checkpoint, Checkpoint):
             raise TypeError(
-                f"report(checkpoint={checkpoint!r}) is no checkpoint: make one with Checkpoint.from_directory(path) "
+                f"checkpoint must be a Checkpoint, not {checkpoint!r}; make one with Checkpoint.from_directory(path) "
                 "or Checkpoint.from_dict(values)"
             )
         number = self._next
@@ -165,7 +165,7 @@ def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) 
 
     Raises:
         RuntimeError: this is no trial.
-        TypeError: a value is an array, or `checkpoint` is no checkpoint.
+        TypeError: a value is an array, or `checkpoint` is not a `Checkpoint`.
     """
     trial_run().report(metrics, checkpoint)
 

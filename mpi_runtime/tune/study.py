@@ -115,7 +115,7 @@ class Study:
         self._is_closed = False
         self._orders: list[Order] = []
         self.changed: dict[str, Trial] = {}
-        """Trials whose state has changed, for whoever shows them: he may clear it."""
+        """Trials whose status changed since the driver last cleared this."""
 
     @property
     def is_done(self) -> bool:

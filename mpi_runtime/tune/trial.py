@@ -54,7 +54,7 @@ class Trial:
         """Change the state.
 
         Raises:
-            RuntimeError: there is no such move. Who tells the study of events has told it nonsense.
+            RuntimeError: the move is not allowed: the study got an event that does not fit the trial's status.
         """
         if status not in MOVES[self.status]:
             raise RuntimeError(f"trial {self.trial_id} cannot become {status}: it is {self.status}")
