@@ -23,7 +23,7 @@ SETS_MAX = 4096
 """How many chosen sets are remembered for one host."""
 
 Granted = tuple[tuple[int, int, int], ...]
-"""(device id, units, bytes) for each device, in order of ids."""
+"""(GPU id, units, bytes) for each device, in order of ids."""
 
 
 class Inventory(Struct, eq=False, gc=False):
@@ -86,20 +86,20 @@ class Inventory(Struct, eq=False, gc=False):
         self.homes.clear()
         return [id for id, ranks in enumerate(self.seen_by) if ranks is not None and not ranks and id not in self.out]
 
-    def is_seen_by(self, device: int, rank: int) -> bool:
+    def is_seen_by(self, id: int, rank: int) -> bool:
         """Whether a rank can use a device."""
-        ranks = self.seen_by[device]
+        ranks = self.seen_by[id]
         return ranks is None or rank in ranks
 
-    def ranks_of(self, devices: Sequence[int]) -> Ranks:
+    def ranks_of(self, gpu_ids: Sequence[int]) -> Ranks:
         """Return the ranks that can use all of these devices."""
-        sets = [ranks for device in devices if (ranks := self.seen_by[device]) is not None]
+        sets = [ranks for id in gpu_ids if (ranks := self.seen_by[id]) is not None]
         return frozenset.intersection(*sets) if sets else None
 
-    def can_use(self, device: int, types: Sequence[str], memory: int) -> bool:
+    def can_use(self, id: int, types: Sequence[str], memory: int) -> bool:
         """Whether a device is not in quarantine, has all of these types, and has at least this much memory."""
-        one = self.devices[device]
-        return device not in self.out and one.memory >= memory and all(name in one.types for name in types)
+        one = self.devices[id]
+        return id not in self.out and one.memory >= memory and all(name in one.types for name in types)
 
     def in_use(self) -> list[Device]:
         """Return the devices that are not in quarantine."""
@@ -127,19 +127,19 @@ def choose(
     if units >= UNIT:
         return _whole(inventory, free, free_memory, units // UNIT, memory, types)
     best: tuple[bool, int, int, int] | None = None
-    for device, left in enumerate(free):
-        one = inventory.devices[device]
+    for id, left in enumerate(free):
+        one = inventory.devices[id]
         needed = part(one, units, memory)
-        if left < units or free_memory[device] < needed or one.is_exclusive:
+        if left < units or free_memory[id] < needed or one.is_exclusive:
             continue
         # The device with the least free, so that others stay whole.
-        rank = (device in inventory.suspects, left, free_memory[device], device)
-        if (best is None or rank < best) and inventory.can_use(device, types, memory):
+        rank = (id in inventory.suspects, left, free_memory[id], id)
+        if (best is None or rank < best) and inventory.can_use(id, types, memory):
             best = rank
     if best is None:
         return None
-    device = best[3]
-    return ((device, units, part(inventory.devices[device], units, memory)),)
+    id = best[3]
+    return ((id, units, part(inventory.devices[id], units, memory)),)
 
 
 def part(device: Device, units: int, memory: int = 0) -> int:
@@ -162,16 +162,16 @@ def _whole(
     types: Sequence[str],
 ) -> Granted | None:
     candidates = tuple(
-        device
-        for device, left in enumerate(free)
+        id
+        for id, left in enumerate(free)
         if left == UNIT
-        and free_memory[device] == inventory.devices[device].memory
-        and inventory.can_use(device, types, memory)
-        and (count == 1 or not inventory.devices[device].is_instance)
+        and free_memory[id] == inventory.devices[id].memory
+        and inventory.can_use(id, types, memory)
+        and (count == 1 or not inventory.devices[id].is_instance)
     )
-    trusted = tuple(device for device in candidates if device not in inventory.suspects)
+    trusted = tuple(id for id in candidates if id not in inventory.suspects)
     chosen = (_best(inventory, trusted, count) if len(trusted) >= count else ()) or _best(inventory, candidates, count)
-    return tuple((device, UNIT, inventory.devices[device].memory) for device in chosen) if chosen else None
+    return tuple((id, UNIT, inventory.devices[id].memory) for id in chosen) if chosen else None
 
 
 def _best(inventory: Inventory, candidates: tuple[int, ...], count: int) -> tuple[int, ...]:
@@ -191,7 +191,7 @@ def _best(inventory: Inventory, candidates: tuple[int, ...], count: int) -> tupl
 
 def _reachable(inventory: Inventory, candidates: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Return for each rank the candidates that it can use."""
-    sets = {inventory.seen_by[device] for device in candidates}
+    sets = {inventory.seen_by[id] for id in candidates}
     if len(sets) == 1:
         return [candidates]
     ranks = frozenset[int]().union(*(ranks for ranks in sets if ranks is not None))

@@ -13,58 +13,80 @@
 Start it with `mpirun -n 8 python app.py`, `srun python app.py` or plain `python app.py`.
 """
 
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "ActorClass": "calls.actor_class",
-    "ActorHandle": "calls.actor_handle",
-    "DynamicObjectRefGenerator": "client.generators",
-    "ObjectRef": "client.refs",
-    "ObjectRefGenerator": "client.generators",
-    "RemoteFunction": "calls.remote_function",
-    "RuntimeContext": "context",
-    "available_resources": "context",
-    "available_resources_per_node": "context",
-    "cancel": "api",
-    "checkpoint": "calls.actor_handle",
-    "cluster_resources": "context",
-    "explain": "api",
-    "get": "api",
-    "get_actor": "calls.actor_handle",
-    "get_gpu_ids": "context",
-    "get_gpus": "context",
-    "get_runtime_context": "context",
-    "init": "api",
-    "install_as_ray": "as_ray",
-    "is_initialized": "api",
-    "kill": "api",
-    "method": "calls.actor_class",
-    "nodes": "context",
-    "put": "api",
-    "remote": "api",
-    "shutdown": "api",
-    "timeline": "tracing",
-    "wait": "api",
+
+def _face(package: str, homes: Mapping[str, tuple[str, ...]], public: Sequence[str]) -> tuple[Callable[..., Any], ...]:
+    """Make `__getattr__` and `__dir__` of a package that loads a module when it or one of its names is first used.
+
+    `homes` has the names of each module.
+    """
+    home_of = {name: home for home, names in homes.items() for name in (home, *names)}
+
+    def load(name: str) -> Any:
+        home = home_of.get(name)
+        if home is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        import importlib
+
+        try:
+            module = importlib.import_module(f"{package}.{home}")
+        except ImportError as error:
+            if name != home:
+                raise
+            raise AttributeError(str(error), name=name) from error  # a library is missing: `hasattr` is false
+        value = module if name == home else getattr(module, name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return load, lambda: sorted(public)
+
+
+_HOMES: dict[str, tuple[str, ...]] = {
+    "api": ("cancel", "explain", "get", "init", "is_initialized", "kill", "put", "remote", "shutdown", "wait"),
+    "as_ray": ("install_as_ray",),
+    "calls.actor_class": ("ActorClass", "method"),
+    "calls.actor_handle": ("ActorHandle", "checkpoint", "get_actor"),
+    "calls.remote_function": ("RemoteFunction",),
+    "client.generators": ("DynamicObjectRefGenerator", "ObjectRefGenerator"),
+    "client.refs": ("ObjectRef",),
+    "client.typed_ids": (
+        "ActorID",
+        "FunctionID",
+        "JobID",
+        "NodeID",
+        "PlacementGroupID",
+        "TaskID",
+        "UniqueID",
+        "WorkerID",
+    ),
+    "context": (
+        "RuntimeContext",
+        "available_resources",
+        "available_resources_per_node",
+        "cluster_resources",
+        "get_gpu_ids",
+        "get_gpus",
+        "get_runtime_context",
+        "nodes",
+    ),
+    "tracing": ("timeline",),
+    "actor": (),
+    "batch": (),
+    "cloudpickle": (),
+    "errors": (),
+    "exceptions": (),
+    "runtime_context": (),
+    "runtime_env": (),
+    "slurm": (),
+    "tune": (),
+    "util": (),
 }
-"""Where each public name lives: loaded on first use, so that `import mpi_runtime` costs next to nothing."""
-_TYPED_IDS = ("ActorID", "FunctionID", "JobID", "NodeID", "PlacementGroupID", "TaskID", "UniqueID", "WorkerID")
-"""Ids with a type, for programs written for Ray: nobody needs to make one."""
-_HOMES.update(dict.fromkeys(_TYPED_IDS, "client.typed_ids"))
-_MODULES = {
-    "actor": "actor",
-    "batch": "batch",
-    "cloudpickle": "cloudpickle",
-    "errors": "errors",
-    "exceptions": "exceptions",
-    "runtime_context": "runtime_context",
-    "runtime_env": "runtime_env",
-    "slurm": "slurm",
-    "tune": "tune",
-    "util": "util",
-}
-"""Modules that are public names: `actor` has `exit_actor`."""
+"""The names of each module. Ids with a type are for programs written for Ray: nobody needs to make one."""
 
 __all__ = [
     "ActorClass",
@@ -142,19 +164,4 @@ if TYPE_CHECKING:
 
 
 if not TYPE_CHECKING:  # or a checker would take every name for one of ours
-
-    def __getattr__(name: str) -> Any:
-        home = _MODULES.get(name) or _HOMES.get(name)
-        if home is None:
-            raise AttributeError(f"module 'mpi_runtime' has no attribute {name!r}")
-        import importlib
-
-        value: Any = importlib.import_module(f"mpi_runtime.{home}")
-        if name not in _MODULES:
-            value = getattr(value, name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

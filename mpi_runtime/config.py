@@ -138,7 +138,7 @@ def from_init(**arguments: Any) -> Config:
             raise TypeError(f"init() has no argument {name!r}; {hint}")
     given = {name: value for name, value in arguments.items() if value is not None}
     if given.get("namespace") == "":
-        raise ValueError("namespace must not be empty; leave it out for the one of all jobs that name none")
+        raise ValueError("namespace must not be empty; omit it for the default namespace")
     env = environment()
     for name, variable in (
         ("num_cpus", NUM_CPUS),
@@ -213,7 +213,8 @@ def labels(config: Config, env: Mapping[str, str] | None = None) -> dict[str, st
     for name, value in _named((os.environ if env is None else env).get(LABELS, "")):
         if not name or not value or name in _OWN_LABELS:
             raise ValueError(
-                f"the variable {LABELS} must be like zone=a,disk=ssd; '{name}={value}' in it is no label to state"
+                f"the variable {LABELS} must be like zone=a,disk=ssd; '{name}={value}' is not a label: it needs a name "
+                f"and a value, and {' and '.join(map(repr, _OWN_LABELS))} are reserved"
             )
         stated[name] = value
     return {**config.labels, **stated}

@@ -203,7 +203,7 @@ def get_gpu_ids() -> list[int]:
     The same GPUs are in `CUDA_VISIBLE_DEVICES`.
     """
     client = current.client_or_none()
-    return list(client.executor.gpus) if client is not None and client.executor is not None else []
+    return list(client.executor.gpu_ids) if client is not None and client.executor is not None else []
 
 
 def get_gpus() -> list[Device]:

@@ -41,6 +41,43 @@ from typing import Any
 
 from mpi_runtime.exception_copies import args_of, copy_content, instance_of, is_group, made_again, slots_of
 
+__all__ = [
+    "ActorDiedError",
+    "ActorError",
+    "ActorPlacementGroupRemoved",
+    "ActorUnavailableError",
+    "ActorUnschedulableError",
+    "DeviceUnavailableError",
+    "GetTimeoutError",
+    "GpuDiscoveryError",
+    "GpuExecutorDiedError",
+    "GpuOutOfMemoryError",
+    "HeadDiedError",
+    "InfeasibleResourceError",
+    "InternalError",
+    "JournalError",
+    "LaunchError",
+    "MpiRuntimeError",
+    "ObjectLostError",
+    "ObjectStoreFullError",
+    "OutOfMemoryError",
+    "PendingCallsLimitExceeded",
+    "PlacementGroupRemovedError",
+    "RayActorError",
+    "RayError",
+    "RaySystemError",
+    "RayTaskError",
+    "RuntimeEnvSetupError",
+    "RuntimeNotInitializedError",
+    "SerializationError",
+    "TaskCancelledError",
+    "TaskError",
+    "TaskPlacementGroupRemoved",
+    "TaskTimeoutError",
+    "TaskUnschedulableError",
+    "WorkerCrashedError",
+]
+
 _DEVICE_LIBRARIES = ("cupy", "cupy_backends")
 """Libraries whose missing modules mean that a device is missing. They are not imported here."""
 

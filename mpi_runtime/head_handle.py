@@ -214,8 +214,8 @@ class HeadHandle:
         if is_closed_here(self.socket):
             return CLOSED
         return (
-            f"The head process, which has the scheduler, {self._how}: the job cannot go on. What it said is above, if "
-            "it could; `dmesg` tells whether the kernel killed it for memory. The program may save its work and end."
+            f"The head process (scheduler) {self._how}, so the job cannot continue. Its own error, if any, is printed "
+            "above; `dmesg` shows whether the kernel killed it for memory. The program may save its work and end."
         )
 
     def begin(self, config: Config, listener: log.Listener | None) -> tuple[Welcome, int]:

@@ -59,7 +59,7 @@ class LocalRayletDiedError(MpiRuntimeError):
 
 
 class OutOfDiskError(MpiRuntimeError):
-    """A disk is full. Here nothing is written to disks."""
+    """A disk is full. Here `put` raises `ObjectStoreFullError` if neither memory nor disk has room."""
 
 
 class CrossLanguageError(MpiRuntimeError):

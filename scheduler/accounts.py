@@ -29,7 +29,7 @@ def measure(state: State) -> None:
     """Nodes have joined or were lost: tell all accounts the sums of CPUs and GPUs."""
     if state.accounts:
         cpu = sum(node.total.cpu for node in state.nodes.values())
-        gpu = sum(sum(node.total.devices) for node in state.nodes.values())
+        gpu = sum(sum(node.total.gpu_units) for node in state.nodes.values())
         for account in state.accounts.values():
             account.cpu_in_all, account.gpu_in_all = max(cpu, 1), max(gpu, 1)
 

@@ -33,6 +33,7 @@ from mpi_runtime.scheduler.lifecycle import (
     TAKE_BACK,
     WAITING,
     advance,
+    first_line,
 )
 from mpi_runtime.scheduler.queues import requeue, withdraw
 from mpi_runtime.scheduler.rank_events import ExecutorDied
@@ -239,14 +240,14 @@ def executor_died(
 def died_for_good(state: State, actor: Actor, executor: Executor, in_hand: list[Task], cause: str) -> None:
     """The actor's process was its last: all calls get the reason.
 
-    It is no news of an actor that nobody has any more, unless it has never been created: that was asked for.
+    Not logged if no handle is left, unless the actor was never created: somebody asked for it.
     """
     again = f", after it had been started again {actor.restarts} time(s)" if actor.restarts else ""
     creation = actor.creation
     if not actor.cause:
         actor.cause = f"died{again}: {cause}"
         if (not creation.call.attempt and creation.state not in ENDED) or not is_forgotten(state, actor):
-            text = f"{actor} {notes.first_line(cause)}{again}. It is not started again."
+            text = f"{actor} {first_line(cause)}{again}. It is not started again."
             notes.tell_often(state, notes.WARNING, CRASH, creation.function.spec.name, text, executor.rank)
     for task in in_hand:
         if task.overdue:
@@ -270,7 +271,7 @@ def restart(
     """
     name, most = actor.creation.function.spec.name, actor.creation.function.spec.max_restarts
     times = f"{actor.restarts}" + (f" of {most}" if most > 0 else "")
-    text = f"{actor} {notes.first_line(event.cause)}. It is started again (restart {times})."
+    text = f"{actor} {first_line(event.cause)}. It is started again (restart {times})."
     notes.tell_often(state, notes.WARNING, RESTARTED, name, text, executor.rank)
     unavailable = f"{actor} died: {event.cause}. It is being started again."
     one_by_one = not executor.refusal and not actor.creation.function.spec.concurrency

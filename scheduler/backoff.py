@@ -1,6 +1,6 @@
-"""Waits before a task or the creation of an actor is run again whose process died at once, several times in a row.
+"""Delays between retries of a task or actor creation whose process keeps dying at start.
 
-The first time they are run again at once, as is right for a process that was killed. After that each wait is twice the
+The first retry starts at once, as is right for a process that was killed. After that each delay is twice the
 one before, or a call that cannot be run at all would keep a processor busy with forks. What has worked in between ends
 the row: a process that lived for a while, or for an actor a call that has ended.
 

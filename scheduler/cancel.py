@@ -1,7 +1,7 @@
-"""Cancelling: a call that has not started does not, one that runs is interrupted, and nobody runs it again.
+"""Cancelling: calls that have not started are dropped, running ones are interrupted, and none is retried.
 
-What a call has submitted and is cancelled with it need not have reached the head: while the call is in its executor's
-hand, what it submits is cancelled as it comes.
+Children of a cancelled call may still be on their way: while its executor holds the call, they are cancelled on
+arrival.
 """
 
 from __future__ import annotations

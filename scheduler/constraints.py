@@ -98,18 +98,18 @@ def reachable(source: Source) -> Pool:
     """What can come free in a source by waiting: all but the resources of actors and placement groups."""
     pool = copy_of(source.total)
     pool.cpu -= source.actor_cpu
-    held = gpu_pool.held_by_actors(source) if pool.devices else []
+    held = gpu_pool.held_by_actors(source) if pool.gpu_units else []
     if isinstance(source, Node):
         for bundle in source.bundles:
             pool.cpu -= bundle.grant.cpu
             pool.memory -= bundle.grant.memory
             for name, units in bundle.grant.custom:
                 pool.custom[name] -= units
-            held.extend(bundle.grant.devices)
-    for device, units, memory in held:
-        pool.devices[device] -= units
+            held.extend(bundle.grant.gpus)
+    for id, units, memory in held:
+        pool.gpu_units[id] -= units
         if memory:
-            pool.device_memory[device] -= memory
+            pool.gpu_memory[id] -= memory
     return pool
 
 
@@ -223,7 +223,7 @@ def _why_no_bundle(state: State, name: str, request: Request, where: Where) -> s
         return ""
     which = f"any bundle of {here}" if where.bundle < 0 else f"bundle {where.bundle} of {here}"
     have = "; ".join(str(bundle) for bundle in asked[:EXPLAINED_MAX])
-    out = sum(gpu_pool.is_out(bundle, bundle.device_ids()) for bundle in placed.values())
+    out = sum(gpu_pool.is_out(bundle, bundle.gpu_ids()) for bundle in placed.values())
     lost = f" {out} of them have lost a GPU that is quarantined." if out else ""
     never = f"{name} asks for {request} in {which}, and that never fits: {have}.{lost}"
     return f"{never} Ask for less, or make larger bundles."

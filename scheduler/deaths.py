@@ -37,7 +37,7 @@ from mpi_runtime.scheduler import (
 )
 from mpi_runtime.scheduler.dependencies import not_sent
 from mpi_runtime.scheduler.effects import CRASH, Free
-from mpi_runtime.scheduler.lifecycle import BLOCKED, LEAVE, LOSE, STOPPING, advance, so_far
+from mpi_runtime.scheduler.lifecycle import BLOCKED, LEAVE, LOSE, STOPPING, advance, first_line, so_far
 from mpi_runtime.scheduler.queues import clear, mark_dirty
 from mpi_runtime.scheduler.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records import Bundle, Executor, Queue, Task
@@ -137,7 +137,7 @@ def stillborn(state: State, queue: Queue, executor: Executor, event: ExecutorDie
     if not backoff.note_stillborn(state, queue, executor, now):
         return
     name = queue.ready[0].function.spec.name if queue.ready else "calls that were cancelled"
-    text = f"before it began a call of {name}, {executor} {notes.first_line(event.cause)}"
+    text = f"before it began a call of {name}, {executor} {first_line(event.cause)}"
     notes.tell_often(state, notes.WARNING, CRASH, name, text, executor.rank)
     if not backoff.is_hopeless(queue):
         return
@@ -158,7 +158,7 @@ def tell_crash(state: State, task: Task, executor: Executor, event: ExecutorDied
     left = "as often as need be" if task.retries < 0 else f"{task.retries} of {spec.max_retries} retries left"
     text = (
         f"{spec.name} is run again ({left}): its executor (pid {executor.pid}, rank {rank.number}, "
-        f"{rank.node.hostname}) {notes.first_line(event.cause)}."
+        f"{rank.node.hostname}) {first_line(event.cause)}."
     )
     notes.tell_often(state, notes.WARNING, CRASH, spec.name, text, rank)
 
@@ -195,7 +195,7 @@ def forget(state: State, executor: Executor) -> None:
     if executor.is_reduced:
         source.actor_cpu -= grant.cpu
         if executor.fault is None:
-            gpu_pool.clear(node, executor.key.devices)
+            gpu_pool.clear(node, executor.key.gpu_ids)
     give_back(grant, source.free)
     executor.grant = None
     executor.discharge()

@@ -40,7 +40,7 @@ from mpi_runtime.scheduler.reservations import (
     reserve_for_fractions,
     stop_idle,
 )
-from mpi_runtime.scheduler.resources import Grant, Pool, copy_of, fits, give_back, take, take_devices
+from mpi_runtime.scheduler.resources import Grant, Pool, copy_of, fits, give_back, take, take_gpus
 from mpi_runtime.scheduler.sources import Source
 from mpi_runtime.scheduler.state import State
 from mpi_runtime.scheduler.stealing import ask_for_the_rest, give_elsewhere, rebalance
@@ -121,9 +121,9 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
             state.alarms.set(queue, queue.progress_us + STUCK_US)
             return None
         node = node_of(source)
-        chosen = gpu_pool.pick(node, queue, source.free) if queue.request.needs_device else None
-        grant = take_devices(queue.request, source.free, chosen) if chosen else take(queue.request, source.free)
-        key = Key(queue.environment, queue.threads, tuple(device for device, _, _ in grant.devices))
+        chosen = gpu_pool.pick(node, queue, source.free) if queue.request.needs_gpu else None
+        grant = take_gpus(queue.request, source.free, chosen) if chosen else take(queue.request, source.free)
+        key = Key(queue.environment, queue.threads, tuple(id for id, _, _ in grant.gpus))
         idle = node.idle.get(key)
         others = gpu_pool.in_the_way(node, key, grant, idle)
         if idle and not others:
@@ -207,18 +207,18 @@ def backlog_us(queue: Queue) -> int:
 
 def start_executor(state: State, node: Node, key: Key, imports: list[str]) -> Executor:
     """Fork an executor on the rank that is nearest to its devices; of equal ranks on the one with fewest executors."""
-    ranks = gpu_pool.ranks_for(node, key.devices)
-    near = gpu_pool.nearest(node, key.devices)
+    ranks = gpu_pool.ranks_for(node, key.gpu_ids)
+    near = gpu_pool.nearest(node, key.gpu_ids)
     rank = min(ranks, key=lambda rank: (-near.get(rank.number, 0), len(rank.executors), rank.number))
-    process = Process(state.next_executor, rank.number, node, devices=key.devices)
+    process = Process(state.next_executor, rank.number, node, gpu_ids=key.gpu_ids)
     executor = Executor(state.next_executor, rank, key, node, process)
     state.next_executor += 1
     rank.executors[executor.id] = executor
     state.executors[executor.id] = executor
     state.add_client(executor.id, node, executor)
     effect = StartExecutor(
-        executor.id, dict(key.environment), list(key.devices), key.threads, node.cpus,
-        devices=gpu_pool.uuids(node, key.devices), imports=imports,
+        executor.id, dict(key.environment), list(key.gpu_ids), key.threads, node.cpus,
+        uuids=gpu_pool.uuids(node, key.gpu_ids), imports=imports,
     )  # fmt: skip
     state.to_rank(rank.number, effect)
     return executor
@@ -342,7 +342,7 @@ def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | N
         reserve_for_fractions(state, better, source, now)
     if (source.free.cpu < 0 and queue.request.cpu) or executor.rank.node.pressure:
         return True
-    if executor.key.devices and gpu_pool.is_out(source, executor.key.devices):
+    if executor.key.gpu_ids and gpu_pool.is_out(source, executor.key.gpu_ids):
         return True
     if queue.account is not None and queue.account.is_overdrawn():
         return True
@@ -420,11 +420,11 @@ def give_up(state: State, executor: Executor, now: int) -> None:
     queue.forget(executor)
     idle = node.add_idle(executor)
     executor.idle_since_us = now
-    if executor.key.devices:
-        if gpu_pool.is_out(node, executor.key.devices):
+    if executor.key.gpu_ids:
+        if gpu_pool.is_out(node, executor.key.gpu_ids):
             stop_idle(state, executor)
             return
-        gpu_pool.clear(node, executor.key.devices)
+        gpu_pool.clear(node, executor.key.gpu_ids)
     if len(node.idle) > 1 or len(idle) * UNIT > node.total.cpu:
         state.alarms.set(node, now + IDLE_US_MAX)
 

@@ -118,14 +118,14 @@ class StartExecutor(Struct, array_like=True, tag=80, gc=False):
     executor: int
     environment: dict[str, str]
     """Variables to set before its first user instruction."""
-    gpus: list[int]
-    """Device ids of its node that it may use."""
+    gpu_ids: list[int]
+    """GPUs of its node that it may use."""
     threads: int
     """Number of threads for numerical libraries."""
     cpus: list[int]
     """Processor numbers to run on; empty: those of the rank."""
-    devices: list[str] = []
-    """UUIDs of the devices, in the order of `gpus`."""
+    uuids: list[str] = []
+    """Of these GPUs, in their order."""
     imports: list[str] = []
     """Modules that its first function uses: to be loaded before the fork, if they are known to bear it."""
 
@@ -234,9 +234,9 @@ class Recall(Struct, array_like=True, tag=86, gc=False):
     code: bytes
     name: str
     actor: bytes = b""
-    """Of a method: its actor, which has begun with a saved state. Is the call one of those that this has had?"""
+    """For a method: the actor, restored from a saved state; asks whether that state already includes this call."""
     is_actor: bool = False
-    """It is the creation of an actor: which state has it had last?"""
+    """For the creation of an actor: asks for its last saved state."""
 
 
 class Record(Struct, array_like=True, tag=87, gc=False):

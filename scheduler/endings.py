@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mpi_runtime.gpu.device import NODE
-from mpi_runtime.scheduler import items, journaling, lineage, notes, objects
+from mpi_runtime.scheduler import items, journaling, lineage, objects
 from mpi_runtime.scheduler.events import CANCELLED_TEXT, Faulted, Value
-from mpi_runtime.scheduler.lifecycle import CANCEL, FAIL, FINISHED, Move, advance
+from mpi_runtime.scheduler.lifecycle import CANCEL, FAIL, FINISHED, Move, advance, first_line
 from mpi_runtime.scheduler.records import Task
 from mpi_runtime.scheduler.state import Failure, State
 
@@ -23,7 +23,7 @@ def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -
     data = message.encode()
     if code in REPORTED:
         rank = task.executor.rank if task.executor is not None else None
-        failure = Failure(task.function.spec.name, f"{code}: {notes.first_line(message)}", rank)
+        failure = Failure(task.function.spec.name, f"{code}: {first_line(message)}", rank)
         objects.mark(state, task.return_ids(), failure)
     for id in task.return_ids():
         found = state.objects.get(id)

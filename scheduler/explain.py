@@ -64,12 +64,12 @@ def answer(state: State, query: Query, now: int) -> Answer:
 def _resources(pools: list[Pool]) -> dict[str, float]:
     total: dict[str, float] = {}
     for pool in pools:
-        named = {"CPU": pool.cpu, "GPU": gpu_pool.in_use(pool, pool.devices), **pool.custom}
+        named = {"CPU": pool.cpu, "GPU": gpu_pool.in_use(pool, pool.gpu_units), **pool.custom}
         for name, units in named.items():
             total[name] = total.get(name, 0) + units
         for name, units in gpu_pool.types_out(pool).items():
             total[name] -= units
-        gpu_memory = gpu_pool.in_use(pool, pool.device_memory)
+        gpu_memory = gpu_pool.in_use(pool, pool.gpu_memory)
         for name, amount_of in (("memory", pool.memory), ("gpu_memory", gpu_memory)):
             total[name] = total.get(name, 0) + amount_of * UNIT
     return {name: units / UNIT for name, units in total.items() if units > 0}
@@ -330,7 +330,7 @@ def _free(state: State, where: Where | None = None) -> str:
 
 def _free_gpus(source: Source) -> str:
     out = len(source.total.inventory.out) if source.total.inventory is not None else 0
-    units = gpu_pool.in_use(source.free, source.free.devices)
+    units = gpu_pool.in_use(source.free, source.free.gpu_units)
     return f"{amount(units)} GPU free" + f" ({out} quarantined)" * bool(out)
 
 

@@ -47,10 +47,10 @@ def _count(node: Node, new: Sequence[Device], sign: int = 1) -> None:
     """Add devices to the pools of a node, or (sign -1) remove them. Nobody uses any of them yet."""
     inventory = node.total.inventory
     assert inventory is not None
-    assert node.free.devices == node.total.devices, "ids are given before anybody has a device"
+    assert node.free.gpu_units == node.total.gpu_units, "ids are given before anybody has a device"
     for pool in (node.total, node.free):
-        pool.devices[:] = [UNIT] * len(inventory.devices)
-        pool.device_memory[:] = [device.memory for device in inventory.devices]
+        pool.gpu_units[:] = [UNIT] * len(inventory.devices)
+        pool.gpu_memory[:] = [device.memory for device in inventory.devices]
         for device in new:
             for name in device.types:
                 pool.custom[TYPE + name] = pool.custom.get(TYPE + name, 0) + sign * UNIT
@@ -99,7 +99,7 @@ def owned(node: Node) -> str:
 
 def why_not(nodes: Sequence[Node], request: Request) -> str:
     """Why no node can serve a request for GPUs: which GPUs there are, and what rules out those that seem to fit."""
-    if not request.needs_device:
+    if not request.needs_gpu:
         return ""
     have = [
         f"{node.hostname}: {_words(inventory.in_use())}" + f" ({len(inventory.out)} quarantined)" * bool(inventory.out)
@@ -145,9 +145,9 @@ def _share(node: Node, queue: Queue, free: Pool) -> Granted | None:
 
     The idle executor can serve the queue. Other idle executors with the same device do not matter.
     """
-    shared = {device for device, left in enumerate(free.devices) if left < UNIT}
+    shared = {id for id, left in enumerate(free.gpu_units) if left < UNIT}
     choices = [shared, *_usable(node, queue, 1)]
-    return next((found for devices in choices if (found := _among(queue.request, free, devices))), None)
+    return next((found for ids in choices if (found := _among(queue.request, free, ids))), None)
 
 
 def _whole(node: Node, queue: Queue, free: Pool, inventory: Inventory) -> Granted | None:
@@ -156,15 +156,15 @@ def _whole(node: Node, queue: Queue, free: Pool, inventory: Inventory) -> Grante
     Devices that other idle executors have too come last, because these would have to be ended.
     """
     request = queue.request
-    idle = Counter(id for key, executors in node.idle.items() for id in key.devices * len(executors))
+    idle = Counter(id for key, executors in node.idle.items() for id in key.gpu_ids * len(executors))
     beside: Granted | None = None
-    for devices in _usable(node, queue, request.gpu // UNIT):
-        found = _among(request, free, devices)
-        if found is not None and all(idle[id] == 1 for id in devices):
+    for ids in _usable(node, queue, request.gpu // UNIT):
+        found = _among(request, free, ids)
+        if found is not None and all(idle[id] == 1 for id in ids):
             return found
         beside = beside or found
-    everything = set(range(len(free.devices)))
-    clean, best = (_among(request, free, devices) for devices in (everything.difference(idle), everything))
+    everything = set(range(len(free.gpu_units)))
+    clean, best = (_among(request, free, ids) for ids in (everything.difference(idle), everything))
     if clean is None or best is None:
         return beside
     return None if _weight(inventory, best) > _weight(inventory, clean) else clean
@@ -173,7 +173,7 @@ def _whole(node: Node, queue: Queue, free: Pool, inventory: Inventory) -> Grante
 def _usable(node: Node, queue: Queue, count: int) -> list[set[int]]:
     """The device sets of this size of the idle executors that can serve the queue."""
     wanted = (queue.environment, queue.threads, count)
-    return [set(key.devices) for key in node.idle if (key.environment, key.threads, len(key.devices)) == wanted]
+    return [set(key.gpu_ids) for key in node.idle if (key.environment, key.threads, len(key.gpu_ids)) == wanted]
 
 
 def _weight(inventory: Inventory, granted: Granted) -> int:
@@ -181,10 +181,10 @@ def _weight(inventory: Inventory, granted: Granted) -> int:
     return sum(inventory.weights[one][other] for one, _, _ in granted for other, _, _ in granted)
 
 
-def _among(request: Request, free: Pool, devices: set[int]) -> Granted | None:
+def _among(request: Request, free: Pool, gpu_ids: set[int]) -> Granted | None:
     assert free.inventory is not None
-    units = [left if device in devices else -1 for device, left in enumerate(free.devices)]
-    return ledger.choose(free.inventory, units, free.device_memory, request.gpu, request.gpu_memory, request.types)
+    units = [left if id in gpu_ids else -1 for id, left in enumerate(free.gpu_units)]
+    return ledger.choose(free.inventory, units, free.gpu_memory, request.gpu, request.gpu_memory, request.types)
 
 
 def in_the_way(node: Node, key: Key, grant: Grant, idle: dict[int, Executor] | None) -> list[Executor]:
@@ -193,16 +193,16 @@ def in_the_way(node: Node, key: Key, grant: Grant, idle: dict[int, Executor] | N
     Left out is the idle executor with the same key that will be used next. For a share of a device nobody has to end if
     there is such an executor: it was used beside the others before.
     """
-    if not key.devices or (idle and grant.devices[0][1] < UNIT):
+    if not key.gpu_ids or (idle and grant.gpus[0][1] < UNIT):
         return []
-    wanted = set(key.devices)
+    wanted = set(key.gpu_ids)
     next_one = next(reversed(idle.values())) if idle else None
     return [
         executor
         for rank in node.ranks
         for executor in rank.executors.values()
         if executor is not next_one
-        and wanted.intersection(executor.key.devices)
+        and wanted.intersection(executor.key.gpu_ids)
         and (executor.grant is None or (executor.state == STOPPING and executor.actor is None))
     ]
 
@@ -215,26 +215,26 @@ def still_awaited(state: State, queue: Queue) -> list[list[Executor]]:
 
 def take_rest(executor: Executor, free: Pool) -> Grant:
     """Take all that is free of the devices of an ending executor, besides its grant: nobody else may use them yet."""
-    taken = {device: (units, memory) for device, units, memory in (executor.grant.devices if executor.grant else ())}
-    for device in executor.key.devices:
-        units, memory = taken.get(device, (0, 0))
-        taken[device] = units + free.devices[device], memory + free.device_memory[device]
-        free.devices[device] = free.device_memory[device] = 0
-    return Grant(0, 0, (), tuple((device, *parts) for device, parts in taken.items()))
+    taken = {id: (units, memory) for id, units, memory in (executor.grant.gpus if executor.grant else ())}
+    for id in executor.key.gpu_ids:
+        units, memory = taken.get(id, (0, 0))
+        taken[id] = units + free.gpu_units[id], memory + free.gpu_memory[id]
+        free.gpu_units[id] = free.gpu_memory[id] = 0
+    return Grant(0, 0, (), tuple((id, *parts) for id, parts in taken.items()))
 
 
 def are_shared(source: Source) -> bool:
     """Whether any executor has a share of a device of this source."""
     executors = (one for rank in node_of(source).ranks for one in rank.executors.values())
     grants = (one.grant for one in executors if one.source is source and one.grant is not None)
-    return any(units < UNIT for grant in grants for _, units, _ in grant.devices)
+    return any(units < UNIT for grant in grants for _, units, _ in grant.gpus)
 
 
 def held_by_actors(source: Source) -> list[tuple[int, int, int]]:
     """The devices of a node or bundle that actors hold: they do not come free by waiting."""
     executors = [one for rank in node_of(source).ranks for one in rank.executors.values() if one.actor is not None]
     grants = [one.grant for one in executors if one.source is source and one.grant is not None]
-    return [entry for grant in grants for entry in grant.devices]
+    return [entry for grant in grants for entry in grant.gpus]
 
 
 def homes(node: Node) -> list[int]:
@@ -268,33 +268,33 @@ def homes(node: Node) -> list[int]:
     return found
 
 
-def nearest(node: Node, devices: Sequence[int]) -> dict[int, int]:
-    """How many of these devices have each rank as their home, by the number of the rank."""
+def nearest(node: Node, gpu_ids: Sequence[int]) -> dict[int, int]:
+    """How many of these GPUs have each rank as their home, by the number of the rank."""
     found: dict[int, int] = {}
-    for id in devices:
+    for id in gpu_ids:
         home = homes(node)[id]
         found[home] = found.get(home, 0) + 1
     return found
 
 
-def ranks_for(node: Node, devices: Sequence[int]) -> list[Rank]:
-    """The ranks of a node that can run an executor with these devices."""
+def ranks_for(node: Node, gpu_ids: Sequence[int]) -> list[Rank]:
+    """The ranks of a node that can run an executor with these GPUs."""
     inventory = node.total.inventory
-    able = inventory.ranks_of(devices) if inventory is not None else None
+    able = inventory.ranks_of(gpu_ids) if inventory is not None else None
     return [rank for rank in node.ranks if rank.hosts_executors and (able is None or rank.number in able)]
 
 
-def is_out(source: Source, devices: Sequence[int]) -> bool:
-    """Whether any of these devices is quarantined."""
+def is_out(source: Source, gpu_ids: Sequence[int]) -> bool:
+    """Whether any of these GPUs is quarantined."""
     inventory = source.total.inventory
-    return inventory is not None and any(id in inventory.out for id in devices)
+    return inventory is not None and any(id in inventory.out for id in gpu_ids)
 
 
-def clear(node: Node, devices: Sequence[int]) -> None:
-    """A process that used these devices has ended a call: they work, and are no longer suspects."""
+def clear(node: Node, gpu_ids: Sequence[int]) -> None:
+    """A process that used these GPUs has ended a call: they work, and are no longer suspects."""
     inventory = node.total.inventory
     if inventory is not None and inventory.suspects:
-        for id in devices:
+        for id in gpu_ids:
             inventory.suspects.pop(id, None)
 
 
@@ -313,10 +313,10 @@ def types_out(pool: Pool) -> dict[str, int]:
     return found
 
 
-def uuids(node: Node, devices: Sequence[int]) -> list[str]:
-    """The UUIDs of these devices."""
+def uuids(node: Node, gpu_ids: Sequence[int]) -> list[str]:
+    """The UUIDs of these GPUs."""
     inventory = node.total.inventory
-    return [inventory.devices[id].uuid for id in devices] if inventory is not None else []
+    return [inventory.devices[id].uuid for id in gpu_ids] if inventory is not None else []
 
 
 # What there is
@@ -330,7 +330,7 @@ def table(node: Node) -> list[dict[str, Any]]:
     for rank in node.ranks:
         for executor in rank.executors.values():
             if executor.grant is not None:
-                for id, units, memory in executor.grant.devices:
+                for id, units, memory in executor.grant.gpus:
                     users.setdefault(id, []).append(_user(executor, units, memory))
     return [_entry(node, inventory, id, users.get(id, [])) for id in range(len(inventory.devices))]
 
@@ -350,8 +350,8 @@ def _entry(node: Node, inventory: Inventory, id: int, users: list[dict[str, Any]
         "ranks": [rank.number for rank in node.ranks if rank.hosts_executors and inventory.is_seen_by(id, rank.number)],
         "home": homes(node)[id] if node.hosts_executors else -1,
         "linked": [other for other, weight in enumerate(inventory.weights[id]) if weight >= NVLINK],
-        "free": 0.0 if is_out else node.free.devices[id] / UNIT,
-        "memory_free": 0 if is_out else node.free.device_memory[id],
+        "free": 0.0 if is_out else node.free.gpu_units[id] / UNIT,
+        "memory_free": 0 if is_out else node.free.gpu_memory[id],
         "quarantined": inventory.out.get(id, ""),
         "used_by": users,
     }

@@ -35,7 +35,7 @@ _WHY = {BUSY: "others use it up", NODE: "CUDA does not start there"}
 
 def cause(executor: Executor, fault: Faulted) -> str:
     """Why an executor has ended: one line, and the traceback."""
-    gpus = ", ".join(named(executor.rank.node, id) for id in executor.key.devices)
+    gpus = ", ".join(named(executor.rank.node, id) for id in executor.key.gpu_ids)
     why = _WHY.get(fault.blame, "its context was dead for good")
     return f"ended because CUDA answered {fault.fault} in {fault.name} on {gpus}: {why}\n{fault.text}"
 
@@ -60,7 +60,7 @@ def blame(state: State, executor: Executor, fault: Faulted) -> None:
     if fault.blame in (NODE, NOBODY):
         return
     reason = fault.name if fault.blame == PROGRAM else ""
-    for id in executor.key.devices:
+    for id in executor.key.gpu_ids:
         if id in inventory.out:
             continue
         if fault.blame == BUSY:
@@ -97,11 +97,11 @@ def quarantine(state: State, node: Node, ids: Sequence[int], why: str, text: str
     node.gpu_problems.append(text)
     notes.tell(state, notes.WARNING, QUARANTINE, f"host {node.hostname}: {text}.", node.ranks[0])
     for executor in node.all_idle():
-        if set(ids).intersection(executor.key.devices):
+        if set(ids).intersection(executor.key.gpu_ids):
             stop_idle(state, executor)
     for group in state.waiting_groups.values():
         groups.look_at_nodes(state, group)
-    find_hopeless(state, lambda function: function.request.needs_device)
+    find_hopeless(state, lambda function: function.request.needs_gpu)
 
 
 def find_hopeless(state: State, may_be: Callable[[Function], bool]) -> None:

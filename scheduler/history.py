@@ -46,7 +46,7 @@ def record_death(state: State, executor: Executor, task: Task, now: int) -> None
 
 
 def note_clock(node: Node, end_us: int, now: int) -> None:
-    """A call has ended at this time of its host, and the head hears of it now."""
+    """Tighten the bound on how far the head's clock is ahead of this host's: a call ended there at `end_us`."""
     node.clock_ahead_us = min(node.clock_ahead_us, now - end_us)
 
 
@@ -84,7 +84,7 @@ def _entry(run: Run, head: Node | None) -> tuple[Any, ...]:
 def report(state: State, _: bytes) -> dict[str, Any]:
     """What has run, with all that a page about the job shows: see `history`."""
     found = history(state, b"")
-    asked = [(run.function.request, run.process.devices) for run in state.history]
+    asked = [(run.function.request, run.process.gpu_ids) for run in state.history]
     found["asked"] = [(request.cpu / UNIT, request.gpu / UNIT, list(devices)) for request, devices in asked]
     found["counts"] = {"ended": state.finished + state.failed, "failed": state.failed, "retried": state.retried}
     found["actors"], found["restarted"] = state.totals.actors, state.restarted

@@ -27,6 +27,14 @@ def prefix_of(parent: bytes, attempt: int) -> bytes:
     return digest(attempt_of(parent, attempt), PREFIX_BYTES)
 
 
+def return_ids(id: bytes, num_returns: int) -> list[bytes]:
+    """The ids of the values of a call with this id. It has one even if it returns nothing."""
+    if num_returns <= 1:
+        return [id]
+    start = int.from_bytes(id, "big")
+    return [(start + index).to_bytes(ID_BYTES, "big") for index in range(num_returns)]
+
+
 def index_of_several(count: int, used: int) -> tuple[int, int]:
     """Where the ids of `count` values begin that one call makes, and how much is `used` then.
 

@@ -23,8 +23,8 @@ class Index:
         places = self._places.setdefault(node.number, {})
         free = node.free
         self._move(node, "CPU", free.cpu, places)
-        if free.devices:
-            self._move(node, "GPU", sum(free.devices), places)
+        if free.gpu_units:
+            self._move(node, "GPU", sum(free.gpu_units), places)
         for name, units in free.custom.items():
             self._move(node, name, units, places)
 
@@ -77,6 +77,6 @@ def rarest(request: Request) -> tuple[str, int]:
     """The requested resource that fewest nodes will have, and how much of it."""
     if request.custom:
         return request.custom[0]
-    if request.needs_device:
+    if request.needs_gpu:
         return "GPU", request.gpu
     return "CPU", request.cpu if request.cpu else -(1 << 62)

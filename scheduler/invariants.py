@@ -140,13 +140,13 @@ def check_node(state: State, node: Node) -> None:
         holds(group, f"{name} remembers a kind of executors of which none idles")
         for executor in group.values():
             holds(executor.key == key and executor.rank.node is node, f"executor {executor.id} idles elsewhere")
-            is_out = gpu_pool.is_out(node, key.devices)
+            is_out = gpu_pool.is_out(node, key.gpu_ids)
             holds(not is_out, f"executor {executor.id} idles with a GPU that is quarantined")
             holds(executor.grant is None, f"executor {executor.id} idles with a grant")
     free = node.free
     places = state.index._places.get(node.number)
     if places is not None:
-        expected = {"CPU": free.cpu, **free.custom, **({"GPU": sum(free.devices)} if free.devices else {})}
+        expected = {"CPU": free.cpu, **free.custom, **({"GPU": sum(free.gpu_units)} if free.gpu_units else {})}
         holds(places == expected, f"{name}: the index says {places}, free is {expected}")
 
 
@@ -180,23 +180,23 @@ def grants_of(source: Source, node: Node) -> list[tuple[Grant, int]]:
 def check_source(source: Source, name: str, grants: list[tuple[Grant, int]]) -> None:
     """Free and granted add up to the total, for every resource; blocked calls have lent their CPU."""
     free, total = source.free, source.total
-    granted = Pool(0, 0, dict.fromkeys(total.custom, 0), [0] * len(total.devices), [0] * len(total.devices))
+    granted = Pool(0, 0, dict.fromkeys(total.custom, 0), [0] * len(total.gpu_units), [0] * len(total.gpu_units))
     for grant, lent in grants:
         granted.cpu += grant.cpu - lent
         granted.memory += grant.memory
         for resource, units in grant.custom:
             granted.custom[resource] += units
-        for device, units, memory in grant.devices:
-            granted.devices[device] += units
-            granted.device_memory[device] += memory
+        for id, units, memory in grant.gpus:
+            granted.gpu_units[id] += units
+            granted.gpu_memory[id] += memory
     holds(free.cpu + granted.cpu == total.cpu, f"{name}: CPU {free.cpu} free, {granted.cpu} granted of {total.cpu}")
     holds(free.memory + granted.memory == total.memory and free.memory >= 0, f"{name}: memory does not add up")
-    for device, units in enumerate(total.devices):
-        holds(free.devices[device] + granted.devices[device] == units, f"{name}: GPU {device} does not add up")
-        holds(free.devices[device] >= 0, f"{name}: GPU {device} is oversold")
-    for device, memory in enumerate(total.device_memory):
-        adds_up = free.device_memory[device] + granted.device_memory[device] == memory
-        holds(adds_up and free.device_memory[device] >= 0, f"{name}: memory of GPU {device} does not add up")
+    for id, units in enumerate(total.gpu_units):
+        holds(free.gpu_units[id] + granted.gpu_units[id] == units, f"{name}: GPU {id} does not add up")
+        holds(free.gpu_units[id] >= 0, f"{name}: GPU {id} is oversold")
+    for id, memory in enumerate(total.gpu_memory):
+        adds_up = free.gpu_memory[id] + granted.gpu_memory[id] == memory
+        holds(adds_up and free.gpu_memory[id] >= 0, f"{name}: memory of GPU {id} does not add up")
     for resource, units in total.custom.items():
         holds(free.custom[resource] + granted.custom[resource] == units, f"{name}: {resource} does not add up")
         holds(free.custom[resource] >= 0, f"{name}: {resource} is oversold")
@@ -248,7 +248,7 @@ def check_executor(state: State, executor: Executor) -> None:
         holds(sum(places) == 1, f"{name} is in {sum(places)} places")
     is_killed = isinstance(executor.source, Bundle) and executor.source.removed
     has_use = executor.actor is not None or bool(executor.in_hand) or is_killed
-    keeps_devices = executor.state == STOPPING and bool(executor.key.devices)  # others wait for them
+    keeps_devices = executor.state == STOPPING and bool(executor.key.gpu_ids)  # others wait for them
     has_grant = executor.grant is not None
     holds(has_grant == has_use or keeps_devices, f"{name} has a grant and nothing to do, or the reverse")
     holds(executor.grant is not None or executor.source is node, f"{name} has no grant, but a source")

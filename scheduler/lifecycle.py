@@ -171,7 +171,7 @@ class Stories:
 
     def add(self, id: bytes | int, move: Move, cause: str) -> None:
         """Add an event to a thing's story."""
-        cause = _first_line(cause)
+        cause = _short(cause)
         story = self._by_id.get(id)
         if story is None:
             if len(self._by_id) >= STORIES_MAX:
@@ -186,7 +186,7 @@ class Stories:
 
     def of(self, id: bytes | int, thing: str = "", besides: str = "") -> str:
         """The story of all things with an id, or of one kind of them, in words; without events of this cause."""
-        told = [entry for entry in self._by_id.get(id, ()) if entry[2] != _first_line(besides)]
+        told = [entry for entry in self._by_id.get(id, ()) if entry[2] != _short(besides)]
         return "; ".join(self._words(*entry) for entry in told if thing in ("", named(entry[1]).thing))
 
     def _words(self, at_us: int, move: Move, cause: str, times: int) -> str:
@@ -214,8 +214,13 @@ def named(move: Move) -> Named:
     return next(known for known in MOVES if known.move is move)
 
 
-def _first_line(cause: str) -> str:
-    return cause.partition("\n")[0][:STORY_CAUSE_CHARS_MAX]
+def first_line(cause: str) -> str:
+    """The first line of a text that may end with a traceback."""
+    return cause.partition("\n")[0]
+
+
+def _short(cause: str) -> str:
+    return first_line(cause)[:STORY_CAUSE_CHARS_MAX]
 
 
 def _refusal(stories: Stories, thing: Thing, move: Move) -> str:

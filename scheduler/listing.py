@@ -1,6 +1,6 @@
 """Lists of what there is, for programs and people that look: one dictionary for each call, actor, object or process.
 
-Each takes an id: empty for all, or that of the one to be told of, which costs no more than that one.
+Each takes an id and returns that one entry; an empty id returns all.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def required(request: Request) -> dict[str, float]:
 
 
 def _held(grant: Grant) -> dict[str, float]:
-    gpu = sum(units for _, units, _ in grant.devices)
-    gpu_memory = sum(memory for _, _, memory in grant.devices)
+    gpu = sum(units for _, units, _ in grant.gpus)
+    gpu_memory = sum(memory for _, _, memory in grant.gpus)
     return required(Request(grant.cpu, gpu, grant.memory, grant.custom, gpu_memory))
 
 
@@ -146,7 +146,7 @@ def _worker(executor: Executor) -> dict[str, Any]:
         "node_id": executor.rank.node.id,
         "actor_id": executor.actor.id.hex() if executor.actor is not None else None,
         "task_id": running.id.hex() if running is not None else None,
-        "gpu_ids": list(executor.key.devices),
+        "gpu_ids": list(executor.key.gpu_ids),
         "assigned_resources": _held(executor.grant) if executor.grant is not None else {},
     }
 

@@ -43,7 +43,7 @@ def start(state: State) -> str:
     """Return the resources of the job in one line."""
     nodes = list(state.nodes.values())
     gpus = sum(node.total.inventory is not None and len(node.total.inventory.devices) for node in nodes)
-    gpus = gpus or sum(len(node.total.devices) for node in nodes)
+    gpus = gpus or sum(len(node.total.gpu_units) for node in nodes)
     memory = sum(node.total.memory for node in nodes)
     has = [f"{amount(sum(node.total.cpu for node in nodes))} CPUs", f"{gpus} GPUs", f"{gib(memory)} of memory"]
     return f"{counted(len(state.ranks), 'rank')} on {_hosts(nodes)}: {', '.join(has)}"
@@ -80,8 +80,3 @@ def gib(size: int) -> str:
             break
         value, unit = value / 1024, larger
     return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
-
-
-def first_line(text: str) -> str:
-    """Return the first line of a text that may end with a traceback."""
-    return text.partition("\n")[0]

@@ -68,11 +68,11 @@ def _where_tightest(requests: Sequence[Request], order: list[int], pools: Mappin
 
 
 def _room(pools: Mapping[int, Pool], number: int) -> tuple[int, int, int]:
-    return sum(pools[number].devices), pools[number].cpu, number
+    return sum(pools[number].gpu_units), pools[number].cpu, number
 
 
 def _roomiest_first(pools: Mapping[int, Pool]) -> list[int]:
-    return sorted(pools, key=lambda number: (sum(pools[number].devices), -pools[number].cpu, number))
+    return sorted(pools, key=lambda number: (sum(pools[number].gpu_units), -pools[number].cpu, number))
 
 
 def _fill(

@@ -12,9 +12,10 @@ from collections import OrderedDict, deque
 from msgspec import Struct, field
 
 from mpi_runtime.scheduler.events import ACTOR, METHOD, Call, Faulted, Kept, Spec, Value, Where
+from mpi_runtime.scheduler.ids import return_ids
 from mpi_runtime.scheduler.lifecycle import CREATING, READY, STAGING, STARTING, WAITING
 from mpi_runtime.scheduler.rank_events import MemoryReported
-from mpi_runtime.scheduler.resources import Grant, Pool, Request, fits, without_devices
+from mpi_runtime.scheduler.resources import Grant, Pool, Request, fits, without_gpus
 from mpi_runtime.scheduler.sources import NOTHING, Claimant, Contender, Source
 
 
@@ -23,7 +24,7 @@ class Key(Struct, frozen=True, gc=False):
 
     environment: tuple[tuple[str, str], ...]
     threads: int
-    devices: tuple[int, ...]
+    gpu_ids: tuple[int, ...]
 
 
 class Process(Struct, eq=False, gc=False):
@@ -36,8 +37,7 @@ class Process(Struct, eq=False, gc=False):
     actor: bytes = b""
     name: str = ""
     """For an actor: its title or its class."""
-    devices: tuple[int, ...] = ()
-    """Its GPUs."""
+    gpu_ids: tuple[int, ...] = ()
 
 
 class Watch(Struct, eq=False, gc=False):
@@ -333,9 +333,9 @@ class Bundle(Source, kw_only=True, eq=False, gc=False):
         """Whether its node is closed."""
         return self.node.is_closed()
 
-    def device_ids(self) -> list[int]:
+    def gpu_ids(self) -> list[int]:
         """The GPUs of which it has all or a share."""
-        return [id for id, _, _ in self.grant.devices]
+        return [id for id, _, _ in self.grant.gpus]
 
 
 def node_of(source: Source) -> Node:
@@ -442,11 +442,7 @@ class Task(Struct, eq=False, gc=False):
 
     def return_ids(self) -> list[bytes]:
         """The ids of all return values: consecutive, starting with the id of the call."""
-        count = self.function.spec.num_returns
-        if count <= 1:
-            return [self.call.id]
-        start = int.from_bytes(self.call.id, "big")
-        return [(start + index).to_bytes(16, "big") for index in range(count)]
+        return return_ids(self.call.id, self.function.spec.num_returns)
 
 
 class Actor(Struct, eq=False, gc=False):
@@ -644,11 +640,7 @@ class Family(Claimant, kw_only=True, eq=False, gc=False):
 
     def spares(self, request: Request, free: Pool) -> bool:
         """Whether others may take this: the family waits for GPUs, and there is enough of the rest for both."""
-        return (
-            self.request.needs_device
-            and not request.needs_device
-            and fits(without_devices(self.request, request), free)
-        )
+        return self.request.needs_gpu and not request.needs_gpu and fits(without_gpus(self.request, request), free)
 
     def after(self, order: int, longest_us: int) -> Queue | None:
         """The first waiting queue behind a position whose calls take at most this long; of families with limits."""

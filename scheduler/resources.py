@@ -33,8 +33,8 @@ class Request(Struct, frozen=True, gc=False):
     """Bytes of each device. Without `gpu`: bytes of one device, and no units of it."""
 
     @property
-    def needs_device(self) -> bool:
-        """Whether it needs a device."""
+    def needs_gpu(self) -> bool:
+        """Whether it needs a GPU."""
         return bool(self.gpu or self.gpu_memory)
 
     @property
@@ -44,7 +44,7 @@ class Request(Struct, frozen=True, gc=False):
 
     def __str__(self) -> str:
         parts = [f"{amount(self.cpu)} CPU"] if self.cpu else []
-        kind = f" of type {' and '.join(self.types)}" if self.types and self.needs_device else ""
+        kind = f" of type {' and '.join(self.types)}" if self.types and self.needs_gpu else ""
         parts += [f"{amount(self.gpu)} GPU{kind}"] if self.gpu else []
         where = "" if self.gpu else kind and f" on a GPU{kind}"
         parts += [f"{self.gpu_memory} bytes of GPU memory{where}"] if self.gpu_memory else []
@@ -60,8 +60,8 @@ class Grant(Struct, gc=False):
     cpu: int
     memory: int
     custom: tuple[tuple[str, int], ...]
-    devices: Granted
-    """(device id, units, bytes) for each GPU or share of one."""
+    gpus: Granted
+    """(id, units, bytes) for each GPU or share of one."""
 
 
 class Pool(Struct, gc=False):
@@ -73,9 +73,9 @@ class Pool(Struct, gc=False):
     cpu: int
     memory: int
     custom: dict[str, int]
-    devices: list[int]
-    """Units of each GPU; the index is its device id."""
-    device_memory: list[int] = []
+    gpu_units: list[int]
+    """Units of each GPU; the index is its id."""
+    gpu_memory: list[int] = []
     """Bytes of each GPU; empty if not known."""
     inventory: Inventory | None = None
     """Facts about the GPUs, shared by all pools of a node; None: not known."""
@@ -94,17 +94,17 @@ def request_of(spec: Spec | BundleSpec) -> Request:
 
 def copy_of(pool: Pool) -> Pool:
     """A copy that can be changed."""
-    return Pool(pool.cpu, pool.memory, dict(pool.custom), list(pool.devices), list(pool.device_memory), pool.inventory)
+    return Pool(pool.cpu, pool.memory, dict(pool.custom), list(pool.gpu_units), list(pool.gpu_memory), pool.inventory)
 
 
 def pool_of(grant: Grant, total: Pool) -> Pool:
     """The pool of a bundle with this grant of its node. Devices keep their ids."""
-    units = [0] * len(total.devices)
-    memory = [0] * len(total.device_memory)
-    for device, part, own in grant.devices:
-        units[device] = part
+    units = [0] * len(total.gpu_units)
+    memory = [0] * len(total.gpu_memory)
+    for id, part, own in grant.gpus:
+        units[id] = part
         if memory:
-            memory[device] = own
+            memory[id] = own
     return Pool(grant.cpu, grant.memory, dict(grant.custom), units, memory, total.inventory)
 
 
@@ -117,7 +117,7 @@ def pool_for(request: Request) -> Pool:
     return Pool(request.cpu, request.memory, dict(request.custom), units, [ANY_MEMORY] * len(units), inventory)
 
 
-def without_devices(first: Request, second: Request) -> Request:
+def without_gpus(first: Request, second: Request) -> Request:
     """The sum of two requests, without GPUs."""
     custom = dict(first.custom)
     for name, units in second.custom:
@@ -131,16 +131,16 @@ def fits(request: Request, pool: Pool) -> bool:
         return False
     if request.memory > pool.memory:
         return False
-    if request.needs_device and choose_devices(request, pool) is None:
+    if request.needs_gpu and choose_gpus(request, pool) is None:
         return False
     return all(units <= pool.custom.get(name, 0) for name, units in request.custom)
 
 
-def choose_devices(request: Request, pool: Pool) -> Granted | None:
-    """Devices for a request: whole free ones with the best links, or the fullest device that still has the share."""
-    inventory = pool.inventory or unknown(len(pool.devices))
-    memory = pool.device_memory or [0] * len(pool.devices)
-    return ledger.choose(inventory, pool.devices, memory, request.gpu, request.gpu_memory, request.types)
+def choose_gpus(request: Request, pool: Pool) -> Granted | None:
+    """GPUs for a request: whole free ones with the best links, or the fullest one that still has the share."""
+    inventory = pool.inventory or unknown(len(pool.gpu_units))
+    memory = pool.gpu_memory or [0] * len(pool.gpu_units)
+    return ledger.choose(inventory, pool.gpu_units, memory, request.gpu, request.gpu_memory, request.types)
 
 
 @cache
@@ -153,22 +153,22 @@ def unknown(count: int) -> Inventory:
 
 def take(request: Request, free: Pool) -> Grant:
     """Take a request that fits from the pool."""
-    devices = choose_devices(request, free) if request.needs_device else ()
-    assert devices is not None, "take() without fits()"
-    return take_devices(request, free, devices)
+    gpus = choose_gpus(request, free) if request.needs_gpu else ()
+    assert gpus is not None, "take() without fits()"
+    return take_gpus(request, free, gpus)
 
 
-def take_devices(request: Request, free: Pool, devices: Granted) -> Grant:
-    """Take a request that fits from the pool, with these devices."""
+def take_gpus(request: Request, free: Pool, gpus: Granted) -> Grant:
+    """Take a request that fits from the pool, with these GPUs."""
     free.cpu -= request.cpu
     free.memory -= request.memory
     for name, units in request.custom:
         free.custom[name] -= units
-    for device, units, memory in devices:
-        free.devices[device] -= units
+    for id, units, memory in gpus:
+        free.gpu_units[id] -= units
         if memory:
-            free.device_memory[device] -= memory
-    return Grant(request.cpu, request.memory, request.custom, devices)
+            free.gpu_memory[id] -= memory
+    return Grant(request.cpu, request.memory, request.custom, gpus)
 
 
 def give_back(grant: Grant, free: Pool) -> None:
@@ -177,7 +177,7 @@ def give_back(grant: Grant, free: Pool) -> None:
     free.memory += grant.memory
     for name, units in grant.custom:
         free.custom[name] += units
-    for device, units, memory in grant.devices:
-        free.devices[device] += units
+    for id, units, memory in grant.gpus:
+        free.gpu_units[id] += units
         if memory:
-            free.device_memory[device] += memory
+            free.gpu_memory[id] += memory

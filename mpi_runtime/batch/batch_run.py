@@ -19,16 +19,16 @@ import mpi_runtime
 from mpi_runtime.batch.batch_file import Group
 from mpi_runtime.batch.capacity import capacities, node_resources
 from mpi_runtime.batch.graph import DONE, FAILED, SKIPPED, STARTED, WAITING, Graph
-from mpi_runtime.batch.launching import submit
 from mpi_runtime.batch.live import Live
 from mpi_runtime.batch.model import Command
 from mpi_runtime.batch.outputs import Archive, SharedFiles, is_full, tail
 from mpi_runtime.batch.overview import duration, in_lines, overview
-from mpi_runtime.batch.past import Memory, Planned
+from mpi_runtime.batch.past import BatchJournal, Planned
 from mpi_runtime.batch.paths import Paths
 from mpi_runtime.batch.results import CommandResult, shortened
 from mpi_runtime.batch.selection import Selection
 from mpi_runtime.batch.stream import END_OF_LINES, Stream
+from mpi_runtime.batch.submission import submit
 from mpi_runtime.client import current
 from mpi_runtime.client.refs import ObjectRef, future_of
 from mpi_runtime.errors import TaskCancelledError
@@ -55,7 +55,7 @@ class BatchRun:
         self,
         directory: str,
         say: Callable[[str], None],
-        memory: Memory,
+        journal: BatchJournal,
         selection: Selection | None = None,
         is_packed: bool = False,
         live: Live | None = None,
@@ -66,13 +66,13 @@ class BatchRun:
         Args:
             directory: of the output.
             say: shows a line.
-            memory: what earlier runs have done, and where this one is recorded.
+            journal: what earlier runs have done, and where this one is recorded.
             selection: which commands this run is about.
             is_packed: whether outputs are kept in one file.
             live: shows how it is all the time; None: a line now and then does.
             failures_max: after how many failed commands one more stops it; None: it goes on.
         """
-        self.graph = Graph(memory.settled_array)
+        self.graph = Graph(journal.settled_array)
         self.failures: list[CommandResult] = []
         self.refused = 0
         """Lines of a stream that were wrong."""
@@ -85,7 +85,7 @@ class BatchRun:
         self._start_s = time.time()
         self._directory = directory
         self._say = say
-        self._memory = memory
+        self._journal = journal
         self._live = live
         self._failures_max = failures_max
         self._archive = Archive(directory) if is_packed else None
@@ -124,7 +124,7 @@ class BatchRun:
         Raises:
             OSError: the journal cannot be written.
         """
-        self._memory.plan([_planned(group) for group in groups], capacities())
+        self._journal.plan([_planned(group) for group in groups], capacities())
         self._add(groups)
         if stream is not None:
             self._stream = Stream(self._events, defaults or {}, node_resources())
@@ -150,7 +150,7 @@ class BatchRun:
         self._shared.add(command for group in groups for command in group.commands)
         for group in groups:
             for command in group.commands:
-                known = self._memory.history.ends.get(command.name)
+                known = self._journal.history.ends.get(command.name)
                 if known is not None and known.result.is_success:
                     self._paths.measured(command.name, known.result.end - known.result.start)
 
@@ -194,22 +194,22 @@ class BatchRun:
             self._say(f"{self.done_before} commands were done by earlier runs; --fresh forgets these")
 
     def _submit_unless_done(self, command: Command) -> None:
-        key, after = self._memory.key_of(command)
-        known = self._memory.known_end(command, key, after)
+        key, after = self._journal.key_of(command)
+        known = self._journal.known_end(command, key, after)
         is_done = known is not None and known.result.is_success
         if known is not None and is_done and command.name not in self._selection.again:
             self.done_before += 1
-            self._memory.settled(command.name, key, known.number)
+            self._journal.settled(command.name, key, known.number)
             self.graph.end(command.name, True)
         elif self._selection.only is not None and command.name not in self._selection.only:
             self.left_out += 1
-            self._memory.settled(command.name, key, known.number if known is not None else after)
+            self._journal.settled(command.name, key, known.number if known is not None else after)
             self.graph.end(command.name, True)
         else:
             self._submit(command, key)
 
     def _submit(self, command: Command, key: bytes) -> None:
-        self._memory.began(command)
+        self._journal.began(command)
         ref = submit(self._shared.marked(command), self._directory, False, path_us=self._paths.path_us(command.name))
         self._running[command.name] = ref, key
         self._names[ref.binary()] = command.name
@@ -239,7 +239,7 @@ class BatchRun:
         running = current.client().questions.query("running")
         for id, host, for_us in running:
             if id in self._names:
-                self._memory.placed(self._names[id], host, time.time() - for_us / 1e6)
+                self._journal.placed(self._names[id], host, time.time() - for_us / 1e6)
         if not running and self._stream is None and not self.is_late:
             self._end_if_nothing_can_start()
 
@@ -263,7 +263,7 @@ class BatchRun:
 
     def _shown(self) -> list[str]:
         now = time.time()
-        found = overview(self._memory.history, now, True)
+        found = overview(self._journal.history, now, True)
         return in_lines(os.path.basename(self._directory), found, "this process", now)
 
     def _handle(self, what: str, name: Any, value: Any) -> None:
@@ -285,7 +285,7 @@ class BatchRun:
             for problem in problems:
                 self._say(problem.shown("-"))
             if group is not None:
-                self._memory.plan([_planned(group)], is_new=False)
+                self._journal.plan([_planned(group)], is_new=False)
                 self._add([group])
 
     def _end(self, name: str, future: Any) -> None:
@@ -293,7 +293,7 @@ class BatchRun:
         del self._names[ref.binary()]
         error = future.exception()
         if isinstance(error, TaskCancelledError):
-            self._memory.history.began.pop(name, None)
+            self._journal.history.began.pop(name, None)
             self.graph.cancelled(name)
             return
         command = self.graph.commands[name]
@@ -301,7 +301,7 @@ class BatchRun:
         self._cpu_time += result.cpu_time
         if result.is_success:
             self._paths.measured(name, result.end - result.start)
-        self._memory.ended(command, key, result, self._packed(command, result))
+        self._journal.ended(command, key, result, self._packed(command, result))
         if not result.is_success:
             self._turn()
             self.failures.append(result)
@@ -317,7 +317,7 @@ class BatchRun:
 
     def _turn(self) -> None:
         """Have the journal say what has happened; then what it has the place of may go."""
-        self._memory.turn()
+        self._journal.turn()
         for path in self._to_remove:
             with contextlib.suppress(OSError):
                 os.unlink(path)
@@ -361,7 +361,7 @@ class BatchRun:
 
     def _shown_failure(self, result: CommandResult) -> list[str]:
         """A command that has failed, with the last lines of its output."""
-        ended = self._memory.history.ends.get(result.name)
+        ended = self._journal.history.ends.get(result.name)
         place = ended.packed if ended is not None and ended.result is result else None
         lines = [f"--- {result.name}: {result.ending()}", f"    {shortened(result.command)}"]
         lines += [f"    {os.path.relpath(result.stdout)}:"] if result.stdout and place is None else []

@@ -1,6 +1,6 @@
-"""What a batch remembers: its commands, when each was started, how each has ended; in a journal as calls have it.
+"""The history of a batch, kept in a journal: its commands, when each started, how each ended.
 
-Three kinds of records are written, all by the driver, before it says anything of what they tell:
+Three kinds of records are written, all by the driver, before it reports what they record:
 
 - `PLAN`: commands that were added, in the order of the batch;
 - `BEGAN`: a command was handed to the scheduler;
@@ -196,8 +196,8 @@ def used_by(directory: str) -> str:
     return owner_of(Path(directory, FOLDER))
 
 
-class Memory:
-    """The memory of a batch that runs."""
+class BatchJournal:
+    """The journal of a batch that runs."""
 
     def __init__(self, directory: str, is_fresh: bool = False) -> None:
         """Read what earlier runs have left, and begin to write.
@@ -293,7 +293,7 @@ class Memory:
         self._pending.append(segments.frame(record))
 
     def turn(self) -> None:
-        """Write what was told. After this it may be said to others.
+        """Write the pending records. Nobody may hear of them before.
 
         Raises:
             OSError: it cannot be written.

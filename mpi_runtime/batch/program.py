@@ -47,41 +47,42 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     cpu_time: float = 0.0
 
 
-def run_program(
-    text: str,
-    env: Mapping[str, str],
-    cwd: str,
-    streams: tuple[str, str, str],
-    time_limit: float | None,
-    grace: float,
-    cpus: Sequence[int] = (),
-    is_own: bool = False,
-    appends: tuple[bool, bool] = (False, False),
-    memory: int = 0,
-    output_limit: int = 0,
-) -> Ending:
-    """Run a command to its end, whatever end that is.
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """What one attempt of a command runs."""
 
-    Args:
-        text: for `/bin/sh -c`.
-        env: its whole environment.
-        cwd: where it starts; empty for here.
-        streams: paths of its standard input (empty for nothing to read), output and error.
-        time_limit: seconds until SIGTERM, or None.
-        grace: seconds from there to SIGKILL.
-        cpus: processors to which it is bound; none for no change.
-        is_own: whether no other command writes to its output, so that an earlier run of it is waited for.
-        appends: whether others write to its standard output and to that of its errors, so that it is not emptied.
-        memory: bytes that its processes may have together, without what they share; 0 for no limit.
-        output_limit: bytes that its output may have; 0 for no limit.
-    """
+    text: str
+    """For `/bin/sh -c`."""
+    env: Mapping[str, str]
+    """Its whole environment."""
+    cwd: str = ""
+    """Where it starts; empty: here."""
+    stdin: str = ""
+    """The path of its standard input; empty: nothing to read."""
+    stdout: str
+    stderr: str
+    time_limit: float | None = None
+    """Seconds until SIGTERM."""
+    grace: float = 5.0
+    """Seconds from there to SIGKILL."""
+    cpus: Sequence[int] = ()
+    """Processors to which it is bound; none: no change."""
+    is_own: bool = False
+    """Whether no other command writes to its output, so that an earlier run of it is waited for."""
+    appends: tuple[bool, bool] = (False, False)
+    """Whether others write to its standard output and to that of its errors, so that it is not emptied."""
+    memory: int = 0
+    """Bytes that its processes may have together, without what they share; 0: no limit."""
+    output_limit: int = 0
+    """Bytes that its output may have; 0: no limit."""
+
+
+def run_program(program: Program) -> Ending:
+    """Run a program to its end, whatever end that is."""
     start = time.time()
     before = _children()
     adopt_orphans()
     try:
-        pid, problem = _run_to_its_end(
-            text, env, cwd, streams, is_own, appends, cpus, time_limit, grace, (memory, output_limit)
-        )
+        pid, problem = _run_to_its_end(program)
         # Before it is reaped: until then its number, which is that of the group, belongs to nobody else.
         with contextlib.suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
@@ -103,30 +104,20 @@ def run_program(
     )
 
 
-def _run_to_its_end(
-    text: str,
-    env: Mapping[str, str],
-    cwd: str,
-    streams: tuple[str, str, str],
-    is_own: bool,
-    appends: tuple[bool, bool],
-    cpus: Sequence[int],
-    time_limit: float | None,
-    grace: float,
-    limits: tuple[int, int],
-) -> tuple[int, str]:
-    """Start a command and wait until its shell has ended, which is not reaped; its process id, and what it exceeded."""
-    stdin, stdout, stderr = streams
+def _run_to_its_end(program: Program) -> tuple[int, str]:
+    """Start a program and wait until its shell has ended, which is not reaped; its process id, and what it exceeded."""
     opened: list[int] = []
-    before = _children() if limits[0] else set()
+    before = _children() if program.memory else set()
     try:
-        output = _open_for_writing(stdout, is_own, appends[0], opened)
-        error = output if stderr == stdout else _open_for_writing(stderr, False, appends[1], opened)
-        if stdin:
-            opened.append(os.open(stdin, os.O_RDONLY | os.O_CLOEXEC))
-        with _bound_to(cpus) if cpus else _NOTHING:
-            pid = _spawn(text, env, cwd, (opened[-1] if stdin else -1, output, error))
-        return pid, _wait(pid, time_limit, grace, _Limits(*limits, (output, error), frozenset(before)))
+        output = _open_for_writing(program.stdout, program.is_own, program.appends[0], opened)
+        is_one = program.stderr == program.stdout
+        error = output if is_one else _open_for_writing(program.stderr, False, program.appends[1], opened)
+        if program.stdin:
+            opened.append(os.open(program.stdin, os.O_RDONLY | os.O_CLOEXEC))
+        with _bound_to(program.cpus) if program.cpus else _NOTHING:
+            pid = _spawn(program.text, program.env, program.cwd, (opened[-1] if program.stdin else -1, output, error))
+        limits = _Limits(program.memory, program.output_limit, (output, error), frozenset(before))
+        return pid, _wait(pid, program.time_limit, program.grace, limits)
     finally:
         for descriptor in opened:
             os.close(descriptor)

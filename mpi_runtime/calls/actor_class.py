@@ -138,6 +138,7 @@ class ActorClass(Registered, Generic[T, Init]):
         has_state = self._options.get("journal") is not False and saves_state(self._class)
         found = {
             name: specs.method(
+                f"{self._name}.{name}",
                 getattr(function, "__mpi_runtime_options__", {}),
                 self._options,
                 yields(function),
@@ -149,12 +150,14 @@ class ActorClass(Registered, Generic[T, Init]):
         }
         groups = {"", *(self._options.get("concurrency_groups") or {})}
         for name, method in found.items():
-            if method.group not in groups:
+            if method.spec.group not in groups:
                 raise ValueError(
-                    f"{self._name}.{name} is of the concurrency group {method.group!r}, which the class does not "
-                    f"have: @remote(concurrency_groups={{{method.group!r}: 2}})"
+                    f"{self._name}.{name} is of the concurrency group {method.spec.group!r}, which the class does not "
+                    f"have: @remote(concurrency_groups={{{method.spec.group!r}: 2}})"
                 )
-        special = {name: specs.method(own, self._options) for name, own in SPECIAL_METHODS.items()}
+        special = {
+            name: specs.method(f"{self._name}.{name}", own, self._options) for name, own in SPECIAL_METHODS.items()
+        }
         return found | special
 
     def __getattr__(self, name: str) -> Any:
@@ -217,7 +220,7 @@ class ActorClass(Registered, Generic[T, Init]):
             self._parameters.check(args, kwargs, self._name)
             client = running.client()
             spec = self._registered_spec(client)
-            packed = pack(args, kwargs, self._name)
+            packed = pack(client, args, kwargs, self._name)
             holds = (*packed.holds, *self._holds)
             call = Call(client.scopes.next_ids(1), spec.id, packed.payload, packed.arguments, holds)
             if spec.code:

@@ -97,7 +97,7 @@ class ActorMethod:
         self._class_name = class_name
         self._name = name
         self._method = method
-        self._spec = specs.method_spec(f"{class_name}.{name}", method)
+        self._spec = method.spec
         self._client: object = None
         """The client that registered the spec."""
         self._parameters = parameters_of(method.parameters)
@@ -122,7 +122,8 @@ class ActorMethod:
             ValueError, TypeError: an option does not exist, or its value is out of bounds.
         """
         option_rules.check(options, option_rules.METHOD_OPTIONS, "actor methods")
-        changed = ActorMethod(self._ref, self._class_name, self._name, specs.changed(self._method, options))
+        method = specs.changed(f"{self._class_name}.{self._name}", self._method, options)
+        changed = ActorMethod(self._ref, self._class_name, self._name, method)
         changed._pending = self._pending
         return changed
 
@@ -149,7 +150,7 @@ class ActorMethod:
             client.register(spec)
             self._client = client
         if args or kwargs:
-            packed = pack(args, kwargs, spec.name)
+            packed = pack(client, args, kwargs, spec.name)
             call = Call(
                 client.scopes.next_ids(spec.num_returns),
                 spec.id,

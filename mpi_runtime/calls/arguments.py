@@ -8,15 +8,13 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from mpi_runtime.client import current
+from mpi_runtime.client.client import Client
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.client.submitting import put
 from mpi_runtime.objects import serialize
 from mpi_runtime.scheduler.events import Call
 from mpi_runtime.scheduler.ids import digest
 
-PAYLOAD_BYTES_MAX = 65536
-"""Larger arguments become an object."""
 DIGEST_BYTES = 16
 
 
@@ -118,8 +116,8 @@ class Packed(NamedTuple):
     """A reference to keep until the call has been submitted."""
 
 
-def pack(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> Packed:
-    """Serialise the arguments of a call to `name`.
+def pack(client: Client, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> Packed:
+    """Serialise the arguments of a call to `name`. Those larger than `inline_bytes_max` become an object.
 
     Raises:
         TypeError: an argument cannot be serialised.
@@ -138,8 +136,8 @@ def pack(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> Packed:
     if kwargs:
         kwargs = {key: slot(value) for key, value in kwargs.items()}
     serialized = serialize.dumps_arguments(args, kwargs, f"an argument of {name}()")
-    payload = serialized.inline_up_to(PAYLOAD_BYTES_MAX)
+    payload = serialized.inline_up_to(client.store.inline_bytes_max)
     if payload is not None:
         return Packed(payload, tuple(ids), tuple(serialized.refs), None)
-    whole = put(current.client(), serialized)
+    whole = put(client, serialized)
     return Packed(b"", (whole.binary(), *ids), (), whole)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from mpi_runtime import remote_errors
 from mpi_runtime.calls import running, specs
 from mpi_runtime.calls.arguments import pack
-from mpi_runtime.calls.specs import DEFAULT_MAX_RETRIES
+from mpi_runtime.calls.options import DEFAULT_MAX_RETRIES
 from mpi_runtime.calls.submitter import Submitter
 from mpi_runtime.client import current
 from mpi_runtime.client.refs import ObjectRef, note
@@ -203,10 +203,10 @@ class Runner:
 
     def _one_by_one(self, elements: list[Any] | range, star: bool) -> list[Piece]:
         """Submit each call as a task. One attempt of each was made, or may have been."""
-        function = self.function
+        client, function = running.client(), self.function
         pieces = []
         for index, element in enumerate(elements):
-            packed = pack(element if star else (element,), {}, function._name)
+            packed = pack(client, element if star else (element,), {}, function._name)
             pieces.append(Piece(index, 1, function._submit(packed, attempt=1), is_call=True))
         return pieces
 
@@ -252,7 +252,8 @@ def submit(
 
     A range is sent as such, and never looked at number by number.
     """
-    values = running.client().references.values
+    client = running.client()
+    values = client.references.values
     has_refs = not isinstance(elements, range) and ObjectRef in map(
         type, itertools.chain.from_iterable(elements) if star else elements
     )
@@ -269,7 +270,7 @@ def submit(
                 args: Any = chunk[0] if star else chunk
                 yield Piece(start, 1, function.remote(*args), is_call=True)
             else:
-                packed = pack((chunk, star, slice_s, has_refs), {}, function._name)
+                packed = pack(client, (chunk, star, slice_s, has_refs), {}, function._name)
                 ref = of_chunks(function, _rounded(len(chunk), most) if slice_s is None else 0)._submit(packed)
                 yield Piece(start, len(chunk), ref, is_call=False, is_large=packed.keep is not None)
             start += len(chunk)

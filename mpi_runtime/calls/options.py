@@ -1,35 +1,20 @@
-"""Options of remote functions and classes: their names and allowed values. `specs.py` turns them into specs."""
+"""Options of remote functions, classes and methods: one table of their names, checks and meanings."""
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from mpi_runtime.config import check_amount, check_bool, check_number, check_text
-from mpi_runtime.scheduler.events import DYNAMIC, RETURNS_MAX, STREAMING
+from mpi_runtime.scheduler.events import DYNAMIC, RETURNS_MAX, STREAMING, AccountSpec
+from mpi_runtime.scheduler.limits import UNIT
 
-TASK_OPTIONS = (
-    "num_cpus", "num_gpus", "accelerator_type", "gpu_memory", "memory", "resources",
-    "num_returns", "max_retries", "retry_exceptions", "name",
-    "runtime_env", "scheduling_strategy", "label_selector", "max_calls", "priority", "time_limit", "enforce_time_limit",
-    "journal", "_generator_backpressure_num_objects", "fallback_strategy", "enable_task_events", "_metadata", "_labels",
-)  # fmt: skip
-OF_BATCHES = ("_account", "_path_us", "_gather_us")
-"""What batches say of their tasks: (name, weight, limit), a chain's length, how late ends may be told. See `Spec`."""
-ACTOR_OPTIONS = (
-    "num_cpus", "num_gpus", "accelerator_type", "gpu_memory", "memory", "resources",
-    "name", "namespace", "get_if_exists", "lifetime", "runtime_env",
-    "max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "allow_out_of_order_execution",
-    "scheduling_strategy", "label_selector", "priority", "max_pending_calls",
-    "journal", "checkpoint_calls", "checkpoint_s",
-    "fallback_strategy", "enable_task_events", "_metadata", "_labels",
-)  # fmt: skip
-METHOD_OPTIONS = (
-    "num_returns", "max_task_retries", "retry_exceptions", "concurrency_group", "time_limit", "enforce_time_limit",
-    "_generator_backpressure_num_objects", "name", "enable_task_events", "journal",
-)  # fmt: skip
+DEFAULT_MAX_RETRIES = 3
+
 RETURNS = {"streaming": STREAMING, "dynamic": DYNAMIC}
 """Words that are values of `num_returns`."""
 WHOLE_MAX = 2**62
@@ -62,7 +47,7 @@ def check(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None
             raise ValueError(f"Invalid option keyword {name!r} for {what}; {hint}")
         if value is None:
             continue
-        _CHECKS[name](name, value)
+        _ALL[name].check(name, value)
 
 
 def _seconds(name: str, value: Any) -> None:
@@ -237,46 +222,104 @@ def _selector(name: str, value: Any) -> None:
     strategies.check_selector(name, value)
 
 
-_CHECKS = {
-    "num_cpus": check_amount,
-    "num_gpus": _gpus,
-    "accelerator_type": _type,
-    "gpu_memory": _bytes,
-    "memory": check_amount,
-    "resources": check_resources,
-    "num_returns": _returns,
-    "_generator_backpressure_num_objects": _backpressure,
-    "fallback_strategy": _fallbacks,
-    "enable_task_events": check_bool,
-    "journal": check_bool,
-    "checkpoint_calls": _one_or_more,
-    "checkpoint_s": _seconds,
-    "_metadata": _anything,
-    "_account": _anything,
-    "_path_us": _anything,
-    "_gather_us": _anything,
-    "_labels": _anything,
-    "max_pending_calls": _pending,
-    "max_retries": _count,
-    "max_calls": _count,
-    "priority": _whole,
-    "time_limit": _seconds,
-    "enforce_time_limit": check_bool,
-    "max_restarts": _count,
-    "max_task_retries": _count,
-    "max_concurrency": _count,
-    "concurrency_groups": _groups,
-    "concurrency_group": check_text,
-    "allow_out_of_order_execution": check_bool,
-    "retry_exceptions": _exceptions,
-    "name": check_text,
-    "namespace": check_text,
-    "get_if_exists": check_bool,
-    "lifetime": _lifetime,
-    "runtime_env": _runtime_env,
-    "scheduling_strategy": _strategy,
-    "label_selector": _selector,
+def _units(value: float) -> int:
+    return round(value * UNIT)
+
+
+def _custom(value: Mapping[str, float]) -> dict[str, int]:
+    return {name: _units(amount) for name, amount in value.items() if amount}
+
+
+def _microseconds(value: float) -> int:
+    return min(round(value * 1e6), WHOLE_MAX)
+
+
+def _limit(value: int) -> int:
+    return max(value, 0)  # -1 is 0 in specs: no limit
+
+
+class Option(NamedTuple):
+    """One option.
+
+    For each kind of call: the field of `Spec` that it becomes; "": it is read in other places; None: no such option.
+    """
+
+    check: Callable[[str, Any], None]
+    task: str | None = None
+    actor: str | None = None
+    method: str | None = None
+    convert: Callable[[Any], Any] | None = None
+    """From the value of the option to that of the field; None: they are the same."""
+    default: Any = None
+    """The value if none is given; None: the default of the field."""
+
+
+OPTIONS = {
+    "num_cpus": Option(check_amount, "cpu", "cpu", None, _units, 1),
+    "num_gpus": Option(_gpus, "gpu", "gpu", None, _units),
+    "accelerator_type": Option(_type, "", ""),
+    "gpu_memory": Option(_bytes, "gpu_memory", "gpu_memory", None, functools.partial(size_in_bytes, "gpu_memory")),
+    "memory": Option(check_amount, "memory", "memory", None, int),
+    "resources": Option(check_resources, "custom", "custom", None, _custom),
+    "num_returns": Option(_returns, "num_returns", None, "num_returns", lambda value: RETURNS.get(value, value)),
+    "max_retries": Option(_count, "max_retries", default=DEFAULT_MAX_RETRIES),
+    "max_task_retries": Option(_count, None, "", "max_retries"),
+    "retry_exceptions": Option(_exceptions, "", None, ""),
+    "concurrency_group": Option(check_text, None, None, "group"),
+    "name": Option(check_text, "", "", ""),
+    "namespace": Option(check_text, None, ""),
+    "get_if_exists": Option(check_bool, None, ""),
+    "lifetime": Option(_lifetime, None, ""),
+    "runtime_env": Option(_runtime_env, "", ""),
+    "max_restarts": Option(_count, None, "max_restarts"),
+    "max_concurrency": Option(_count, None, ""),
+    "concurrency_groups": Option(_groups, None, ""),
+    "allow_out_of_order_execution": Option(check_bool, None, ""),
+    "scheduling_strategy": Option(_strategy, "", ""),
+    "label_selector": Option(_selector, "", ""),
+    "max_calls": Option(_count, "max_calls"),
+    "priority": Option(_whole, "priority", "priority"),
+    "time_limit": Option(_seconds, "time_limit_us", None, "time_limit_us", _microseconds),
+    "enforce_time_limit": Option(check_bool, "enforces_limit", None, "enforces_limit"),
+    "max_pending_calls": Option(_pending, None, ""),
+    "journal": Option(check_bool, "", "", "keeps_state", operator.not_),
+    "checkpoint_calls": Option(_one_or_more, None, "save_calls"),
+    "checkpoint_s": Option(_seconds, None, "save_us", None, _microseconds),
+    "_generator_backpressure_num_objects": Option(_backpressure, "backpressure", None, "backpressure", _limit),
+    "fallback_strategy": Option(_fallbacks, "", ""),
+    "enable_task_events": Option(check_bool, "", "", ""),
+    "_metadata": Option(_anything, "", ""),
+    "_labels": Option(_anything, "", ""),
 }
+_OF_BATCHES = {
+    "_account": Option(_anything, "account", convert=lambda given: AccountSpec(*given)),
+    "_path_us": Option(_anything, "path_us"),
+    "_gather_us": Option(_anything, "gather_us"),
+}
+"""What batches say of their tasks: (name, weight, limit), a chain's length, how late ends may arrive. See `Spec`."""
+_ALL = OPTIONS | _OF_BATCHES
+TASK_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.task is not None)
+ACTOR_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.actor is not None)
+METHOD_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.method is not None)
+FUNCTION_OPTIONS = (*TASK_OPTIONS, *_OF_BATCHES)
+"""Options of tasks, and those that batches give theirs."""
+_FIELDS: list[list[tuple[str, Any, Any, Any]]] = [
+    [(name, getattr(one, kind), one.convert, one.default) for name, one in _ALL.items() if getattr(one, kind)]
+    for kind in ("task", "actor", "method")
+]
+"""By the kind of a spec."""
+
+
+def fields(kind: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a spec of this kind (TASK, ACTOR or METHOD) that options become each by itself."""
+    made = {}
+    for name, field, convert, default in _FIELDS[kind]:
+        value = options.get(name)
+        if value is None:
+            value = default
+        if value is not None:
+            made[field] = value if convert is None else convert(value)
+    return made
 
 
 def in_words(options: Mapping[str, Any]) -> str:

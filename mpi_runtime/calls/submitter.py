@@ -28,7 +28,7 @@ class Submitter(Registered, Generic[P, R]):
     """Submits the calls of a function."""
 
     def __init__(self, function: Callable[P, R], options: Mapping[str, Any]) -> None:
-        option_rules.check(options, (*option_rules.TASK_OPTIONS, *option_rules.OF_BATCHES), "remote functions")
+        option_rules.check(options, option_rules.FUNCTION_OPTIONS, "remote functions")
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise ValueError(
                 "'async def' should not be used for remote functions: make a plain function that calls asyncio.run()."
@@ -68,7 +68,7 @@ class Submitter(Registered, Generic[P, R]):
                 spec = self._registered_spec(client)
             count = spec.num_returns
             if args or kwargs:
-                packed = pack(args, kwargs, self._name)
+                packed = pack(client, args, kwargs, self._name)
                 call = Call(client.scopes.next_ids(count), spec.id, packed.payload, packed.arguments, packed.holds)
             else:
                 call = Call(client.scopes.next_ids(count), spec.id, b"")

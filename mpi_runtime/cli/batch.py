@@ -19,13 +19,14 @@ from mpi_runtime.batch.graph import wrong_names
 from mpi_runtime.batch.live import live_view
 from mpi_runtime.batch.model import OPTIONS, read_command
 from mpi_runtime.batch.overview import described
-from mpi_runtime.batch.past import Memory
+from mpi_runtime.batch.past import BatchJournal
 from mpi_runtime.batch.selection import Selection, select
-from mpi_runtime.cli.run import find_launcher, launch_command, missing_launcher
+from mpi_runtime.cli.run import installed_launcher
 from mpi_runtime.config import environment
 from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.host.launch import detect
 from mpi_runtime.host.launchers import child_environment
+from mpi_runtime.host.mpiexec import launch_command
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.walltime import before_walltime, requeue
 
@@ -63,9 +64,7 @@ def batch(words: Sequence[str]) -> int:
         )
     command = [sys.executable, *_ON_RANK_0, *words]
     if not is_rank:
-        launcher = find_launcher(options.mpi)
-        if launcher is None:
-            raise LaunchError(missing_launcher(options.mpi))
+        launcher = installed_launcher(options.mpi)
         command = launch_command(launcher, command, options.ranks, options.hosts, False, env)
         env = child_environment(env)
     os.execve(command[0], command, env)
@@ -99,11 +98,11 @@ def run_batch(options: argparse.Namespace) -> int:
             return 0
         name = Path(options.file).stem if options.file != "-" else "stdin"
         directory = options.directory or f"batch-{name}"
-        with contextlib.closing(Memory(directory, options.fresh)) as memory:
-            selection = _selection(options, groups, memory, is_stream)
+        with contextlib.closing(BatchJournal(directory, options.fresh)) as journal:
+            selection = _selection(options, groups, journal, is_stream)
             with live_view() or contextlib.nullcontext() as live:
                 say = live.say if live is not None else _say
-                run = BatchRun(directory, say, memory, selection, options.log_archive, live, options.max_failures)
+                run = BatchRun(directory, say, journal, selection, options.log_archive, live, options.max_failures)
                 _watch_time(run, groups)
                 try:
                     code = run.run(groups, sys.stdin if is_stream else None, defaults)
@@ -138,7 +137,9 @@ def _requeue() -> None:
         print(f"mpi-runtime batch: the job is not queued again: {error}", file=sys.stderr)
 
 
-def _selection(options: argparse.Namespace, groups: Sequence[Group], memory: Memory, is_stream: bool) -> Selection:
+def _selection(
+    options: argparse.Namespace, groups: Sequence[Group], journal: BatchJournal, is_stream: bool
+) -> Selection:
     """Which commands this run is about.
 
     Raises:
@@ -148,7 +149,7 @@ def _selection(options: argparse.Namespace, groups: Sequence[Group], memory: Mem
         return Selection()
     if is_stream:
         raise LaunchError("--retry-failed, --only and --from are for files: of standard input the rest is not known")
-    failed = memory.history.failed()
+    failed = journal.history.failed()
     found, wrong = select(groups, failed, options.only or (), options.begin or (), options.retry_failed)
     if wrong:
         raise LaunchError("; ".join(wrong))

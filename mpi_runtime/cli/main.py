@@ -14,7 +14,7 @@ VERBS = {
     # verb: (where its function is, what it does)
     "run": ("mpi_runtime.cli.run:run", "start a program on N ranks with the installed MPI"),
     "batch": ("mpi_runtime.cli.batch:batch", "run the shell commands of a file, within the resources of the job"),
-    "whatif": ("mpi_runtime.cli.whatif:whatif", "say how long a batch that has run would take on other nodes"),
+    "whatif": ("mpi_runtime.cli.whatif:whatif", "estimate how long a batch or a job would take on other nodes"),
     "top": ("mpi_runtime.cli.running_job:top", "show a running job, from another terminal"),
     "gpus": ("mpi_runtime.cli.gpus:gpus", "show the GPUs that tasks on this host would use"),
     "doctor": ("mpi_runtime.cli.doctor:doctor", "show what each rank sees, and what is wrong with the launch"),
@@ -75,7 +75,7 @@ def version(words: Sequence[str]) -> int:
     """Print the versions that a problem report should name."""
     from importlib import metadata  # not at the top: it loads 44 modules, and each worker imports this file
 
-    from mpi_runtime.cli.run import find_launcher
+    from mpi_runtime.host.mpiexec import find_launcher
 
     try:
         own = metadata.version("mpi-runtime")

@@ -167,7 +167,7 @@ class Outbox(Outgoing):
         self.flush()
 
     def entrust(self, message: object, gather_us: int = 0) -> None:
-        """Say this, soon, and from now on even if this process dies: its agent reads what was not sent.
+        """Send this soon; from now on it is delivered even if this process dies, because its agent reads the draft.
 
         Args:
             message: to be said.

@@ -77,11 +77,3 @@ class Scopes:
         if count == 1 and scope._prefix:  # the frequent case, without a further call
             return scope._prefix + next(scope._single).to_bytes(_COUNTER_BYTES, "big")
         return scope.next_ids(count)
-
-
-def return_ids(id: bytes, num_returns: int) -> list[bytes]:
-    """Return the ids of the values of a call with this id. It has one even if it returns nothing."""
-    if num_returns <= 1:
-        return [id]
-    start = int.from_bytes(id, "big")
-    return [(start + index).to_bytes(ID_BYTES, "big") for index in range(num_returns)]

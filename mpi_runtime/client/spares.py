@@ -1,4 +1,4 @@
-"""Extents that a client was given ahead of use: who writes values of one size again and again need not ask for each.
+"""Extents granted ahead of use, so that repeated writes of one size skip the request.
 
 The agent gives them with the answer to a request, and asks for them back when memory is short or none was requested
 for a while. Any thread may take one; each is taken by one only, since `list.pop` is one step.

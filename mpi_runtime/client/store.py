@@ -34,7 +34,7 @@ class Store:
         self._questions = questions
         self._arena = arena
         self._regions = regions
-        self._inline_bytes_max = inline_bytes_max
+        self.inline_bytes_max = inline_bytes_max
         self.journal = journal
         """The directory of the job's journal; empty: it has none."""
 
@@ -46,7 +46,7 @@ class Store:
         Raises:
             ObjectStoreFullError: there is no room for it.
         """
-        data = serialized.inline_up_to(self._inline_bytes_max)
+        data = serialized.inline_up_to(self.inline_bytes_max)
         if data is not None:
             return Value(data, None, serialized.refs, is_error)
         size = serialized.size()

@@ -9,7 +9,6 @@ import msgspec
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.generators import ObjectRefGenerator
 from mpi_runtime.client.refs import ActorRef, ObjectRef
-from mpi_runtime.client.scope import return_ids
 from mpi_runtime.objects.serialize import Serialized
 from mpi_runtime.scheduler.events import (
     DYNAMIC,
@@ -21,6 +20,7 @@ from mpi_runtime.scheduler.events import (
     Spec,
     Value,
 )
+from mpi_runtime.scheduler.ids import return_ids
 from mpi_runtime.tracebacks import user_line
 
 

@@ -83,7 +83,7 @@ class Executor:
         self.number = request.executor
         self.rank = setup.rank
         self.hostname = setup.hostname
-        self.gpus = request.gpus
+        self.gpu_ids = request.gpu_ids
         self.devices = request.devices
         self.shown = request.variables.get(VISIBLE, "")
         """The value of CUDA_VISIBLE_DEVICES for them."""
@@ -184,7 +184,7 @@ class Executor:
             client.outbox.flush()  # it may crash the process again, and unsent results would be lost with it
         spec = client.feed.specs[call.spec]
         if spec.kind != METHOD:
-            if self.gpus and self.promised != (spec.gpu, spec.gpu_memory):
+            if self.gpu_ids and self.promised != (spec.gpu, spec.gpu_memory):
                 gpu_errors.hold(self.devices, spec)
             self.promised = spec.gpu, spec.gpu_memory
             if spec.name is not self._writes_as:
@@ -306,8 +306,8 @@ class Executor:
                     self.actor.load_state(pickle.loads(data))
                 except Exception as error:
                     raise errors.JournalError(
-                        f"{spec.name} cannot take up the state that it has saved: {error!r}. To have it made anew, "
-                        "name another journal, or give its class the option journal=False."
+                        f"{spec.name}.load_state failed: {error!r}. To start from scratch, use another journal "
+                        "directory, or give the class the option journal=False."
                     ) from error
         self._saver = saving.Saver(self.client, spec, self.actor)
         if self._lanes is not None:
@@ -352,7 +352,7 @@ class Executor:
             self.end_actor()
         elif isinstance(error, SystemExit):
             self._exit(error)
-        elif self.gpus and (found := gpu_errors.fault(self._granted(), error)) is not None:
+        elif self.gpu_ids and (found := gpu_errors.fault(self._granted(), error)) is not None:
             self._give_out(spec, error, found)
         else:
             self._post(spec, self._raised(call, spec, error, duration_us), start_us)
@@ -445,7 +445,7 @@ class Executor:
         """Whether an error of a generator is that of the whole call. Otherwise it is its last item."""
         if isinstance(error, (ActorExit, SystemExit)) or self.cancels.has(call):
             return True
-        if self.gpus and gpu_errors.fault(self._granted(), error) is not None:
+        if self.gpu_ids and gpu_errors.fault(self._granted(), error) is not None:
             return True
         return spec.retry_exceptions and spec.max_retries not in (0, call.attempt) and _may_retry(spec, error)
 
@@ -464,7 +464,7 @@ class Executor:
                 error = errors.TaskCancelledError(f"{spec.name} raised KeyboardInterrupt.").with_traceback(
                     error.__traceback__
                 )
-            note = gpu_errors.note(error, self._granted(), self._devices_in_use) if self.gpus else ""
+            note = gpu_errors.note(error, self._granted(), self._devices_in_use) if self.gpu_ids else ""
             described = remote_errors.make_task_error(
                 error, spec.name, os.getpid(), self.rank, self.hostname, self.title, note
             )
@@ -477,7 +477,7 @@ class Executor:
             return Value(remote_errors.to_bytes(errors.TaskError(full, str(described)[:10_000])), None, [], True)
 
     def _granted(self) -> Granted:
-        return Granted(self.gpus, self.devices, self.shown, *self.promised, self.hostname)
+        return Granted(self.gpu_ids, self.devices, self.shown, *self.promised, self.hostname)
 
     def _devices_in_use(self) -> list[dict[str, Any]]:
         """Ask the scheduler about the devices of this node."""

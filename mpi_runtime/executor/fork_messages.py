@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -46,7 +47,7 @@ class Fork(Struct, array_like=True, tag=2):
 
     executor: int
     environment: dict[str, str]
-    gpus: list[int]
+    gpu_ids: list[int]
     threads: int
     cpus: list[int]
     devices: list[Device] = []
@@ -60,10 +61,15 @@ class Fork(Struct, array_like=True, tag=2):
 
 
 class Kill(Struct, array_like=True, tag=3):
-    """From the agent: kill an executor, or interrupt it."""
+    """From the agent: kill an executor."""
 
     executor: int
-    interrupt: bool = False
+
+
+class Interrupt(Struct, array_like=True, tag=7):
+    """From the agent: send an executor the signal by which it looks for cancelled calls."""
+
+    executor: int
 
 
 class Forked(Struct, array_like=True, tag=4):
@@ -86,10 +92,11 @@ class Long(Struct, array_like=True, tag=6):
     """From the agent: a request too long for the socket. The last descriptor is a memory file with it."""
 
 
-_requests = msgspec.msgpack.Decoder(Setup | Fork | Kill | Long)
+Request: TypeAlias = Setup | Fork | Kill | Interrupt
+_requests = msgspec.msgpack.Decoder(Request | Long)
 
 
-def ask(end: socket.socket, request: Setup | Fork | Kill, descriptors: Sequence[int]) -> None:
+def ask(end: socket.socket, request: Request, descriptors: Sequence[int]) -> None:
     """Send a request of any length to the forkserver at the other end.
 
     Raises:
@@ -108,9 +115,9 @@ def ask(end: socket.socket, request: Setup | Fork | Kill, descriptors: Sequence[
         os.close(memory)
 
 
-def read_request(data: bytes, descriptors: list[int]) -> Setup | Fork | Kill:
+def read_request(data: bytes, descriptors: list[int]) -> Request:
     """Return the request that `ask` has sent. A descriptor that only carried it is removed from the list."""
-    request: Setup | Fork | Kill | Long = _requests.decode(data)
+    request: Request | Long = _requests.decode(data)
     if isinstance(request, Long):
         with open(descriptors.pop(), "rb") as file:  # which closes it
             file.seek(0)

@@ -34,7 +34,7 @@ import msgspec
 from mpi_runtime import config as configuration
 from mpi_runtime.client.interrupts import CANCEL_SIGNAL
 from mpi_runtime.executor import output, scratch
-from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Fork, Forked, Setup, read_request
+from mpi_runtime.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Fork, Forked, Kill, Setup, read_request
 from mpi_runtime.executor.shadowing import shadowed
 from mpi_runtime.host.machine import shortage
 from mpi_runtime.host.process_tree import (
@@ -141,12 +141,11 @@ class Forkserver:
             scratch.clean(request.scratch)
         elif isinstance(request, Fork):
             self._fork(request, descriptors)
-        elif request.executor in self._pids:
-            pid = self._pids[request.executor]
-            if request.interrupt:
-                os.kill(pid, CANCEL_SIGNAL)
-            else:
+        elif (pid := self._pids.get(request.executor)) is not None:
+            if isinstance(request, Kill):
                 kill_group(pid)
+            else:
+                os.kill(pid, CANCEL_SIGNAL)
         return True
 
     def _enter_scratch(self) -> str:
@@ -196,7 +195,7 @@ class Forkserver:
         for descriptor in descriptors:
             os.close(descriptor)
         self._executors[pid] = request.executor
-        if request.gpus:
+        if request.gpu_ids:
             self._pipes[pid] = pipe
         self._pids[request.executor] = pid
         self._send(Forked(request.executor, pid))

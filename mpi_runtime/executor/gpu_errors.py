@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Granted(NamedTuple):
     """The devices of an executor, and how much of them."""
 
-    gpus: Sequence[int]
+    gpu_ids: Sequence[int]
     devices: Sequence[Device]
     shown: str
     """The value of CUDA_VISIBLE_DEVICES for them."""
@@ -73,7 +73,7 @@ def note(error: BaseException, granted: Granted, in_use: Callable[[], list[dict[
     except Exception as reason:  # the job may be ending; the error itself matters more
         return f"(What else is on the device cannot be told: {reason})"
     known = {entry["id"]: entry for entry in table}
-    lines = [_line(granted, device, known[id]) for id, device in zip(granted.gpus, granted.devices, strict=True)]
+    lines = [_line(granted, device, known[id]) for id, device in zip(granted.gpu_ids, granted.devices, strict=True)]
     return "\n".join([*lines, _advice(granted)])
 
 

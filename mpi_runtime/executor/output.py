@@ -1,4 +1,4 @@
-"""Whose a line of output is. An executor says it in the pipe itself: a mark stands before the first line of another.
+"""Tags output with its writer. The executor writes a mark into the pipe before the first line of a new writer.
 
 An executor has the next calls before the running one has ended, so nobody else could tell which of them wrote a line.
 Marks go straight into the pipe, also while user code has standard output or error go elsewhere.

@@ -51,7 +51,7 @@ class Saver:
             self._under_way += 1
 
     def ends(self) -> None:
-        """A call has ended, and its end was said. Of two that end at a time neither may have been the last before."""
+        """A call has ended and its result was sent. If two end at once, neither has seen itself as the last."""
         with self._lock:
             self._under_way -= 1
             if not self._under_way and self._is_due() and (saved := self._saved()) is not None:
@@ -109,7 +109,7 @@ class Saver:
         return not (calls and not self._spec.save_us) and time.monotonic() - self._last_s >= self._interval_s()
 
     def _saved(self) -> Saved | None:
-        """The state; None: it could not be saved, which was said."""
+        """Return the state, or None if saving failed (the traceback has been printed)."""
         try:
             return self._save()
         except Exception:

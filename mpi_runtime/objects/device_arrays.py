@@ -99,7 +99,7 @@ def resolve(buffers: Sequence[Any]) -> list[Any] | None:
 
 def _place(ordinal: int) -> str:
     """Return host and number of a device of this process, for messages."""
-    number = this_process.gpus[ordinal] if ordinal < len(this_process.gpus) else ordinal
+    number = this_process.gpu_ids[ordinal] if ordinal < len(this_process.gpu_ids) else ordinal
     return f"{this_process.hostname or socket.gethostname()}:GPU {number}"
 
 

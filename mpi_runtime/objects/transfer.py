@@ -152,7 +152,7 @@ class Transfers:
         self._sends.end(rank, unpull)
 
     def poll(self) -> list[Fetched | Arriving]:
-        """Drive everything forward; returns what the scheduler is to be told."""
+        """Advance all transfers, and return events for the scheduler."""
         for incoming in list(self._active):
             self._receive(incoming)
         self._start_queued()

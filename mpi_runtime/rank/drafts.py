@@ -36,7 +36,7 @@ class Drafts:
         return self._free.pop()
 
     def left(self, draft: int, arrived: int) -> tuple[int, bytes] | None:
-        """What an executor has left that is dead: see `transport/draft.py`."""
+        """Return what a dead executor had sealed and not sent: see `transport/draft.py`."""
         return left(os.pread(self.descriptor, SIZE, draft * SIZE), arrived)
 
     def give_back(self, draft: int) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from mpi_runtime import config as configuration
 from mpi_runtime.executor import fork_messages, forkserver_handle, scratch
-from mpi_runtime.executor.fork_messages import Exited, Fork, Forked, Kill, Setup
+from mpi_runtime.executor.fork_messages import Exited, Forked, Request, Setup
 from mpi_runtime.executor.forkserver_handle import Handle
 from mpi_runtime.host import launchers
 from mpi_runtime.rank import leftovers
@@ -96,7 +96,7 @@ class ForkserverLine:
         self._poller.add(self._handle.socket, self._on_message)
         self.ask(*self._setup)
 
-    def ask(self, request: Setup | Fork | Kill, descriptors: list[int]) -> None:
+    def ask(self, request: Request, descriptors: list[int]) -> None:
         """Send a request with these descriptors. Without a forkserver nothing happens."""
         if self._handle is not None:
             with contextlib.suppress(OSError):  # it has ended, which `_on_message` will notice

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from mpi_runtime.executor.fork_messages import Exited, Fork, Forked, Kill, Setup
+from mpi_runtime.executor.fork_messages import Exited, Fork, Forked, Interrupt, Kill, Setup
 from mpi_runtime.host.machine import shortage
 from mpi_runtime.objects.arena import AgentArena
 from mpi_runtime.objects.transfer import Transfers
@@ -190,9 +190,9 @@ class NodeAgent:
         if effect.executor in self._executors:
             raise BadFrameError(f"executor {effect.executor} is started twice")
         try:
-            devices, variables = self.gpus.devices(effect.devices), self.gpus.variables(effect.devices)
+            devices, variables = self.gpus.devices(effect.uuids), self.gpus.variables(effect.uuids)
         except (IndexError, KeyError, ValueError) as error:
-            raise BadFrameError(f"rank {self._rank} has no GPUs {effect.devices}") from error
+            raise BadFrameError(f"rank {self._rank} has no GPUs {effect.uuids}") from error
         try:
             keep_spare()
             self._forkserver.start()
@@ -215,7 +215,7 @@ class NodeAgent:
         request = Fork(
             effect.executor,
             effect.environment,
-            effect.gpus,
+            effect.gpu_ids,
             effect.threads,
             effect.cpus,
             devices,
@@ -279,7 +279,7 @@ class NodeAgent:
         # The pipe is full of ids that it does not read; or it has just died, perhaps killed for another call.
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
             os.write(executor.cancels, attempt_of(effect.id, effect.attempt))
-            self._forkserver.ask(Kill(executor.number, interrupt=True), [])
+            self._forkserver.ask(Interrupt(executor.number), [])
 
     def _fetch(self, effect: Fetch) -> None:
         """Transfer a copy of an object to this host."""

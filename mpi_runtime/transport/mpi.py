@@ -446,7 +446,7 @@ class MpiTransport:
         lower = [rank for rank in range(self.rank) if self.hosts[rank] == self.hosts[self.rank]]
         deadline = time.monotonic() + START_LIMIT_S
         while True:
-            # Who is known to have died has sent what it sent: so look first who has, and then what has come.
+            # Look for dead ranks before reading: what a rank sent before it was found dead is then in the queue.
             alone = all(rank in self.lost for rank in lower)
             found = self._bell.take(key, 0.0 if alone else NOTICE_S)
             if found is not None or alone:

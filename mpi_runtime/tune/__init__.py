@@ -5,7 +5,9 @@
 `Tuner` runs trials as tasks, `tune.simulate` runs an experiment in virtual time.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mpi_runtime import _face
 
 _HOMES = {
     "bundles": ("PlacementGroupFactory",),
@@ -16,6 +18,8 @@ _HOMES = {
     "progress_reporter": ("CLIReporter", "JupyterNotebookReporter", "ProgressReporter"),
     "reporting": ("Context", "TuneContext", "get_checkpoint", "get_context", "report"),
     "result_grid": ("Result", "ResultGrid", "TuneError"),
+    "schedulers": (),
+    "search": (),
     "settings": ("CheckpointConfig", "FailureConfig", "RunConfig", "TuneConfig"),
     "space": (
         "choice",
@@ -41,18 +45,11 @@ _HOMES = {
         "TimeoutStopper",
         "TrialPlateauStopper",
     ),
-    "trainable": (
-        "Trainable",
-        "register_env",
-        "register_trainable",
-        "with_parameters",
-        "with_resources",
-    ),
+    "trainable": ("Trainable", "register_env", "register_trainable", "with_parameters", "with_resources"),
     "tuner": ("Tuner",),
     "virtual_time": ("Simulated", "simulate"),
 }
 """The names of each module, which is loaded when one of them is used: a process that runs trials needs few of them."""
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "CLIReporter",
@@ -159,19 +156,4 @@ if TYPE_CHECKING:
 
 
 if not TYPE_CHECKING:  # or a checker would take every name for one of ours
-
-    def __getattr__(name: str) -> Any:
-        home = _HOME_OF.get(name)
-        if home is None and name not in ("schedulers", "search"):
-            raise AttributeError(f"module 'mpi_runtime.tune' has no attribute {name!r}")
-        import importlib
-
-        value: Any = importlib.import_module(f"mpi_runtime.tune.{home or name}")
-        if home is not None:
-            value = getattr(value, name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

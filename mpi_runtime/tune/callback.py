@@ -1,4 +1,4 @@
-"""What is told of an experiment as it goes on: the interface of callbacks, with the names of Ray Tune."""
+"""The callback interface, with the names of Ray Tune."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from mpi_runtime.tune.trial import ERROR, RUNNING, TERMINATED, Trial
 
 
 class Callback:
-    """Is told what happens. Subclass it and override what you need. It runs in the driver, between two decisions."""
+    """Base class of callbacks. Override what you need. It runs in the driver, between two decisions."""
 
     replays = False
-    """Whether it is told of earlier runs again when an experiment is resumed, as if they happened now."""
+    """Whether it receives the events of earlier runs again when an experiment is resumed, as if they happened now."""
 
     def setup(self, stop: Any = None, num_samples: int | None = None, **info: Any) -> None:
         """An experiment begins. `info` has its directory, `path`."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import mpi_runtime
-from mpi_runtime.client import current
 from mpi_runtime.tune.checkpoint import Checkpoint, Saved, keep
+from mpi_runtime.util.streams import emit
 
 if TYPE_CHECKING:
     from mpi_runtime.tune.bundles import PlacementGroupFactory
@@ -25,7 +25,7 @@ class StopTrial(BaseException):
 
 @dataclass(frozen=True)
 class TrialStart:
-    """What a run of a trial is told when it begins."""
+    """What a run of a trial receives when it begins."""
 
     trial_id: str
     index: int
@@ -87,7 +87,7 @@ class Context:
 TuneContext = Context
 
 
-class Session:
+class TrialRun:
     """One run of a trial, in its process."""
 
     def __init__(self, start: TrialStart, persist_s: float) -> None:
@@ -99,7 +99,7 @@ class Session:
         self.iteration = start.iteration
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
-        """Tell the driver, and wait for what it says.
+        """Send a report to the driver, and wait for its decision.
 
         Raises:
             StopTrial: the trial ends here.
@@ -109,8 +109,7 @@ class Session:
         where = None if self._has_told else (socket.gethostname(), os.getpid())
         self._has_told = True
         self.iteration += 1
-        # As `util.streams.emit`, without loading all of `util` in each process.
-        if not current.executor().emit((plain(metrics), self.save(checkpoint), where)):
+        if not emit((plain(metrics), self.save(checkpoint), where)):
             raise StopTrial
 
     def save(self, checkpoint: Checkpoint | None) -> Saved | None:
@@ -119,7 +118,7 @@ class Session:
             return None
         if not isinstance(checkpoint, Checkpoint):
             raise TypeError(
-                f"report(checkpoint={checkpoint!r}) is no checkpoint: make one with Checkpoint.from_directory(path) "
+                f"checkpoint must be a Checkpoint, not {checkpoint!r}; make one with Checkpoint.from_directory(path) "
                 "or Checkpoint.from_dict(values)"
             )
         number = self._next
@@ -137,24 +136,24 @@ class Session:
         return Saved(number, relative, ref)
 
 
-_session: Session | None = None
+_run: TrialRun | None = None
 
 
-def enter(session: Session | None) -> None:
+def enter(run: TrialRun | None) -> None:
     """From now on this process runs this trial; None: it runs none."""
-    global _session
-    _session = session
+    global _run
+    _run = run
 
 
-def session() -> Session:
+def trial_run() -> TrialRun:
     """The running trial.
 
     Raises:
         RuntimeError: this process runs none.
     """
-    if _session is None:
+    if _run is None:
         raise RuntimeError("This is no trial: report(), get_checkpoint() and get_context() work in what Tuner runs.")
-    return _session
+    return _run
 
 
 def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) -> None:
@@ -166,14 +165,14 @@ def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) 
 
     Raises:
         RuntimeError: this is no trial.
-        TypeError: a value is an array, or `checkpoint` is no checkpoint.
+        TypeError: a value is an array, or `checkpoint` is not a `Checkpoint`.
     """
-    session().report(metrics, checkpoint)
+    trial_run().report(metrics, checkpoint)
 
 
 def get_checkpoint() -> Checkpoint | None:
     """The checkpoint from which this trial is to go on; None: it begins."""
-    start = session().start
+    start = trial_run().start
     return None if start.checkpoint is None else start.checkpoint.opened(start.experiment)
 
 
@@ -183,7 +182,7 @@ def get_context() -> Context:
     Raises:
         RuntimeError: this is no trial.
     """
-    return Context(session().start)
+    return Context(trial_run().start)
 
 
 def plain(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -14,7 +14,7 @@ from mpi_runtime.tune.checkpoint import Checkpoint, Saved
 from mpi_runtime.tune.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.study import Study
 from mpi_runtime.tune.study_events import Reported
-from mpi_runtime.tune.trial import ERROR, TERMINATED, Trial, flat, named_in
+from mpi_runtime.tune.trial import ERROR, TERMINATED, Trial, flat, named_in, sign_of
 
 
 class TuneError(Exception):
@@ -77,7 +77,7 @@ class Result:
 
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
         """The kept checkpoint with the best value of a metric."""
-        sign = _sign(mode)
+        sign = sign_of(mode)
         rated = [(sign * float(report[metric]), one) for one, report in self.best_checkpoints if metric in report]
         return max(rated, key=lambda pair: pair[0])[1] if rated else None
 
@@ -206,7 +206,7 @@ class ResultGrid(Sequence[Result]):
             report = result.metrics
             if filter_metric is not None:
                 reports = [one for one in result.history if filter_metric in one]
-                sign = _sign(filter_mode or self.mode or "max")
+                sign = sign_of(filter_mode or self.mode or "max")
                 report = max(reports, key=lambda one: sign * float(one[filter_metric]), default=report)
             rows.append({**flat(report), **flat(result.config, "config/"), "logdir": result.path})
         return _pandas().DataFrame(rows)
@@ -245,7 +245,7 @@ def best_of(results: ResultGrid, metric: str, mode: str, scope: str, finite: boo
     """The best result; None if there is no number to compare."""
     if scope not in ("last", "all", "avg"):
         raise ValueError(f'scope={scope!r}: it must be "last", "all" or "avg"')
-    sign, best, found = _sign(mode), -math.inf, None
+    sign, best, found = sign_of(mode), -math.inf, None
     for result in results:
         value = _value(result, metric, scope, sign)
         if value is None or math.isnan(value) or (finite and math.isinf(value)):
@@ -270,12 +270,6 @@ def _value(result: Result, metric: str, scope: str, sign: float) -> float | None
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
-
-
-def _sign(mode: str) -> float:
-    if mode not in ("min", "max"):
-        raise ValueError(f'mode={mode!r} says nothing: it must be "min" or "max"')
-    return -1.0 if mode == "min" else 1.0
 
 
 def _pandas() -> Any:

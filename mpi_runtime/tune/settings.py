@@ -132,9 +132,9 @@ def study_of(space: Mapping[str, Any], tune: TuneConfig, run: RunConfig, slots: 
         ValueError: a setting has no meaning, or settings contradict each other.
     """
     if tune.scheduler is not None and not isinstance(tune.scheduler, TrialScheduler):
-        raise TypeError(f"scheduler={tune.scheduler!r} is none: pass for example ASHAScheduler()")
+        raise TypeError(f"scheduler must be a TrialScheduler such as ASHAScheduler(), not {tune.scheduler!r}")
     if tune.search_alg is not None and not isinstance(tune.search_alg, Searcher):
-        raise TypeError(f"search_alg={tune.search_alg!r} is none: pass a Searcher, or None for grids and random values")
+        raise TypeError(f"search_alg must be a Searcher, or None for grids and random values, not {tune.search_alg!r}")
     budget = tune.time_budget_s
     if isinstance(budget, datetime.timedelta):
         budget = budget.total_seconds()

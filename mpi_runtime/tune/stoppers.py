@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from mpi_runtime.tune.trial import value_in
+from mpi_runtime.tune.trial import sign_of, value_in
 
 Result = Mapping[str, Any]
 
@@ -124,8 +124,7 @@ class ExperimentPlateauStopper(Stopper):
         Raises:
             ValueError: an argument has no meaning.
         """
-        if mode not in ("min", "max"):
-            raise ValueError(f'mode={mode!r} says nothing: it must be "min" or "max"')
+        sign_of(mode)
         if top < 2 or patience < 0 or std < 0:
             raise ValueError(f"top={top}, patience={patience}, std={std}: at least 2, 0 and 0 are needed")
         self._metric, self._std, self._top, self._mode, self._patience = metric, std, top, mode, patience

@@ -30,7 +30,7 @@ from mpi_runtime.tune.study_events import (
     Start,
     Woken,
 )
-from mpi_runtime.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, Trial, named_in, value_in
+from mpi_runtime.tune.trial import ERROR, PAUSED, PENDING, RUNNING, TERMINATED, Trial, named_in, sign_of, value_in
 from mpi_runtime.tune.trial_scheduler import (
     CONTINUE,
     PAUSE,
@@ -81,8 +81,7 @@ class Study:
         """Check what cannot work, before the first trial."""
         self.metric = _agreed("metric", self.metric, self.scheduler)
         self.mode = _agreed("mode", self.mode, self.scheduler)
-        if self.mode not in (None, "min", "max"):
-            raise ValueError(f'mode={self.mode!r} says nothing: it must be "min" or "max"')
+        self._sign = sign_of("max" if self.mode is None else self.mode)
         if self.metric is not None and self.mode is None:
             raise ValueError(f'metric={self.metric!r} has no mode: say whether "min" or "max" is good')
         if self.scheduler.needs_metric and self.metric is None:
@@ -104,7 +103,6 @@ class Study:
         self.trials: dict[str, Trial] = {}
         self.deadline = math.inf
         """The time at which it ends, to be `Woken`."""
-        self._sign = -1.0 if self.mode == "min" else 1.0
         self._most = self.searcher.trials(self.limits.num_samples)
         self._running: dict[str, Trial] = {}
         self._paused: dict[str, Trial] = {}
@@ -117,7 +115,7 @@ class Study:
         self._is_closed = False
         self._orders: list[Order] = []
         self.changed: dict[str, Trial] = {}
-        """Trials whose state has changed, for whoever shows them: he may clear it."""
+        """Trials whose status changed since the driver last cleared this."""
 
     @property
     def is_done(self) -> bool:

@@ -103,7 +103,7 @@ class Driver:
         self._count = 0
         self._is_leaving = False
         self._has_failed = False
-        """An error has come out of the study, or Ctrl-C: it is told nothing more."""
+        """The study raised, or Ctrl-C came: send it no further events."""
         self._function = mpi_runtime.remote(runner_of(plan.prepared, plan.settings))
         self._functions: dict[Any, Any] = {}
         """It with options, by what is reserved."""
@@ -326,7 +326,7 @@ class Driver:
         self._ended(run)
 
     def _has_stopped(self, ref: Any) -> None:
-        """A trial that was told to end has. What it has raised since then is read, or a line would tell of it."""
+        """A halted trial has ended. Read its error, so that it is not logged as unhandled."""
         with contextlib.suppress(Exception):
             mpi_runtime.get(ref)
         self._ended(self._ending.pop(ref))

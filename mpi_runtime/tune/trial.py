@@ -54,7 +54,7 @@ class Trial:
         """Change the state.
 
         Raises:
-            RuntimeError: there is no such move. Who tells the study of events has told it nonsense.
+            RuntimeError: the move is not allowed: the study got an event that does not fit the trial's status.
         """
         if status not in MOVES[self.status]:
             raise RuntimeError(f"trial {self.trial_id} cannot become {status}: it is {self.status}")
@@ -67,6 +67,17 @@ class Trial:
     def is_finished(self) -> bool:
         """Whether it will not run again."""
         return self.status in (TERMINATED, ERROR)
+
+
+def sign_of(mode: str) -> float:
+    """What values are multiplied by, so that the largest is the best.
+
+    Raises:
+        ValueError: there is no such mode.
+    """
+    if mode not in ("min", "max"):
+        raise ValueError(f'mode must be "min" or "max", not {mode!r}')
+    return -1.0 if mode == "min" else 1.0
 
 
 def flat(values: Any, prefix: str = "") -> dict[str, Any]:

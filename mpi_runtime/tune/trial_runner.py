@@ -15,8 +15,9 @@ from typing import Any
 import mpi_runtime
 import mpi_runtime.tune.reporting as reporting
 from mpi_runtime.tune.checkpoint import Checkpoint
-from mpi_runtime.tune.reporting import Session, StopTrial, TrialStart
+from mpi_runtime.tune.reporting import StopTrial, TrialRun, TrialStart
 from mpi_runtime.tune.trainable import Prepared, Trainable, positional
+from mpi_runtime.util.streams import emits
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,6 @@ _idle: dict[str, Trainable] = {}
 
 def runner_of(prepared: Prepared, settings: RunSettings) -> Callable[[TrialStart], Any]:
     """The function of the task that runs a trial of these."""
-    from mpi_runtime.util.streams import emits  # not at the top: the driver calls this, and executors need less
-
     target = dataclasses.replace(prepared, parameters={})  # or the job would hold them for ever, with the function
 
     @emits
@@ -55,15 +54,15 @@ def runner_of(prepared: Prepared, settings: RunSettings) -> Callable[[TrialStart
 def run_trial(prepared: Prepared, settings: RunSettings, start: TrialStart) -> None:
     """Run a trial until it ends, or is told to."""
     _seed(settings.seed, start.index)
-    session = Session(start, settings.persist_s)
-    reporting.enter(session)
+    run = TrialRun(start, settings.persist_s)
+    reporting.enter(run)
     folder = os.getcwd()
     try:
         parameters = {name: mpi_runtime.get(ref) for name, ref in start.parameters.items()}
         if prepared.is_class:
-            _run_class(prepared.target, settings, session, parameters)
+            _run_class(prepared.target, settings, run, parameters)
         else:
-            _run_function(prepared.target, session, parameters)
+            _run_function(prepared.target, run, parameters)
     except StopTrial:
         pass
     finally:
@@ -72,8 +71,8 @@ def run_trial(prepared: Prepared, settings: RunSettings, start: TrialStart) -> N
             os.chdir(folder)
 
 
-def _run_function(function: Callable[..., Any], session: Session, parameters: Mapping[str, Any]) -> None:
-    config = session.start.config
+def _run_function(function: Callable[..., Any], run: TrialRun, parameters: Mapping[str, Any]) -> None:
+    config = run.start.config
     result: Any
     if positional(function) == 2 and not parameters:
         result = function(config, _reporter)  # as in old programs
@@ -83,19 +82,19 @@ def _run_function(function: Callable[..., Any], session: Session, parameters: Ma
         with contextlib.closing(result):
             each: Any
             for each in result:
-                session.report(each, None)
+                run.report(each, None)
     elif isinstance(result, Mapping):
-        session.report(result, None)
+        run.report(result, None)
     elif isinstance(result, (int, float)) and not isinstance(result, bool):
-        session.report({"_metric": result}, None)
+        run.report({"_metric": result}, None)
 
 
 def _reporter(_metrics: Mapping[str, Any] | None = None, **metrics: Any) -> None:
     reporting.report({**(_metrics or {}), **metrics})
 
 
-def _run_class(cls: type[Trainable], settings: RunSettings, session: Session, parameters: Mapping[str, Any]) -> None:
-    start = session.start
+def _run_class(cls: type[Trainable], settings: RunSettings, run: TrialRun, parameters: Mapping[str, Any]) -> None:
+    start = run.start
     trainable = _reused(settings, start) or cls(dict(start.config), **parameters)
     is_reusable = False
     try:
@@ -104,29 +103,29 @@ def _run_class(cls: type[Trainable], settings: RunSettings, session: Session, pa
             _load(trainable, start.checkpoint.opened(start.experiment))
         else:
             trainable.iteration = 0
-        _steps(trainable, settings, session)
+        _steps(trainable, settings, run)
         is_reusable = True
     except StopTrial:
         is_reusable = True
     finally:
         if is_reusable and settings.at_end:
-            _save_at_end(trainable, session)
+            _save_at_end(trainable, run)
         if is_reusable and settings.reuse:
             _idle[start.experiment] = trainable
         else:
             trainable.cleanup()
 
 
-def _steps(trainable: Trainable, settings: RunSettings, session: Session) -> None:
+def _steps(trainable: Trainable, settings: RunSettings, run: TrialRun) -> None:
     while True:
         result = trainable.step()
         trainable.iteration += 1
         is_due = settings.frequency and trainable.iteration % settings.frequency == 0
         if is_due or (isinstance(result, Mapping) and result.get("should_checkpoint")):
             with _saved(trainable) as checkpoint:
-                session.report(result, checkpoint)
+                run.report(result, checkpoint)
         else:
-            session.report(result, None)
+            run.report(result, None)
 
 
 @contextlib.contextmanager
@@ -139,10 +138,10 @@ def _saved(trainable: Trainable) -> Iterator[Checkpoint]:
         yield Checkpoint.from_dict(made) if isinstance(made, Mapping) else Checkpoint.from_directory(made or folder)
 
 
-def _save_at_end(trainable: Trainable, session: Session) -> None:
+def _save_at_end(trainable: Trainable, run: TrialRun) -> None:
     """Save once more, on the disk: nobody is told of it, so nobody would keep it in memory."""
     with _saved(trainable) as made, made.as_directory() as folder:
-        session.save(Checkpoint(folder))
+        run.save(Checkpoint(folder))
 
 
 def _load(trainable: Trainable, checkpoint: Checkpoint) -> None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.trial import Trial, sign_of
 
 CONTINUE = "CONTINUE"
 STOP = "STOP"
@@ -49,8 +49,8 @@ class TrialScheduler:
         Raises:
             ValueError: `mode` is neither "min" nor "max".
         """
-        if mode not in (None, "min", "max"):
-            raise ValueError(f'mode={mode!r} says nothing: it must be "min" or "max"')
+        if mode is not None:
+            sign_of(mode)
         self.time_attr = time_attr
         self.metric = metric
         self.mode = mode

@@ -6,26 +6,49 @@ This package has `ActorPool`, placement groups, `as_completed`, `map_unordered`,
 are `joblib`, `dask` and `tqdm`, which need the libraries of these names.
 """
 
-import importlib
-import importlib.util
-from types import ModuleType
 from typing import TYPE_CHECKING
 
+from mpi_runtime import _face
 from mpi_runtime.calls.actor_handle import list_named_actors
-from mpi_runtime.util.actor_pool import ActorPool
-from mpi_runtime.util.addresses import get_node_ip_address
-from mpi_runtime.util.broadcasting import broadcast
-from mpi_runtime.util.check_serialize import Failure, inspect_serializability
-from mpi_runtime.util.helpers import as_completed, map_unordered
-from mpi_runtime.util.placement_group import (
+from mpi_runtime.util.placement_group import (  # now: a function has the name of this module
     get_current_placement_group,
     get_placement_group,
     placement_group,
     placement_group_table,
     remove_placement_group,
 )
-from mpi_runtime.util.serialization import deregister_serializer, register_serializer
-from mpi_runtime.util.summaries import memory_summary
+
+if TYPE_CHECKING:
+    from mpi_runtime.util.actor_pool import ActorPool
+    from mpi_runtime.util.addresses import get_node_ip_address
+    from mpi_runtime.util.broadcasting import broadcast
+    from mpi_runtime.util.check_serialize import Failure, inspect_serializability
+    from mpi_runtime.util.helpers import as_completed, map_unordered
+    from mpi_runtime.util.serialization import deregister_serializer, register_serializer
+    from mpi_runtime.util.summaries import memory_summary
+
+_HOMES: dict[str, tuple[str, ...]] = {
+    "actor_pool": ("ActorPool",),
+    "addresses": ("get_node_ip_address",),
+    "broadcasting": ("broadcast",),
+    "check_serialize": ("Failure", "inspect_serializability"),
+    "helpers": ("as_completed", "map_unordered"),
+    "serialization": ("deregister_serializer", "register_serializer"),
+    "summaries": ("memory_summary",),
+    "accelerators": (),
+    "collective": (),
+    "dask": (),
+    "futures": (),
+    "joblib": (),
+    "multiprocessing": (),
+    "optuna": (),
+    "queue": (),
+    "scheduling_strategies": (),
+    "state": (),
+    "streams": (),
+    "tqdm": (),
+}
+"""The names of each module, which is loaded when one of them is used."""
 
 __all__ = [
     "ActorPool",
@@ -46,14 +69,5 @@ __all__ = [
     "remove_placement_group",
 ]
 
-
 if not TYPE_CHECKING:  # or a checker would take every name for one of ours
-
-    def __getattr__(name: str) -> ModuleType:
-        """Load a module of this package on first use: `mpi_runtime.util.queue` needs no import of its own."""
-        if name.startswith("_") or importlib.util.find_spec(f"{__name__}.{name}") is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        try:
-            return importlib.import_module(f"{__name__}.{name}")
-        except ImportError as error:  # a library is missing: `hasattr` is false
-            raise AttributeError(str(error), name=name) from error
+    __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

@@ -223,7 +223,7 @@ class VirtualCluster:
         number = executor.effect.executor
         self.scheduler.handle(number, [Done(id, b"", self.now - began_us, began_us)], self.now, 1)
         self.scheduler.handle(DRIVER, [Released([id])], self.now)
-        ran = Ran(work, executor.node, tuple(executor.effect.gpus), began_us, self.now)
+        ran = Ran(work, executor.node, tuple(executor.effect.gpu_ids), began_us, self.now)
         self.ran.append(ran)
         self._ended(ran)
         self._begin_next(executor)

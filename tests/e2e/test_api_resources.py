@@ -230,7 +230,7 @@ def test_shares_lie_on_one_device() -> None:
     assert sorted(many) == sorted([(n,) for n in range(3)] * 2)
 
 
-def test_calls_without_devices_have_none() -> None:
+def test_calls_without_gpus_have_none() -> None:
     assert get(devices.options(num_gpus=0).remote(0))[0] == []
     assert get_gpu_ids() == []
 

@@ -52,10 +52,11 @@ print(os.path.getsize(run("while :; do echo flood; done", output_limit=1_000_000
 def test_a_command_waits_for_the_processes_of_its_earlier_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "own.out"
     path.write_text("of the earlier run")
-    streams = "", str(path), str(path)
+    out = str(path)
 
     def run(is_own: bool) -> program.Ending:
-        return program.run_program("echo new", os.environ, "", streams, None, 1, (), is_own)
+        one = program.Program(text="echo new", env=os.environ, stdout=out, stderr=out, is_own=is_own)
+        return program.run_program(one)
 
     monkeypatch.setattr(program, "LOCK_LIMIT_S", 0.1)
     with open(path) as other:

@@ -161,16 +161,16 @@ print(ray.get(batch.command("cat ran; echo >> ran", after=[first])).is_success)
 
 FULL = """
 import os, runpy, sys
-from mpi_runtime.batch.past import Memory
+from mpi_runtime.batch.past import BatchJournal
 
-turn = Memory.turn
+turn = BatchJournal.turn
 
 def until_it_is_full(memory):
     if memory._file.tell() > 80_000:
         raise OSError(28, os.strerror(28))
     turn(memory)
 
-Memory.turn = until_it_is_full
+BatchJournal.turn = until_it_is_full
 sys.argv.insert(1, "batch")
 runpy.run_module("mpi_runtime", run_name="__main__")
 """

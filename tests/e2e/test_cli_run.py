@@ -15,8 +15,9 @@ import pytest
 
 from mpi_runtime.cli import main as cli
 from mpi_runtime.cli import run as run_verb
-from mpi_runtime.cli.run import Launcher, find_launcher, launch_command, python_command, split
+from mpi_runtime.cli.run import python_command, split
 from mpi_runtime.errors import LaunchError
+from mpi_runtime.host.mpiexec import Launcher, find_launcher, launch_command
 from mpi_runtime.slurm import exit_file
 from tests import helpers
 

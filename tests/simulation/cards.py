@@ -148,7 +148,7 @@ class Cards:
 
     def given(self, executor: Executor, function: Function) -> tuple[Taken, ...]:
         """What a call has that an executor starts: as many as it asks for, as they were asked for."""
-        ids, name = executor.effect.gpus, f"executor {executor.number}"
+        ids, name = executor.effect.gpu_ids, f"executor {executor.number}"
         require(len(set(ids)) == len(ids), f"{name} has a GPU twice")
         count = -(-function.gpu // UNIT) or int(function.gpu_memory > 0)
         require(len(ids) == count, f"{name} has {ids} for {function.gpu} units of GPU")
@@ -162,7 +162,7 @@ class Cards:
         instances = [one.uuid for one in found if one.instance[0] >= 0]
         require(count < 2 or not instances, f"{name} has an instance of MIG and others")
         require(units == UNIT or not any(one.is_exclusive for one in found), f"{name} has a share of one process's GPU")
-        require([one.uuid for one in found] == executor.effect.devices, f"{name}: {ids} are {executor.effect.devices}")
+        require([one.uuid for one in found] == executor.effect.uuids, f"{name}: {ids} are {executor.effect.uuids}")
         types = [kind.removeprefix(TYPE) for kind, _ in function.custom if kind.startswith(TYPE)]
         for one in found:
             require(one.uuid in self.usable[executor.agent.rank], f"{name} is on a rank that cannot use {one.uuid}")
@@ -185,7 +185,7 @@ class Cards:
         for agent in executor.agent.agents.values():
             for local in agent.executors.values() if agent.host == executor.agent.host else ():
                 other = local.executor
-                both = set(other.effect.gpus).intersection(executor.effect.gpus)
+                both = set(other.effect.gpu_ids).intersection(executor.effect.gpu_ids)
                 is_other = other is not executor and other.alive and both
                 require(not is_other, f"executor {executor.number} has GPU {both} of executor {other.number}")
 

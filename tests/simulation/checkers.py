@@ -329,7 +329,7 @@ class Checker:
     def executor_starts(self, effect: StartExecutor, rank: int) -> None:
         """The head has an executor started."""
         self.homes[effect.executor] = self.rank_hosts[rank]
-        self.gpus[effect.executor] = found = [uuid for uuid in effect.devices if uuid.startswith("GPU-")]
+        self.gpus[effect.executor] = found = [uuid for uuid in effect.uuids if uuid.startswith("GPU-")]
         for uuid in found:
             require(
                 uuid not in self._cards_of(uuid).out, f"executor {effect.executor} gets {uuid}, which is quarantined"

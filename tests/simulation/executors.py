@@ -261,7 +261,7 @@ class Executor(Process):
             world.at(world.rng.choice((0, 50, 3000)), self._write_junk)
         if world.now < world.options.faults_until_us and world.chance(world.options.tight):
             self.agent.fill()
-        fault = self.agent.fault_of(self.effect.devices)
+        fault = self.agent.fault_of(self.effect.uuids)
         if fault is not None:
             world.at(world.rng.choice((0, 50, 3000)), lambda: self._lose_gpus(running, *fault))
         running.program = self._program(running, entries)

@@ -208,8 +208,8 @@ def items_are_freed_when_they_come(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_gpu_of_any_type_will_do(patch: pytest.MonkeyPatch) -> None:
-    def planted(self: Inventory, device: int, types: Sequence[str], memory: int) -> bool:
-        return self.devices[device].memory >= memory
+    def planted(self: Inventory, id: int, types: Sequence[str], memory: int) -> bool:
+        return self.devices[id].memory >= memory
 
     patch.setattr(Inventory, "can_use", planted)
 

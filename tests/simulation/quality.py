@@ -77,7 +77,7 @@ class Worker:
     def key(self) -> tuple[object, ...]:
         """Executors with equal keys are as good as each other."""
         effect = self.effect
-        return self.host, tuple(sorted(effect.environment.items())), effect.threads, tuple(effect.gpus)
+        return self.host, tuple(sorted(effect.environment.items())), effect.threads, tuple(effect.gpu_ids)
 
     @property
     def is_idle(self) -> bool:
@@ -371,7 +371,7 @@ class Quality:
         if not self._expecting(worker.host):
             is_beside = any(one.is_idle and self._could_serve(one, worker) for one in idle)
             self.world.counters["forks beside idle executors"] += is_beside
-        if worker.effect.gpus:
+        if worker.effect.gpu_ids:
             self._look_at_devices(worker)
 
     def _could_serve(self, idle: Worker, other: Worker) -> bool:
@@ -381,10 +381,10 @@ class Quality:
         effect, wanted = idle.effect, other.effect
         return (
             (idle.host, effect.environment, effect.threads) == (other.host, wanted.environment, wanted.threads)
-            and len(effect.gpus) == len(wanted.gpus)
+            and len(effect.gpu_ids) == len(wanted.gpu_ids)
             and not self.checker.hosts[idle.host].cards.devices
             and not any(
-                one.host == idle.host and one is not idle and {*one.effect.gpus}.intersection(effect.gpus)
+                one.host == idle.host and one is not idle and {*one.effect.gpu_ids}.intersection(effect.gpu_ids)
                 for one in self.workers.values()
             )
         )
@@ -392,10 +392,10 @@ class Quality:
     def _look_at_devices(self, worker: Worker) -> None:
         """It has GPUs: it runs on a rank that is near to as many of them as can be."""
         homes = self.homes(worker.host)
-        near = Counter(homes[id] for id in worker.effect.gpus) if homes else Counter[int]()
+        near = Counter(homes[id] for id in worker.effect.gpu_ids) if homes else Counter[int]()
         self.world.counters["GPUs with a near rank"] += bool(near)
         most = max(near.values(), default=0)
-        name = f"executor {worker.effect.executor} with GPUs {worker.effect.gpus}"
+        name = f"executor {worker.effect.executor} with GPUs {worker.effect.gpu_ids}"
         require(near[worker.rank] == most, f"{name} is on rank {worker.rank}, and these are near to {dict(near)}")
 
     def homes(self, host: int) -> list[int]:
@@ -419,7 +419,7 @@ class Quality:
         """An executor that idles is ended: nobody needs it, or others need its GPUs."""
         name = f"executor {worker.effect.executor}"
         now, host = self.world.now, worker.host
-        if worker.effect.gpus:
+        if worker.effect.gpu_ids:
             self._look_at_way_made(worker, [self.checker.function_of(call.id) for _, call in sent])
             return
         left = [one for one in self.workers.values() if one.is_idle]
@@ -449,11 +449,11 @@ class Quality:
         asking = [one for one in (*self.waiting.values(), *sent) if one.gpu or one.gpu_memory]
         if self.world.now - worker.idle_since_us >= IDLE_US or cards.devices or not self.world.options.is_calm:
             return  # the devices may differ, or one may be quarantined
-        used = {id for one in self.workers.values() if one.host == worker.host for id in one.effect.gpus}
+        used = {id for one in self.workers.values() if one.host == worker.host for id in one.effect.gpu_ids}
         clean = cards.stated - len(used)
         needed = max((one.gpu // UNIT for one in asking), default=0)
         shares = any(one.gpu < UNIT for one in asking)
-        name = f"executor {worker.effect.executor} with GPUs {worker.effect.gpus}"
+        name = f"executor {worker.effect.executor} with GPUs {worker.effect.gpu_ids}"
         require(shares or needed > clean, f"{name} is ended, and {clean} others have no process")
 
     def _look_at_place(self, worker: Worker, call: Call) -> None:
@@ -508,7 +508,7 @@ class Quality:
         wanted: tuple[dict[str, str], int, list[int]] = dict(function.environment), max(1, function.cpu // UNIT), []
         idle = [one for one in self.workers.values() if one.is_idle]
         return {*hosts} <= {
-            one.host for one in idle if (one.effect.environment, one.effect.threads, one.effect.gpus) == wanted
+            one.host for one in idle if (one.effect.environment, one.effect.threads, one.effect.gpu_ids) == wanted
         }
 
     def _is_ready(self, id: bytes) -> bool:

@@ -76,7 +76,7 @@ def calls_wait_for_ever_for_the_node_with_their_arguments(patch: pytest.MonkeyPa
 def who_idles_is_not_used_again(patch: pytest.MonkeyPatch) -> None:
     def planted(state: State, executor: Executor, now: int) -> None:
         give_up(state, executor, now)
-        if executor.id in executor.rank.node.idle.get(executor.key, {}) and not executor.key.devices:
+        if executor.id in executor.rank.node.idle.get(executor.key, {}) and not executor.key.gpu_ids:
             reservations.stop_idle(state, executor)
 
     give_up = dispatch.give_up

@@ -31,13 +31,12 @@ from mpi_runtime.client import (
 from mpi_runtime.client.client import Client
 from mpi_runtime.client.interrupts import CANCEL_SIGNAL
 from mpi_runtime.client.refs import adopt, adopt_actor
-from mpi_runtime.client.scope import return_ids
 from mpi_runtime.executor import cancels as executor_cancels
 from mpi_runtime.executor.cancels import Cancels
 from mpi_runtime.objects import serialize
 from mpi_runtime.scheduler.effects import Ready, ReadyStored
 from mpi_runtime.scheduler.events import STREAMING, TASK, Blocked, Call, Held, Put, Released, Spec, Unblocked
-from mpi_runtime.scheduler.ids import attempt_of
+from mpi_runtime.scheduler.ids import attempt_of, return_ids
 from tests.unit.test_client import Peer, both, put, submit
 
 __all__ = ["both"]

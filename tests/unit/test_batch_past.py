@@ -10,7 +10,7 @@ import pytest
 
 from mpi_runtime.batch.batch_file import Group
 from mpi_runtime.batch.model import Command
-from mpi_runtime.batch.past import FOLDER, Memory, Planned, key_of, read_history, used_by
+from mpi_runtime.batch.past import FOLDER, BatchJournal, Planned, key_of, read_history, used_by
 from mpi_runtime.batch.results import CommandResult
 from mpi_runtime.batch.selection import select
 from mpi_runtime.errors import JournalError
@@ -28,8 +28,8 @@ def result(name: str, code: int = 0) -> CommandResult:
 
 
 @contextlib.contextmanager
-def memory(folder: Path, is_fresh: bool = False) -> Iterator[Memory]:
-    with contextlib.closing(Memory(str(folder), is_fresh)) as made:
+def journal(folder: Path, is_fresh: bool = False) -> Iterator[BatchJournal]:
+    with contextlib.closing(BatchJournal(str(folder), is_fresh)) as made:
         yield made
 
 
@@ -60,35 +60,35 @@ def test_what_a_command_does_is_its_key_and_how_it_is_run_is_not(tmp_path: Path)
 def test_an_end_holds_until_something_before_it_ends_again(tmp_path: Path) -> None:
     first, second = command("first"), command("second", after=("first",))
 
-    def known(made: Memory, one: Command) -> bool:
+    def known(made: BatchJournal, one: Command) -> bool:
         key, after = made.key_of(one)
         found = made.known_end(one, key, after)
         if found is not None:
             made.settled(one.name, key, found.number)
         return found is not None
 
-    def run(made: Memory, one: Command) -> None:
+    def run(made: BatchJournal, one: Command) -> None:
         made.ended(one, made.key_of(one)[0], result(one.name))
 
-    with memory(tmp_path) as made:
+    with journal(tmp_path) as made:
         assert not known(made, first)
         run(made, first)
         run(made, second)
-    with memory(tmp_path) as made:
+    with journal(tmp_path) as made:
         assert known(made, first)
         assert known(made, second)
-    with memory(tmp_path) as made:
+    with journal(tmp_path) as made:
         run(made, first)
-    with memory(tmp_path) as made:
+    with journal(tmp_path) as made:
         assert known(made, first)
         assert not known(made, second), "the end before it is a later one"
-    with memory(tmp_path, is_fresh=True) as made:
+    with journal(tmp_path, is_fresh=True) as made:
         assert not known(made, first)
 
 
 def test_an_array_ends_with_its_last_command(tmp_path: Path) -> None:
     after = command("after", after=("all",))
-    with memory(tmp_path) as made:
+    with journal(tmp_path) as made:
         for name in ("all.0", "all.1"):
             made.ended(command(name, text=name), made.key_of(command(name, text=name))[0], result(name))
         made.settled_array("all", ["all.0", "all.1"])
@@ -101,7 +101,7 @@ def test_an_array_ends_with_its_last_command(tmp_path: Path) -> None:
 
 
 def test_a_run_is_read_while_it_writes_and_after_it_was_torn(tmp_path: Path) -> None:
-    with memory(tmp_path) as made:
+    with journal(tmp_path) as made:
         made.plan([Planned("a", (command("a"),)), Planned("b", (command("b"),))])
         made.began(command("a"))
         made.began(command("b"))
@@ -118,25 +118,25 @@ def test_a_run_is_read_while_it_writes_and_after_it_was_torn(tmp_path: Path) -> 
         assert found.ends["a"].result == result("a", 3)
         assert "pid" in used_by(str(tmp_path))
         with pytest.raises(JournalError, match="is in use by"):
-            Memory(str(tmp_path))
+            BatchJournal(str(tmp_path))
     assert used_by(str(tmp_path)) == ""
     path = segments.paths(tmp_path / FOLDER)[0]
     path.write_bytes(path.read_bytes()[:-5])
     found = read_history(str(tmp_path))
     assert not found.ends
     assert found.damaged_bytes > 0
-    with memory(tmp_path) as made:
+    with journal(tmp_path) as made:
         assert not made.history.began, "what was running then is not any more"
         assert len(made.history.runs) == 2
 
 
 def test_a_journal_of_something_else_is_refused(tmp_path: Path) -> None:
-    with memory(tmp_path) as made:
+    with journal(tmp_path) as made:
         made.began(command("a"))
         made._add("batch began", b"", b"", 0, {"wrong": 1})
     with pytest.raises(JournalError, match="of another version"):
         read_history(str(tmp_path))
-    with memory(tmp_path, is_fresh=True) as made:
+    with journal(tmp_path, is_fresh=True) as made:
         assert not made.history.runs[:-1]
 
 

@@ -10,7 +10,7 @@ from mpi_runtime.client.feed import Feed
 from mpi_runtime.client.outgoing import Outgoing, ends_in
 from mpi_runtime.client.received_items import ALL, ReceivedItems
 from mpi_runtime.client.references import References
-from mpi_runtime.client.scope import Scope, Scopes, return_ids
+from mpi_runtime.client.scope import Scope, Scopes
 from mpi_runtime.scheduler.effects import (
     Answer,
     Demand,
@@ -39,7 +39,7 @@ from mpi_runtime.scheduler.events import (
     Unblocked,
     Value,
 )
-from mpi_runtime.scheduler.ids import first_of
+from mpi_runtime.scheduler.ids import first_of, return_ids
 from mpi_runtime.transport.messages import Allocated, Exit
 
 A, B, C = b"a" * 16, b"b" * 16, b"c" * 16

@@ -149,14 +149,14 @@ class World:
         self.judge()
 
     def started(self, rank: int, effect: StartExecutor) -> None:
-        assert len(effect.gpus) == len(effect.devices)
-        assert set(effect.devices) <= self.usable[rank].keys(), "an executor starts where its devices can be used"
-        self.devices[effect.executor] = [self.usable[rank][uuid] for uuid in effect.devices]
+        assert len(effect.gpu_ids) == len(effect.uuids)
+        assert set(effect.uuids) <= self.usable[rank].keys(), "an executor starts where its devices can be used"
+        self.devices[effect.executor] = [self.usable[rank][uuid] for uuid in effect.uuids]
 
     def has_room(self, effect: StartExecutor, before: dict[int, list[Device]]) -> None:
         """Whoever lives with one of its devices has a right to it."""
         for other, devices in before.items():
-            if {device.uuid for device in devices} & set(effect.devices):
+            if {device.uuid for device in devices} & set(effect.uuids):
                 assert other in self.running, "it lives with a device that another one gets, and has no right to it"
 
     def judge(self) -> None:

@@ -42,7 +42,7 @@ requests = st.builds(
     st.just(0),
     st.sampled_from([(), (), (("accelerator_type:H100", 10),), (("accelerator_type:A100", 10),)]),
     st.sampled_from([0, 0, 10 * GIB, 60 * GIB]),
-).filter(lambda request: request.needs_device)
+).filter(lambda request: request.needs_gpu)
 
 
 def pool_of(inventory: Inventory) -> Pool:
@@ -67,13 +67,13 @@ def test_nothing_is_promised_twice_and_everything_is_as_asked(
             continue
         grant = take(request, free)
         grants.append(grant)
-        held.append((request, grant.devices))
-        check_grant(inventory, request, grant.devices)
+        held.append((request, grant.gpus))
+        check_grant(inventory, request, grant.gpus)
         for device, one in enumerate(inventory.devices):
             units = [units for _, devices in held for id, units, _ in devices if id == device]
             memory = [memory for _, devices in held for id, _, memory in devices if id == device]
-            assert sum(units) == UNIT - free.devices[device] <= UNIT
-            assert sum(memory) == one.memory - free.device_memory[device] <= one.memory
+            assert sum(units) == UNIT - free.gpu_units[device] <= UNIT
+            assert sum(memory) == one.memory - free.gpu_memory[device] <= one.memory
             assert len(units) == 1 or UNIT not in units, "a whole device is nobody else's"
             assert len(units) < 2 or not one.is_exclusive
     for grant in grants:
@@ -109,15 +109,15 @@ def there_is(inventory: Inventory, free: Pool, request: Request) -> bool:
     ]
     if request.gpu < UNIT:
         return any(
-            free.devices[device] >= request.gpu
-            and free.device_memory[device] >= (request.gpu_memory or part(inventory.devices[device], request.gpu))
+            free.gpu_units[device] >= request.gpu
+            and free.gpu_memory[device] >= (request.gpu_memory or part(inventory.devices[device], request.gpu))
             and not inventory.devices[device].is_exclusive
             for device in usable
         )
     count = request.gpu // UNIT
     return any(
         all(
-            free.devices[device] == UNIT and free.device_memory[device] == inventory.devices[device].memory
+            free.gpu_units[device] == UNIT and free.gpu_memory[device] == inventory.devices[device].memory
             for device in chosen
         )
         and inventory.ranks_of(chosen) != frozenset()

@@ -207,7 +207,7 @@ def test_what_the_driver_may_not_say(desk: Desk, message: object) -> None:
     "effect",
     [
         StartExecutor(1, {}, [], 1, []),
-        StartExecutor(2, {}, [0], 1, [], devices=["GPU-nobody-has"]),
+        StartExecutor(2, {}, [0], 1, [], uuids=["GPU-nobody-has"]),
         Free([0]),
         Fetch(CALLS[0], 0, 0, 10),
         Fetch(CALLS[0], 2, 0, 10),
@@ -233,7 +233,7 @@ def test_what_cannot_be_done_does_no_harm(two: Desk, effect: Any) -> None:
 def test_a_rank_says_which_it_is() -> None:
     desk = Desk(ranks=2, rank=1)
     with pytest.raises(BadFrameError, match=r"rank 1 has no GPUs \['GPU-nobody-has'\]"):
-        desk.agent.obey(StartExecutor(2, {}, [0], 1, [], devices=["GPU-nobody-has"]))
+        desk.agent.obey(StartExecutor(2, {}, [0], 1, [], uuids=["GPU-nobody-has"]))
     desk.close()
 
 

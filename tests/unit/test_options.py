@@ -118,25 +118,36 @@ def test_ids_are_of_the_content() -> None:
         specs.task_spec("f", b"code", {"num_cpus": 2}),
         specs.task_spec("f", b"code", {"num_returns": 2}),
         specs.actor_spec("f", b"code", {}),
-        specs.method_spec("f", specs.Method()),
+        specs.method("f", {}, {}).spec,
     ]
     assert len({first.id, *(spec.id for spec in others)}) == 7
     assert all(0 <= spec.id < 2**63 for spec in (first, *others))
 
 
 def test_methods() -> None:
-    spec = specs.method_spec("A.f", specs.Method(3))
+    spec = specs.method("A.f", {"num_returns": 3}, {}).spec
     assert (spec.kind, spec.name, spec.num_returns, spec.cpu, spec.max_retries) == (METHOD, "A.f", 3, 0, 0)
 
 
 def test_a_methods_own_options_go_before_its_actors() -> None:
-    assert specs.method({}, {}) == specs.Method(1, 0)
-    assert specs.method({}, {"max_task_retries": -1}).max_retries == -1
-    assert specs.method({"max_task_retries": 0, "num_returns": 2}, {"max_task_retries": 5}) == specs.Method(2, 0)
-    changed = specs.changed(specs.Method(2, 3), {"retry_exceptions": [KeyError]})
-    assert (changed.num_returns, changed.max_retries, changed.retry_exceptions) == (2, 3, True)
-    assert pickle.loads(changed.retry_only) == (KeyError,)
-    assert specs.changed(changed, {"retry_exceptions": False}) == specs.Method(2, 3)
+    def method(own: dict[str, Any], actor: dict[str, Any]) -> specs.Method:
+        return specs.method("A.f", own, actor)
+
+    def facts(method: specs.Method) -> tuple[int, int, bool]:
+        return method.spec.num_returns, method.spec.max_retries, method.spec.retry_exceptions
+
+    assert facts(method({}, {})) == (1, 0, False)
+    assert facts(method({}, {"max_task_retries": -1})) == (1, -1, False)
+    own = method({"max_task_retries": 0, "num_returns": 2}, {"max_task_retries": 5})
+    assert facts(own) == (2, 0, False)
+    changed = specs.changed("A.f", own, {"retry_exceptions": [KeyError], "max_task_retries": 3})
+    assert facts(changed) == (2, 3, True)
+    assert pickle.loads(changed.spec.retry_only) == (KeyError,)
+    back = {"retry_exceptions": False, "max_task_retries": 0}
+    assert specs.changed("A.f", changed, back) == own
+    renamed = specs.changed("A.f", own, {"name": "other"})
+    assert (renamed.spec.name, renamed.spec.function) == ("other", b"f")
+    assert specs.changed("A.f", renamed, {"name": ""}) == own
 
 
 @pytest.mark.parametrize(("value", "size"), [
@@ -177,8 +188,8 @@ def test_a_time_limit_is_in_seconds() -> None:
     for wrong_type in (True, "600"):
         with pytest.raises(TypeError, match="time_limit must be a number"):
             check(time_limit=wrong_type)
-    method = specs.method({"time_limit": 0.5}, {})
-    assert specs.method_spec("A.f", method).time_limit_us == 500_000
-    assert specs.method_spec("A.f", specs.changed(method, {"time_limit": 2})).time_limit_us == 2_000_000
+    method = specs.method("A.f", {"time_limit": 0.5}, {})
+    assert method.spec.time_limit_us == 500_000
+    assert specs.changed("A.f", method, {"time_limit": 2}).spec.time_limit_us == 2_000_000
     with pytest.raises(ValueError, match="'time_limit' for actors"):
         options.check({"time_limit": 1}, options.ACTOR_OPTIONS, "actors")

@@ -65,8 +65,8 @@ def test_executors_start_where_their_devices_can_be_used() -> None:
             cluster.submit(cpu=0, gpu=1)
         for rank in range(3):
             for effect in [one for kind, to, one in cluster.recorded if kind == "rank" and to == rank]:
-                found[effect.devices[0]] = rank
-                assert effect.gpus == [int(effect.devices[0][-1])]
+                found[effect.uuids[0]] = rank
+                assert effect.gpu_ids == [int(effect.uuids[0][-1])]
         assert found["GPU-H100-0"] == 0
         assert found["GPU-H100-1"] in (1, 2)
         assert found["GPU-H100-2"] == 2
@@ -76,7 +76,7 @@ def test_executors_start_where_their_devices_can_be_used() -> None:
 def test_several_of_one_rank() -> None:
     with cluster_of(joined(0, 0, gpu(0)), joined(1, 0, gpu(1), gpu(2))) as cluster:
         cluster.submit(cpu=0, gpu=2)
-        assert cluster.one(StartExecutor, to=1).gpus == [1, 2]
+        assert cluster.one(StartExecutor, to=1).gpu_ids == [1, 2]
         cluster.forget()
         failed = cluster.told(cluster.submit(name="too many", cpu=0, gpu=3))
         assert "GPUs by node: host0: 3 x H100." in failed.message
@@ -94,7 +94,7 @@ def test_several_of_one_rank() -> None:
 def test_types_and_memory(options: dict[str, Any], ids: list[int]) -> None:
     with cluster_of(joined(0, 0, gpu(0, "A100", 40 * GIB), gpu(1), gpu(2))) as cluster:
         cluster.submit(cpu=0, **options)
-        assert cluster.one(StartExecutor).gpus == ids
+        assert cluster.one(StartExecutor).gpu_ids == ids
         cluster.forget()
 
 
@@ -102,7 +102,7 @@ def test_a_call_that_asks_for_memory_alone_shares_a_device_that_is_shared() -> N
     with cluster_of(joined(0, 0, gpu(0), gpu(1))) as cluster:
         cluster.submit(cpu=0, gpu=0.5)
         cluster.submit(cpu=0, gpu_memory=10 * GIB)
-        assert [effect.gpus for effect in cluster.take(StartExecutor, 2)] == [[0], [0]]
+        assert [effect.gpu_ids for effect in cluster.take(StartExecutor, 2)] == [[0], [0]]
         cluster.forget()
 
 
@@ -128,7 +128,7 @@ def test_bundles_have_the_memory_of_their_part() -> None:
         inside = Where(group=group, bundle=0)
         cluster.submit(cpu=0, gpu_memory=30 * GIB, where=inside)
         cluster.submit(cpu=0, gpu=0.1, gpu_memory=10 * GIB, where=inside)
-        assert [effect.gpus for effect in cluster.take(StartExecutor, 2)] == [[0], [0]]
+        assert [effect.gpu_ids for effect in cluster.take(StartExecutor, 2)] == [[0], [0]]
         cluster.forget()
         failed = cluster.told(cluster.submit(name="g", cpu=0, gpu_memory=41 * GIB, where=inside))
         assert "that never fits" in failed.message
@@ -139,7 +139,7 @@ def test_links_choose_the_set() -> None:
     with cluster_of(joined(0, 0, *(gpu(number) for number in range(4)), links=links)) as cluster:
         for _ in range(2):
             cluster.submit(cpu=0, gpu=2)
-        assert [effect.gpus for effect in cluster.take(StartExecutor, 2)] == [[0, 3], [1, 2]]
+        assert [effect.gpu_ids for effect in cluster.take(StartExecutor, 2)] == [[0, 3], [1, 2]]
         assert [one["linked"] for one in cluster.ask("nodes")[0]["gpus"]] == [[3], [2], [1], [0]]
         cluster.forget()
 
@@ -246,12 +246,12 @@ def test_nobody_is_ended_for_the_sake_of_one_who_idles_with_the_same_device() ->
     with Cluster().node(cpus=2, gpus=2) as cluster:
         shares = [cluster.submit(gpu=0.5), cluster.submit(gpu=0.5, environment={"MODE": "a"})]
         executors = cluster.running(*shares)
-        assert [cluster.state.executors[one].key.devices for one in executors] == [(0,), (0,)]
+        assert [cluster.state.executors[one].key.gpu_ids for one in executors] == [(0,), (0,)]
         for executor, id in zip(executors, shares, strict=True):
             cluster.done(executor, id)
             cluster.told(id)
         whole = cluster.submit(gpu=1)
-        assert cluster.one(StartExecutor).gpus == [1]
+        assert cluster.one(StartExecutor).gpu_ids == [1]
         assert cluster.placed(whole) not in executors
         others = cluster.submit(gpu=1)  # now there is no other one: who idles with it in another environment goes
         assert cluster.one(StopExecutor) == StopExecutor(executors[1], False)
@@ -266,7 +266,7 @@ def test_a_device_with_which_nobody_idles_is_taken_first() -> None:
         cluster.done(executor, first)
         cluster.forget()
         cluster.submit(cpu=0, gpu=1, name="g", environment={"A": "1"})
-        assert cluster.one(StartExecutor).gpus == [1]
+        assert cluster.one(StartExecutor).gpu_ids == [1]
         cluster.forget()
 
 
@@ -277,7 +277,7 @@ def test_shares_go_where_shares_are_also_when_executors_idle_with_whole_ones() -
             cluster.done(cluster.placed(id), id)
         shares = [cluster.submit(cpu=0, gpu=0.5) for _ in range(2)]
         executors = [cluster.placed(id) for id in shares]
-        keys = {cluster.state.executors[executor].key.devices for executor in executors}
+        keys = {cluster.state.executors[executor].key.gpu_ids for executor in executors}
         assert len(set(executors)) == 2
         assert len(keys) == 1
         cluster.forget()
@@ -356,7 +356,7 @@ def test_two_gpus_that_are_linked_are_worth_an_end(linked: bool, expected: list[
         calls = [cluster.submit(cpu=0, gpu=1) for _ in range(4)]
         executors = dict(zip(calls, cluster.running(*calls), strict=True))
         for call, executor in executors.items():
-            if cluster.state.executors[executor].key.devices in ((1,), (2,)):
+            if cluster.state.executors[executor].key.gpu_ids in ((1,), (2,)):
                 cluster.done(executor, call)
             else:
                 cluster.died(executor, call)
@@ -367,7 +367,7 @@ def test_two_gpus_that_are_linked_are_worth_an_end(linked: bool, expected: list[
         pair = cluster.submit(cpu=0, gpu=2)
         if linked:
             cluster.died(cluster.one(StopExecutor).executor)
-        assert list(cluster.state.executors[cluster.placed(pair)].key.devices) == expected
+        assert list(cluster.state.executors[cluster.placed(pair)].key.gpu_ids) == expected
 
 
 def test_a_call_that_no_node_can_run_hears_where_the_driver_did_not_answer() -> None:

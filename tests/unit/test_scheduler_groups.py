@@ -111,22 +111,22 @@ def test_nodes_are_kept_for_a_group_that_waits_and_only_for_a_time() -> None:
 def test_whole_devices_are_reserved_by_id_and_shares_from_one_device() -> None:
     with Cluster().node(cpus=4, gpus=3) as cluster:
         taken = cluster.submit(gpu=1)
-        assert cluster.one(StartExecutor).gpus == [0]
+        assert cluster.one(StartExecutor).gpu_ids == [0]
         cluster.placed(taken)
         group = cluster.group({"cpu": 1, "gpu": 1}, {"cpu": 1, "gpu": 0.5})
         cluster.told(group)
-        assert [bundle.total.devices for bundle in cluster.state.groups[group].bundles.values()] == [
+        assert [bundle.total.gpu_units for bundle in cluster.state.groups[group].bundles.values()] == [
             [0, UNIT, 0],
             [0, 0, UNIT // 2],
         ]
         id = cluster.submit(gpu=1, where=inside(group))
-        assert cluster.one(StartExecutor).gpus == [1]
+        assert cluster.one(StartExecutor).gpu_ids == [1]
         cluster.placed(id)
         shares = [cluster.submit(name=f"share{n}", cpu=0, gpu=0.25, where=inside(group, 1)) for n in range(2)]
-        assert [effect.gpus for effect in cluster.take(StartExecutor, 2)] == [[2], [2]]
+        assert [effect.gpu_ids for effect in cluster.take(StartExecutor, 2)] == [[2], [2]]
         cluster.running(*shares)
         outside = cluster.submit(name="outside", gpu=0.5)
-        assert cluster.one(StartExecutor).gpus == [2]
+        assert cluster.one(StartExecutor).gpu_ids == [2]
         cluster.placed(outside)
 
 

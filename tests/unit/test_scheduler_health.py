@@ -27,7 +27,7 @@ def out(cluster: Cluster) -> list[int]:
 
 
 def device_of(cluster: Cluster, executor: int) -> int:
-    return cluster.state.executors[executor].key.devices[0]
+    return cluster.state.executors[executor].key.gpu_ids[0]
 
 
 def test_the_first_failure_only_puts_a_device_behind_others() -> None:
@@ -275,11 +275,11 @@ def test_executors_start_at_the_home_of_their_devices() -> None:
     with cluster_of(*ranks) as cluster:
         for _ in range(3):
             cluster.submit(cpu=0, gpu=1)
-        assert [effect.gpus for effect in cluster.take(StartExecutor, 3, to=1)] == [[0], [1], [2]]
+        assert [effect.gpu_ids for effect in cluster.take(StartExecutor, 3, to=1)] == [[0], [1], [2]]
         cluster.submit(cpu=0, gpu=4, name="four")
-        assert cluster.one(StartExecutor, to=0).gpus == [4, 5, 6, 7]
+        assert cluster.one(StartExecutor, to=0).gpu_ids == [4, 5, 6, 7]
         cluster.submit(cpu=0, gpu=1, name="another")
-        assert cluster.one(StartExecutor, to=1).gpus == [3]
+        assert cluster.one(StartExecutor, to=1).gpu_ids == [3]
         cluster.forget()
 
 

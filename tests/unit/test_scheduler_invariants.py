@@ -53,7 +53,7 @@ def bundle(state: State) -> Bundle:
 
 
 def idle(state: State) -> Executor:
-    return next(one for one in state.nodes[0].all_idle() if one.key.devices)
+    return next(one for one in state.nodes[0].all_idle() if one.key.gpu_ids)
 
 
 def a_cpu_is_lost(state: State) -> None:
@@ -65,7 +65,7 @@ def memory_is_sold_twice(state: State) -> None:
 
 
 def a_gpu_is_sold_twice(state: State) -> None:
-    state.nodes[0].free.devices[0] -= 1
+    state.nodes[0].free.gpu_units[0] -= 1
 
 
 def a_resource_is_lost(state: State) -> None:

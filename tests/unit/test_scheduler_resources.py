@@ -8,7 +8,7 @@ from mpi_runtime.scheduler.effects import StartExecutor
 from mpi_runtime.scheduler.index import Index
 from mpi_runtime.scheduler.limits import UNIT
 from mpi_runtime.scheduler.records import Node
-from mpi_runtime.scheduler.resources import Pool, Request, choose_devices, fits, give_back, take
+from mpi_runtime.scheduler.resources import Pool, Request, choose_gpus, fits, give_back, take
 from tests.builders import Cluster
 
 amounts = st.integers(0, 4 * UNIT)
@@ -32,8 +32,8 @@ def test_what_is_taken_comes_back(wanted: list[Request], order: object) -> None:
     for request in wanted:
         if fits(request, free):
             grants.append(take(request, free))
-        assert min(free.cpu, free.memory, *free.custom.values(), *free.devices) >= 0
-        assert max(free.devices) <= UNIT
+        assert min(free.cpu, free.memory, *free.custom.values(), *free.gpu_units) >= 0
+        assert max(free.gpu_units) <= UNIT
     order.shuffle(grants)
     for grant in grants:
         give_back(grant, free)
@@ -55,7 +55,7 @@ def test_what_is_taken_comes_back(wanted: list[Request], order: object) -> None:
 def test_devices_are_whole_or_shares_of_one(
     units: int, free: list[int], chosen: tuple[tuple[int, int, int], ...] | None
 ) -> None:
-    assert choose_devices(Request(0, units, 0), Pool(0, 0, {}, free)) == chosen
+    assert choose_gpus(Request(0, units, 0), Pool(0, 0, {}, free)) == chosen
 
 
 def test_no_cpu_is_had_even_from_an_overdrawn_node() -> None:
@@ -66,7 +66,7 @@ def test_no_cpu_is_had_even_from_an_overdrawn_node() -> None:
 def test_calls_on_gpus_are_told_which_are_theirs() -> None:
     with Cluster().node(cpus=4, gpus=2) as cluster:
         ids = [cluster.submit(gpu=0.5), cluster.submit(gpu=0.5), cluster.submit(gpu=1)]
-        assert [effect.gpus for effect in cluster.take(StartExecutor, 3)] == [[0], [0], [1]]
+        assert [effect.gpu_ids for effect in cluster.take(StartExecutor, 3)] == [[0], [0], [1]]
         cluster.running(*ids)
 
 
@@ -78,7 +78,7 @@ def test_a_call_for_a_whole_gpu_waits_until_one_is_whole() -> None:
         cluster.nothing()
         cluster.done(executors[1], halves[1])
         cluster.told(halves[1])
-        assert cluster.state.executors[cluster.placed(whole)].key.devices == (1,)
+        assert cluster.state.executors[cluster.placed(whole)].key.gpu_ids == (1,)
 
 
 def test_a_blocked_call_keeps_its_gpu() -> None:

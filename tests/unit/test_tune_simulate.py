@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from mpi_runtime import tune
+import mpi_runtime
+from mpi_runtime import tune, util
 from mpi_runtime.tune.schedulers import ASHAScheduler
 from tests.helpers import ROOT
 
@@ -110,12 +112,12 @@ def test_a_process_loads_what_it_uses() -> None:
     assert not {name for name in found if name.startswith(("numpy", "mpi_runtime.journal", "mpi_runtime.slurm"))}
 
 
-def test_every_public_name_has_a_home() -> None:
-    assert sorted([*tune._HOME_OF, "schedulers", "search"]) == sorted(tune.__all__)
-    assert all(getattr(tune, name) is not None for name in tune.__all__)
-    assert dir(tune) == sorted(tune.__all__)
+@pytest.mark.parametrize("package", [mpi_runtime, tune, util], ids=lambda package: package.__name__)
+def test_every_public_name_has_a_home(package: ModuleType) -> None:
+    assert all(getattr(package, name) is not None for name in package.__all__)
+    assert dir(package) == sorted(package.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        tune.nothing  # noqa: B018
+        package.nothing  # noqa: B018
 
 
 def test_the_example_of_the_docs_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:

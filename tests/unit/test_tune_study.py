@@ -215,7 +215,7 @@ def test_a_searcher_that_makes_no_sense_is_told_so(answer: Any, words: str) -> N
     ("arguments", "words"),
     [
         ({"metric": "x"}, 'say whether "min" or "max"'),
-        ({"metric": "x", "mode": "best"}, "it must be"),
+        ({"metric": "x", "mode": "best"}, "mode must be"),
         ({"scheduler": ASHAScheduler()}, "AsyncHyperBandScheduler compares trials, but by what"),
         ({"scheduler": ASHAScheduler(metric="x")}, 'say whether "min" or "max"'),
         ({"scheduler": ASHAScheduler(metric="y", mode="max"), "metric": "x"}, "Name it once"),

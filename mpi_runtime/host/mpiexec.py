@@ -1,0 +1,162 @@
+"""The launcher of the installed MPI, and the command by which it starts ranks.
+
+What is easily missed when mpirun is started by hand:
+
+- The launcher must belong to the MPI that mpi4py loads: the one beside this Python comes first, then PATH.
+- Open MPI does not forward PATH: the program is this very interpreter, by its full path.
+- Open MPI by default binds each rank to a core, and with it everything that the rank starts.
+- In a batch job launchers fill one node after the other, so that a few ranks would use few nodes: they are spread.
+- Open MPI refuses more ranks than cores, and refuses root, unless it is permitted. For several hosts oversubscription
+  is not permitted, because Open MPI would then put all ranks on the first host.
+- On one host Open MPI's UCX component for one-sided messages is useless, and complains if it finds no network.
+- Open MPI 5.0.8 to 5.0.10 lose pieces of what ranks print, unless they print it as it comes.
+- With fault tolerance (ULFM) Open MPI cannot use UCX, nor fast networks and device memory. It is used on request only.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mpi_runtime.config import JOURNAL, environment
+from mpi_runtime.errors import LaunchError
+from mpi_runtime.slurm.allocation import Allocation, from_environment
+
+_NAMES = {
+    None: ("mpiexec", "mpirun"),
+    "openmpi": ("mpiexec", "mpirun", "mpiexec.openmpi"),
+    "mpich": ("mpiexec", "mpirun", "mpiexec.hydra", "mpiexec.mpich"),
+}
+_LOSING_OUTPUT = ("Open MPI 5.0.8", "Open MPI 5.0.9", "Open MPI 5.0.10")
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """A program that starts ranks."""
+
+    path: str
+    kind: str
+    """"openmpi", "mpich" (and its relatives) or "other"."""
+    version: str
+    """Name and version, from the answer to `--version`."""
+
+
+def launch_command(
+    launcher: Launcher,
+    program: Sequence[str],
+    ranks: int,
+    hosts: str | None = None,
+    fault_tolerant: bool = False,
+    env: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Return the command that starts the program on this many ranks.
+
+    Args:
+        launcher: as `find_launcher` returns it.
+        program: the command of one rank.
+        ranks: how many.
+        hosts: "A:2,B", hosts with a number of ranks each; None: those of the batch job, or this host.
+        fault_tolerant: whether the job survives the loss of worker ranks (ULFM, Open MPI only).
+        env: the environment of this process.
+
+    Raises:
+        LaunchError: `fault_tolerant` with another launcher than Open MPI's.
+    """
+    if fault_tolerant and launcher.kind != "openmpi":
+        raise LaunchError(f"--fault-tolerant needs Open MPI; {launcher.path} is {launcher.version}")
+    own = from_environment(env or {})
+    places, spread = _places(hosts, ranks), spread_over_job(own, ranks)
+    if not places and own.system != "slurm":
+        places = spread  # not every launcher understands PBS, LSF and Grid Engine, but each accepts names of hosts
+    flags: list[str] = []
+    if launcher.kind == "openmpi":
+        flags += ["--bind-to", "none"]
+        if os.geteuid() == 0:
+            flags += ["--allow-run-as-root"]
+        if launcher.version in _LOSING_OUTPUT:
+            flags += ["--output", "raw"]
+        if _host_count(places, env or {}) == 1:
+            flags += ["--map-by", ":OVERSUBSCRIBE"]
+            if "OMPI_MCA_osc" not in (env or {}):
+                flags += ["--mca", "osc", "^ucx"]
+            if "OMPI_MCA_btl" not in (env or {}):
+                flags += ["--mca", "btl", "^tcp"]  # would listen on all networks; ranks of one host use shared memory
+        if fault_tolerant:
+            flags += ["--with-ft", "ulfm"]
+        if (env or {}).get(JOURNAL):
+            flags += ["-x", JOURNAL]  # other hosts get none of our variables by themselves
+        if places:
+            flags += ["--host", ",".join(places)]
+        if spread and not hosts and sum(own.tasks) != ranks:
+            # The first option spreads the ranks over the nodes, the second gives the ranks of a node adjacent numbers.
+            flags += ["--map-by", "node:OVERSUBSCRIBE", "--rank-by", "slot"]
+    elif places or spread:
+        flags += ["-hosts", ",".join(places or spread)]
+    return [launcher.path, *flags, "-n", str(ranks), *program]
+
+
+def find_launcher(mpi: str | None = None) -> Launcher | None:
+    """Return the launcher of the installed MPI or of the MPI named: beside this Python, else on PATH; None: none."""
+    directories = [os.path.dirname(sys.executable), sysconfig.get_path("scripts")]
+    directories += os.get_exec_path(dict(environment()))
+    for directory in dict.fromkeys(directories):
+        for name in _NAMES[mpi]:
+            path = shutil.which(name, path=directory) if directory else None
+            launcher = _identify(path) if path else None
+            if launcher and mpi in (None, launcher.kind):
+                return launcher
+    return None
+
+
+def _identify(path: str) -> Launcher | None:
+    """Return which launcher this program is, by its answer to `--version`; None if it does not run."""
+    try:
+        answer = subprocess.run(
+            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, errors="replace"
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    text = answer.stdout + answer.stderr
+    if found := re.search(r"Open ?MPI\)? *v?([\w.]+)", text, re.IGNORECASE):
+        return Launcher(path, "openmpi", f"Open MPI {found[1]}")
+    if "HYDRA" in text.upper():
+        number = re.search(r"Version:\s*([\w.]+)", text)
+        return Launcher(path, "mpich", f"MPICH {number[1]}" if number else "MPICH")
+    if "Intel(R) MPI" in text:
+        return Launcher(path, "mpich", text.strip().splitlines()[0])
+    return Launcher(path, "other", (text.strip().splitlines() or ["a launcher of unknown make"])[0])
+
+
+def _places(hosts: str | None, ranks: int) -> list[str]:
+    """Return the hosts with a number of ranks each. A host without a number gets an even share of all ranks."""
+    names = [name.strip() for name in (hosts or "").split(",") if name.strip()]
+    share = -(-ranks // len(names)) if names else 0
+    return [name if ":" in name else f"{name}:{share}" for name in names]
+
+
+def spread_over_job(own: Allocation, ranks: int) -> list[str]:
+    """Spread ranks evenly over the nodes of a batch job: return "node:ranks" for each node that gets ranks.
+
+    Launchers fill the slots (tasks) of one node after the other: with fewer ranks than slots some nodes get none, and
+    more ranks than slots are refused. If there are as many ranks as slots, each node gets its own number of slots.
+
+    Returns an empty list if the launcher does this without help: on a single node, and in Slurm if the ranks are as
+    many as the slots.
+    """
+    is_asked = sum(own.tasks) == ranks
+    if len(own.nodes) < 2 or not own.tasks or (is_asked and own.system == "slurm"):
+        return []
+    share, more = divmod(ranks, len(own.nodes))
+    counts = own.tasks if is_asked else [share + (index < more) for index in range(len(own.nodes))]
+    return [f"{node}:{count}" for node, count in zip(own.nodes, counts, strict=True) if count]
+
+
+def _host_count(places: Sequence[str], env: Mapping[str, str]) -> int:
+    """Return on how many hosts the launcher will start ranks: those named, else those of the batch job."""
+    if places:
+        return len({place.split(":")[0] for place in places})
+    return len(from_environment(env).nodes) or 1
