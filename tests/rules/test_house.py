@@ -15,7 +15,7 @@ LONGER_THAN_AIM_MAX = 0.1
 """The share of files that may be longer than the aim."""
 LONGER_BY_PERMISSION: dict[str, str] = {}
 """Files that may be longer than FILE_LINES_MAX, each with its reason."""
-REASONS = "docs/decisions/0190-files-by-subject.md"
+REASONS = "docs/decisions/1001-long-files.md"
 """Why files of the package are longer than FILE_LINES_AIM. A line of the list begins with the names of files."""
 
 # Spelt so that this file does not hold what it looks for.
