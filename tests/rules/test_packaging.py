@@ -1,8 +1,12 @@
 """pyproject.toml says what is there: nothing forgotten, nothing that does not exist."""
 
 import importlib
+import re
 import sys
 
+import pytest
+
+from mpi_runtime.cli.main import main
 from tests.helpers import ROOT
 from tests.rules.house import PACKAGE, imports, modules, project
 
@@ -29,10 +33,14 @@ def test_the_package_is_typed_and_licensed() -> None:
     assert (ROOT / METADATA["readme"]).is_file()
 
 
-def test_version_is_said_alike_everywhere() -> None:
+def test_version_is_the_same_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
     version = METADATA["version"]
     assert importlib.import_module(PACKAGE).__version__ == version
-    assert "## Unreleased" in (ROOT / "CHANGELOG.md").read_text()
+    changes = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert changes[:2] == ["Unreleased", version]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith(f"mpi-runtime {version}\n")
 
 
 def test_console_scripts_exist() -> None:
