@@ -32,7 +32,7 @@ try:
     from tqdm.std import tqdm as plain_tqdm
 except ImportError as error:
     raise ImportError(
-        "mpi_runtime.util.tqdm needs tqdm, which cannot be imported here: pip install 'mpi-runtime[tqdm]'"
+        "mpi_runtime.util.tqdm needs tqdm, which cannot be imported here: pip install tqdm"
     ) from error
 
 __all__ = ["safe_print", "tqdm"]

