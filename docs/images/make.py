@@ -44,6 +44,7 @@ def run(report: Path) -> None:
 
 
 def main() -> None:
+    """Run the example and take the picture."""
     with tempfile.TemporaryDirectory(dir=ROOT / "docs" / "images") as place:
         report = Path(place) / "job.html"
         run(report)
