@@ -20,8 +20,8 @@ ROWS = {
     ),
     "executor": (
         "a process that runs your code",
-        "its call runs again (`max_retries`, 3) or fails with `WorkerCrashedError`; its actor restarts (`max_restarts`) "
-        "or dies with `ActorDiedError`",
+        "its call runs again (`max_retries`, 3) or fails with `WorkerCrashedError`; its actor restarts "
+        "(`max_restarts`) or dies with `ActorDiedError`",
     ),
     "memory": (
         "a process that uses up the memory",
@@ -62,7 +62,8 @@ ROWS = {
     ),
     "disk": (
         "the disk of the journal is full",
-        "the job continues without a journal and logs an error; with `init(journal_required=True)` it ends with an error",
+        "the job continues without a journal and logs an error; with `init(journal_required=True)` it ends with an "
+        "error",
     ),
 }
 """By name: what dies, and what happens."""
