@@ -20,7 +20,7 @@ RUN := $(VENV)/bin/python
 INSTALL := -m pip install --disable-pip-version-check -qq --config-settings editable_mode=compat --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-tune bare device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
+.PHONY: help demo images test test-tune bare device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -32,6 +32,7 @@ help:
 	@echo "make device  what only a GPU can show, in ten minutes, into build/device.json; WHEELS=folder where there is no network"
 	@echo "make check   lint, format, types, simulation seeds, the content of the wheel, the documentation"
 	@echo "make docs    the documentation as a site, into build/docs"
+	@echo "make images  make the picture of the README again: the page of a real job; needs Chromium"
 	@echo "make wheel   build it into dist/ and try it in a fresh environment"
 	@echo "make mutants whether the tests notice random mistakes; ARGS='--seed 7 --count 200 --only scheduler/queues.py'"
 	@echo "make matrix  the tests with each Python of this machine, and with the oldest and newest versions of libraries"
@@ -95,6 +96,9 @@ simulation: $(VENV)/.installed-dev
 docs: $(DOCS_VENV)/.installed
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs --quiet build
 	@echo "build/docs/index.html"
+
+images: $(VENV)/.installed-dev
+	$(RUN) docs/images/make.py
 
 # Far from the checkout, as a user has it. Whatever an earlier build left in build/ would be shipped: it goes first.
 wheel: $(VENV)/.installed-dev

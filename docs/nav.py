@@ -1,10 +1,31 @@
-"""A hook of mkdocs: the site lists the pages of docs/decisions in their order, without a list made by hand."""
+"""Hooks of mkdocs: the version, the list of decisions and the sources of the examples, without copies made by hand."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 
 def on_config(config: Any) -> None:
-    """Append the decisions to the list of pages."""
-    pages = sorted(Path(config.docs_dir, "decisions").glob("*.md"))
-    config.nav.append({"Decisions": [f"decisions/{page.name}" for page in pages]})
+    """Add the version to the title, and the decisions to the pages for maintainers."""
+    (version,) = re.findall(r'^__version__ = "(.*)"$', Path("mpi_runtime/__init__.py").read_text(), re.MULTILINE)
+    config.site_name += f" {version}"
+    pages = sorted(Path(config.docs_dir, "decisions").glob("[0-9]*.md"))
+    (maintainers,) = (section["For maintainers"] for section in config.nav if "For maintainers" in section)
+    maintainers.append({"Decisions": ["decisions/README.md", *(f"decisions/{page.name}" for page in pages)]})
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
+    """Add to each example that the gallery names its source, to be unfolded."""
+    if page.file.src_uri != "examples.md":
+        return markdown
+    parts = re.split(r"^(?=#)", markdown, flags=re.MULTILINE)
+    return "".join(part + _source(part, Path(config.docs_dir).parent) for part in parts)
+
+
+def _source(part: str, root: Path) -> str:
+    named = re.match(r"### `(examples/.*)`\n", part)
+    if not named:
+        return ""
+    text = (root / named[1]).read_text().rstrip()
+    language = "python" if named[1].endswith(".py") else "toml"
+    return f'??? example "the program"\n\n    ```{language}\n{re.sub("^(?=.)", "    ", text, flags=re.M)}\n    ```\n\n'

@@ -1,6 +1,6 @@
 """Which network reads digits best? ASHA with Optuna's TPE on scikit-learn's digits; checkpoints, and a plot.
 
-python examples/tune_asha_digits.py           needs scikit-learn, optuna, matplotlib: pip install 'mpi-runtime[tune]'
+python examples/tune_asha_digits.py           needs: pip install scikit-learn optuna matplotlib
 """
 
 import tempfile

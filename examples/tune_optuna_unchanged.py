@@ -1,6 +1,6 @@
 """An objective written for Optuna, as it is, over all ranks: suggestions and pruning by messages, no database.
 
-python examples/tune_optuna_unchanged.py      needs optuna: pip install 'mpi-runtime[tune]'
+python examples/tune_optuna_unchanged.py      needs optuna: pip install optuna
 """
 
 import optuna

@@ -11,12 +11,16 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
 
 
-def shown(page: Path) -> str:
-    """What the browser has of a page when its scripts have run, as HTML."""
-    words = [
+def words(page: Path, width: int = 1200, height: int = 1400) -> list[str]:
+    """Return the command that opens a page and waits for its scripts; what to do with it comes behind."""
+    assert CHROMIUM is not None, "there is no Chromium here"
+    return [
         CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-breakpad",
-        f"--user-data-dir={page.parent}/profile", "--window-size=1200,1400", "--virtual-time-budget=2000",
+        f"--user-data-dir={page.parent}/profile", f"--window-size={width},{height}", "--virtual-time-budget=2000",
     ]  # fmt: skip
-    return subprocess.run(
-        [*filter(None, words), "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=100, check=True
-    ).stdout
+
+
+def shown(page: Path) -> str:
+    """Return the HTML of a page after its scripts have run."""
+    command = [*words(page), "--dump-dom", page.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout

@@ -1,11 +1,13 @@
 """The verb `doctor`: shows what each rank sees of its host and of the job, what is wrong with the launch, and a cure.
 
 It is started in place of the program, by the same launch command: `srun --mpi=pmix mpi-runtime doctor`. With several
-hosts it also measures messages between them. The exit code is 1 if something is wrong.
+hosts it also measures messages between them. The exit code is 1 if something is wrong. `--report` prints what a problem
+report needs instead, as one block of text.
 """
 
 import argparse
 import os
+import re
 import resource
 import sys
 import threading
@@ -17,6 +19,7 @@ import msgspec
 
 from mpi_runtime import config
 from mpi_runtime.cli import gpus
+from mpi_runtime.cli.run import find_launcher
 from mpi_runtime.gpu.device import Report
 from mpi_runtime.host import launchers, machine
 from mpi_runtime.host.launch import Launch, detect
@@ -39,16 +42,35 @@ START_LIMIT_S = 120.0
 """Seconds to wait for other ranks at the start. They may read Python from a slow file system."""
 BLAME_S = 3.0
 """Seconds that other ranks wait if all have the same problem: rank 0 prints it, and the end of a rank ends them all."""
+LIMITS = {
+    "descriptors": resource.RLIMIT_NOFILE,
+    "processes": resource.RLIMIT_NPROC,
+    "bytes of a file": resource.RLIMIT_FSIZE,
+    "bytes of address space": resource.RLIMIT_AS,
+    "bytes of locked memory": resource.RLIMIT_MEMLOCK,
+}
+"""Limits of a process that a problem report names."""
+SETTINGS = ("MPI_RUNTIME_", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPICH_", "MPIR_CVAR_", "UCX_", "FI_")
+"""How the variables begin that a problem report shows."""
+_OF_DEVELOPERS = r"extra == .(dev|docs|as-ray|tune-tests)\b"
 
 
 def doctor(words: Sequence[str]) -> int:
     """Examine the launch. Return 0 if nothing is wrong, else 1."""
-    argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="mpi-runtime doctor",
         description="Start it in place of a program, with the same launch command. It shows what each rank sees, what "
         "is wrong with the launch, and how to fix it.",
-    ).parse_args(words)
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="print versions, MPI, limits and settings, to paste into a problem report"
+    )
+    asked = parser.parse_args(words)
     launch = detect(config.environment())
+    if asked.report:
+        if not launch.rank:
+            print(problem_report(launch))
+        return 0
     launchers.take_own_gpus(launch.kind)
     env = config.environment()
     own = from_environment(env)
@@ -120,6 +142,64 @@ def _look(rank: int, own: Allocation, found: Report) -> Seen:
         room.f_frsize * room.f_blocks if room else None,
         None if descriptors == resource.RLIM_INFINITY else descriptors,
     )
+
+
+# For a problem report.
+
+
+def problem_report(launch: Launch) -> str:
+    """Return what a problem report should say of this host and of the launch."""
+    from importlib import metadata  # here and below: it loads 44 modules
+
+    env = config.environment()
+    own = from_environment(env)
+    required = [one for one in metadata.requires("mpi-runtime") or () if not re.search(_OF_DEVELOPERS, one)]
+    names = sorted({re.split(r"[^\w-]", one)[0] for one in required})
+    packages = [f"{name} {version}" for name in names if (version := _version_of(name))]
+    settings = [name for name in sorted(env) if name.startswith(SETTINGS) and not launchers.is_launcher_variable(name)]
+    found = Gpus(Finder(sys.path), gpus.LIMIT_S, None, launch.kind).report
+    room = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
+    system = os.uname()
+    rows = {
+        "mpi-runtime": _version_of("mpi-runtime") or "not installed",
+        "Python": f"{sys.version.split()[0]} ({sys.executable})",
+        "system": f"{system.sysname} {system.release} {system.machine}",
+        "packages": ", ".join(packages),
+        **_mpi(),
+        "started by": f"{launch.kind}, ranks: {launch.size or 'unknown'} {launch.problem or ''}".strip(),
+        "batch job": _job(own) if own.system else "none",
+        "CPUs": f"{_ranges(machine.cpus_allowed())} of {os.cpu_count()}, counted as {machine.cpu_count()}",
+        "memory": f"{machine.memory_limit() / 2**30:.1f} GiB",
+        "/dev/shm": f"{room.f_frsize * room.f_blocks / 2**30:.1f} GiB" if room else "none",
+        "limits": ", ".join(f"{name} {_limits(number)}" for name, number in LIMITS.items()),
+        "GPUs": found.error or ", ".join(device.name for device in found.devices) or "none",
+        "settings": " ".join(f"{name}={env[name]}" for name in settings) or "none",
+    }
+    return "\n".join(f"{name + ':':12} {text}" for name, text in rows.items())
+
+
+def _version_of(package: str) -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _mpi() -> dict[str, str]:
+    """Return what the MPI library calls itself, and which launcher `mpi-runtime run` would use."""
+    try:
+        library = " ".join(mpi.library_version().splitlines()[0].split(",")[0].split())
+    except TransportError as error:
+        library = str(error.__cause__ or error)
+    launcher = find_launcher()
+    return {"MPI": library, "launcher": f"{launcher.version} ({launcher.path})" if launcher else "none"}
+
+
+def _limits(number: int) -> str:
+    soft, hard = ("unlimited" if one == resource.RLIM_INFINITY else str(one) for one in resource.getrlimit(number))
+    return soft if soft == hard else f"{soft} (hard: {hard})"
 
 
 # Between the ranks. Rank 0 asks; the others answer until it sends "done".

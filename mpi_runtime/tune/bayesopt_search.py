@@ -42,7 +42,9 @@ class BayesOptSearch(LearningSearcher):
         try:
             import bayes_opt  # noqa: F401
         except ImportError as error:
-            raise ImportError("BayesOptSearch needs bayesian-optimization: pip install 'mpi-runtime[tune]'") from error
+            raise ImportError(
+                "BayesOptSearch needs bayesian-optimization: pip install bayesian-optimization"
+            ) from error
         super().__init__(space, metric, mode, points_to_evaluate, random_state if seed is None else seed)
         self._steps = random_search_steps
 

@@ -43,7 +43,7 @@ class HyperOptSearch(LearningSearcher):
         try:
             import hyperopt  # noqa: F401
         except ImportError as error:
-            raise ImportError("HyperOptSearch needs hyperopt: pip install 'mpi-runtime[tune]'") from error
+            raise ImportError("HyperOptSearch needs hyperopt: pip install hyperopt") from error
         super().__init__(space, metric, mode, points_to_evaluate, random_state_seed if seed is None else seed)
         self._initial, self._gamma = n_initial_points, gamma
 

@@ -162,7 +162,7 @@ class TBXLoggerCallback(LoggerCallback):
         try:
             import tensorboardX
         except ImportError as error:
-            raise ImportError("TBXLoggerCallback needs tensorboardX: pip install 'mpi-runtime[tune]'") from error
+            raise ImportError("TBXLoggerCallback needs tensorboardX: pip install tensorboardX") from error
         self._writer_of = tensorboardX.SummaryWriter
         self._writers: dict[str, Any] = {}
 

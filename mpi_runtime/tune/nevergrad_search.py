@@ -40,7 +40,7 @@ class NevergradSearch(LearningSearcher):
         try:
             import nevergrad  # noqa: F401
         except ImportError as error:
-            raise ImportError("NevergradSearch needs nevergrad: pip install 'mpi-runtime[tune]'") from error
+            raise ImportError("NevergradSearch needs nevergrad: pip install nevergrad") from error
         super().__init__(space, metric, mode, points_to_evaluate, seed)
         self._optimizer, self._arguments = optimizer, dict(optimizer_kwargs or {})
 

@@ -37,7 +37,7 @@ class OptunaSearch(LearningSearcher):
         try:
             import optuna  # noqa: F401
         except ImportError as error:
-            raise ImportError("OptunaSearch needs optuna: pip install 'mpi-runtime[tune]'") from error
+            raise ImportError("OptunaSearch needs optuna: pip install optuna") from error
         super().__init__(space, metric, mode, points_to_evaluate, seed)
         self.sampler = sampler
 

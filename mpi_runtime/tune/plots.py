@@ -131,5 +131,5 @@ def _axes(ax: Any) -> Any:
     try:
         from matplotlib import pyplot
     except ImportError as error:
-        raise ImportError("plots need matplotlib: pip install 'mpi-runtime[tune]'") from error
+        raise ImportError("plots need matplotlib: pip install matplotlib") from error
     return pyplot.subplots()[1]

@@ -276,5 +276,5 @@ def _pandas() -> Any:
     try:
         import pandas
     except ImportError as error:
-        raise ImportError("data frames need pandas: pip install 'mpi-runtime[tune]'") from error
+        raise ImportError("data frames need pandas: pip install pandas") from error
     return pandas

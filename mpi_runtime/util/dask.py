@@ -26,8 +26,7 @@ try:
     from dask.order import order
 except ImportError as error:
     raise ImportError(
-        "mpi_runtime.util.dask needs dask 2024.12 or newer, which cannot be imported here: "
-        "pip install 'mpi-runtime[dask]'"
+        "mpi_runtime.util.dask needs dask 2024.12 or newer, which cannot be imported here: pip install 'dask>=2024.12'"
     ) from error
 
 __all__ = ["enable_dask_on_mpi_runtime", "mpi_runtime_dask_get"]

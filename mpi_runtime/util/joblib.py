@@ -29,7 +29,7 @@ try:
     )
 except ImportError as error:
     raise ImportError(
-        "mpi_runtime.util.joblib needs joblib, which cannot be imported here: pip install 'mpi-runtime[joblib]'"
+        "mpi_runtime.util.joblib needs joblib, which cannot be imported here: pip install joblib"
     ) from error
 
 __all__ = ["register_mpi_runtime"]

@@ -29,7 +29,7 @@ import mpi_runtime
 try:
     import optuna
 except ImportError as error:
-    raise ImportError("mpi_runtime.util.optuna needs optuna: pip install 'mpi-runtime[tune]'") from error
+    raise ImportError("mpi_runtime.util.optuna needs optuna: pip install optuna") from error
 
 __all__ = ["optimize"]
 

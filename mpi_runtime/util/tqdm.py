@@ -31,9 +31,7 @@ from mpi_runtime.rank import status
 try:
     from tqdm.std import tqdm as plain_tqdm
 except ImportError as error:
-    raise ImportError(
-        "mpi_runtime.util.tqdm needs tqdm, which cannot be imported here: pip install 'mpi-runtime[tqdm]'"
-    ) from error
+    raise ImportError("mpi_runtime.util.tqdm needs tqdm, which cannot be imported here: pip install tqdm") from error
 
 __all__ = ["safe_print", "tqdm"]
 

