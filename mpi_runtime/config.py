@@ -373,9 +373,9 @@ def check_whole(name: str, value: object, least: int, most: int = WHOLE_MAX) -> 
     """Raise TypeError or ValueError if this is not a whole number from `least` to `most`."""
     if not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
-    if value < least:
+    if int(value) < least:
         raise ValueError(f"{name} must be at least {least}, not {value}")
-    if value > most:
+    if int(value) > most:
         raise ValueError(f"{name} must be at most {most}, not {value}")
 
 

@@ -19,10 +19,10 @@ import msgspec
 
 from mpi_runtime import config
 from mpi_runtime.cli import gpus
-from mpi_runtime.cli.run import find_launcher
 from mpi_runtime.gpu.device import Report
 from mpi_runtime.host import launchers, machine
 from mpi_runtime.host.launch import Launch, detect
+from mpi_runtime.host.mpiexec import find_launcher
 from mpi_runtime.rank.gpu_finder import Finder, Gpus
 from mpi_runtime.rank.joining import join
 from mpi_runtime.slurm import jobs

@@ -43,7 +43,7 @@ class Executor(Protocol):
     number: int
     rank: int
     hostname: str
-    gpus: list[int]
+    gpu_ids: list[int]
     """The ids of its GPUs."""
     devices: list[Device]
     """Its GPUs."""

@@ -71,7 +71,7 @@ def become(
         problem = _settle_in(executor.client, setup, request, at_start)
     limit_threads(threads_of(request))
     current.set_client(executor.client)
-    this_process.is_on(setup.hostname, request.gpus)
+    this_process.is_on(setup.hostname, request.gpu_ids)
     try:
         executor.run(problem)
     except HeadDiedError as error:

@@ -47,7 +47,7 @@ for found in pkgutil.walk_packages(mpi_runtime.__path__, "mpi_runtime."):
         try:
             importlib.import_module(found.name)
         except ImportError as error:
-            print(found.name, "pip install 'mpi-runtime[" in str(error))
+            print(found.name, "pip install " in str(error))
 """)
     assert completed.stdout == "".join(f"{name} True\n" for name in OPTIONAL)
 
@@ -70,7 +70,7 @@ for name in sys.argv[1:]:
         try:
             exec(line)
         except ImportError as error:
-            assert "pip install 'mpi-runtime[" in str(error), error
+            assert "pip install " in str(error), error
         else:
             raise AssertionError(line)
     assert not hasattr(sys.modules[above], last), name
@@ -134,10 +134,11 @@ def test_verbs(verb: str) -> None:
 @pytest.mark.parametrize("as_ray", [False, True], ids=["plainly", "as-ray"])
 @pytest.mark.parametrize("name", [name for name in LINES if name not in NEEDS])
 def test_examples(name: str, as_ray: bool) -> None:
-    program: str | Path = EXAMPLES / f"{name}.py"
+    path = EXAMPLES / f"{name}.py"
+    program: str | Path = path
     if as_ray:
-        program = re.sub(r"^import mpi_runtime$", "import ray as mpi_runtime", program.read_text(), flags=re.M)
-        program = re.sub(r"^from mpi_runtime(?!.*\bbatch\b)", "from ray", program, flags=re.M)
+        source = re.sub(r"^import mpi_runtime$", "import ray as mpi_runtime", path.read_text(), flags=re.M)
+        program = re.sub(r"^from mpi_runtime(?!.*\bbatch\b)", "from ray", source, flags=re.M)
     completed = run_bare(program, options=AS_RAY if as_ray else ())
     check(name, completed.stdout)
     assert completed.stderr == ""
