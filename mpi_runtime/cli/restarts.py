@@ -69,7 +69,7 @@ def run(
             time.sleep(PAUSE_S)
     finally:
         file.unlink(missing_ok=True)
-    print(f"mpi-runtime run: the program has not come to its end in {number + 1} starts", file=sys.stderr)
+    print(f"mpi-runtime run: the program did not end in {number + 1} starts", file=sys.stderr)
     return code if code > 0 else 1
 
 

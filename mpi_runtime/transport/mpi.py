@@ -347,7 +347,9 @@ class MpiTransport:
             self._sending.pop(rank, None)
             self._arriving.pop(rank, None)
         if 0 in self.lost:
-            raise HeadLostError(f"rank 0 on {self.hostnames[0]} has died, and with it the head: the job cannot go on")
+            raise HeadLostError(
+                f"rank 0 on {self.hostnames[0]} has died, and with it the head: the job cannot continue"
+            )
 
     @property
     def neighbours(self) -> Mapping[int, int]:
