@@ -90,7 +90,7 @@ def look() -> Report:
     if time.monotonic() - started_s > SLOW_S and _is_persistence_off(pynvml, [handle for _, handle in handles]):
         report.problems.append(
             f"NVML took {time.monotonic() - started_s:.0f} s to answer: persistence mode is off, so the driver starts "
-            "the GPUs anew for each job that finds them unused. Have it switched on (nvidia-persistenced, or "
+            "the GPUs again for each job that finds them unused. Have it switched on (nvidia-persistenced, or "
             "nvidia-smi -pm 1)"
         )
     with contextlib.suppress(pynvml.NVMLError):

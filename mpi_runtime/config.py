@@ -150,7 +150,7 @@ def from_init(**arguments: Any) -> Config:
             try:
                 given[name] = float(env[variable])
             except ValueError:
-                raise ValueError(f"the variable {variable} is {env[variable]!r}, which is no number") from None
+                raise ValueError(f"the variable {variable} is {env[variable]!r}, which is not a number") from None
     for name in ("memory", "object_store_memory", "memory_limit"):
         if isinstance(given.get(name), float) and given[name].is_integer():  # 300e6
             given[name] = int(given[name])
@@ -319,7 +319,7 @@ def _check(config: Config) -> None:
     check_number("requeue_before_s", config.requeue_before_s)
     if config.requeue and not config.journal:
         raise ValueError(
-            "requeue=True needs a journal, or the job would begin anew each time: init(journal=DIR, requeue=True), or "
+            "requeue=True needs a journal, or each start would begin from scratch: init(journal=DIR, requeue=True), or "
             "the variable MPI_RUNTIME_JOURNAL"
         )
     check_number("waiting_line_s", config.waiting_line_s)

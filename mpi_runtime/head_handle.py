@@ -268,8 +268,8 @@ class HeadHandle:
             raise LaunchError(
                 f"The job was not up after {timeout_s:g} s. The launcher started {self.launch.size or 'several'} "
                 "ranks, and all of them must call init() (or be started by `python -m mpi_runtime app.py`): a rank "
-                "that failed before that says so above, but one that was killed cannot. A slow file system may need "
-                "init(start_timeout_s=...)."
+                "that failed earlier has printed its error above, but one that was killed cannot. A slow file "
+                "system may need init(start_timeout_s=...)."
             )
         try:
             data, descriptors, _, _ = socket.recv_fds(self.socket, 4, 1)
@@ -281,7 +281,7 @@ class HeadHandle:
             missing = 4 + int.from_bytes(data[:4], "little") - len(data) if len(data) >= 4 else 4 - len(data)
             part = self.socket.recv(missing)
             if not part:
-                raise LaunchError("The head process ended while it started; what it said is above.")
+                raise LaunchError("The head process ended while it started; its own error, if any, is printed above.")
             data += part
         return msgspec.msgpack.decode(data[4:], type=Welcome), descriptors[0] if descriptors else -1
 

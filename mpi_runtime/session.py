@@ -81,7 +81,7 @@ class Session:
             self._warn(f"{unsaved} actors have not saved their states in time: what they did since runs again")
         if not client.questions.query("progress")[1]:
             self._warn(
-                "the job is not requeued: no call of it has been recorded, and the next one would not come further. "
+                "the job is not requeued: no call of it has been recorded, and the next job would get no further. "
                 "Make calls shorter than the time of the job, or give it more"
             )
             return

@@ -136,8 +136,8 @@ def give_up(state: State, actor: Actor, why: str) -> None:
     if (told := f"{name}: {why}") not in state.told:
         state.told.add(told)
         text = (
-            f"the state of {name} is not saved from now on: {why}. The next run begins with what was saved before, or "
-            "makes it anew, and runs the other calls again."
+            f"the state of {name} is not saved from now on: {why}. The next run begins with the last saved state, "
+            "or from scratch, and runs the other calls again."
         )
         notes.tell(state, notes.WARNING, JOURNAL, text)
 
@@ -167,8 +167,8 @@ def lost(state: State, client: Client, event: StateLost, now: int) -> None:
     actor.saved, actor.number, actor.base, actor.recalls = None, b"", b"", False
     actor.creation.call.kept = ()
     text = (
-        f"the saved state of {actor.creation.function.spec.name} cannot be read: {event.problem}. It is made anew, and "
-        "its calls are run again."
+        f"the saved state of {actor.creation.function.spec.name} cannot be read: {event.problem}. It starts from "
+        "scratch, and its calls are run again."
     )
     notes.tell(state, notes.WARNING, JOURNAL, text, executor.rank)
 

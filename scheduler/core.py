@@ -235,7 +235,7 @@ class Scheduler:
                         ended = event  # type: ignore[assignment]
                         ends += 1
             if ended_in_frame is not None and ends != ended_in_frame:
-                raise RefusedError(f"{ends} call(s) end in it, and its header says {ended_in_frame}")
+                raise RefusedError(f"{ends} call(s) end in it, and its header counts {ended_in_frame}")
         except RefusedError as error:
             if executor is None:
                 raise

@@ -118,6 +118,6 @@ def tell_ignored(state: State, executor: Executor, task: Task, watch: Watch, now
     elif actor.creation.function.spec.is_async:
         why, how = "its coroutine catches CancelledError, or holds up the loop", "kill(actor) ends the actor"
     else:
-        why, how = "methods that are no coroutines are not interrupted", "kill(actor) ends the actor"
+        why, how = "only methods that are coroutines are interrupted", "kill(actor) ends the actor"
     text = f"{name} was cancelled {GRACE} ago and has not ended in {executor}: {why}. {how}."
     notes.tell_often(state, notes.WARNING, IGNORED, name, text, executor.rank)

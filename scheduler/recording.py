@@ -180,7 +180,7 @@ def replay(recording: Recording, scheduler: Scheduler) -> Outcome:
             told = "\n  ".join(since) or "nothing"
             outcome.difference = (
                 f"decision {outcome.decisions}, at {entry.now} us, has other effects than were recorded. "
-                f"Here they are:\n  {effects}\nand this had been said before it:\n  {told}"
+                f"Here they are:\n  {effects}\nand these events came before it:\n  {told}"
             )
             return outcome
         since.clear()

@@ -83,7 +83,7 @@ def check_rank(state: State, event: Any) -> None:
     elif isinstance(event, MemoryReported | RoomWanted):
         require(event.rank in state.ranks, f"there is no rank {event.rank}")
     elif isinstance(event, RankLost):
-        require(event.rank, "rank 0 is said to be gone, and without it there is no job")
+        require(event.rank, "rank 0 is reported lost, and without it there is no job")
         require(event.rank in state.ranks, f"rank {event.rank} is gone, and never was there")
 
 
@@ -149,19 +149,19 @@ def _consumed(state: State, client: Client, event: Consumed) -> None:
 
 def _named(state: State, client: Client, event: NamedActorRequested) -> None:
     function = state.functions.get(event.creation.spec)
-    require(function is not None and function.spec.kind == ACTOR, "what is to have a name is no actor")
+    require(function is not None and function.spec.kind == ACTOR, "only an actor can have a name")
     check_ids(state, event.creation.id, 1)
 
 
 def _group_requested(state: State, client: Client, event: GroupRequested) -> None:
-    require(event.strategy in STRATEGIES, f"{event.strategy!r} is no strategy")
+    require(event.strategy in STRATEGIES, f"{event.strategy!r} is not a strategy")
     bundles = [bundle for node in state.nodes.values() for bundle in node.bundles]
     require(all(bundle.group != event.id for bundle in bundles), "a placement group with this id is ending")
     check_ids(state, event.id, 1)
 
 
 def _from_driver(state: State, client: Client, event: Any) -> None:
-    require(client.executor is None, "an executor says what only the driver says")
+    require(client.executor is None, "an executor sent what only the driver may send")
 
 
 _CLIENT_EVENTS: dict[type, Callable[[State, Client, Any], None]] = {

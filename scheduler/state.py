@@ -266,7 +266,7 @@ class Client(Struct, eq=False, gc=False):
             RefusedError: it is the driver.
         """
         if self.executor is None:
-            raise RefusedError("the driver says what only executors say")
+            raise RefusedError("the driver sent what only executors may send")
         return self.executor
 
 

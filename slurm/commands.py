@@ -23,7 +23,7 @@ _CURES = (
     ("array specification", "Like 0-9, 1,3,5, 0-9:3, 0-99%10; below MaxArraySize (scontrol show config)"),
     ("time limit", "The longest time that each partition allows: sinfo -o '%R %l'"),
     ("configuration source", "Slurm is not set up on this host: use a login node of the cluster."),
-    ("unable to contact slurm controller", "The controller does not answer: sinfo says when it is back."),
+    ("unable to contact slurm controller", "The controller does not answer: sinfo shows when it is back."),
     ("invalid job id", "Slurm forgets jobs a few minutes after their end; sacct -j JOB may still know it."),
 )  # fmt: skip
 _ANSWERS = {"SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "standard"}

@@ -147,7 +147,7 @@ def _unused_gpus(env: Mapping[str, str], by_host: Mapping[str, Usable]) -> Itera
             idle[host] = f"{usable.gpus} of the job's {have} GPUs"
     if idle:
         hosts = list(idle)
-        cure = "mpi-runtime doctor, started by the same line, says more"
+        cure = "mpi-runtime doctor, started by the same line, shows more"
         yield Finding(f"on {_first(hosts)} calls can use {idle[hosts[0]]}", cure)
 
 
@@ -254,7 +254,7 @@ def _memory(host: str, working: Sequence[Seen], node: Granted) -> Iterator[Findi
     if node.memory and seen > 1.05 * node.memory:
         yield Finding(
             f"on {host} {seen >> 20} MiB of memory are counted, but the job has {node.memory >> 20} MiB there",
-            f"init(memory={node.memory}), or ask for the memory in sbatch or salloc, whose variables tell of it",
+            f"init(memory={node.memory}), or ask for the memory in sbatch or salloc, which state it in variables",
         )
 
 
@@ -264,14 +264,14 @@ def _gpus(kind: str, host: str, working: Sequence[Seen], node: Granted, confined
             f"on {host} no GPU is used: {errors[0]}",
             f"{_SRUN.get(kind, 'srun')} --gpus-per-node={len(node.gpus)} ..., without --gpu-bind=none"
             if "--gpu-bind" in errors[0]
-            else "mpi-runtime gpus, started by the same line, says more",
+            else "mpi-runtime gpus, started by the same line, shows more",
         )
         return
     yield from _shown_gpus(kind, host, working, set(range(len(node.gpus))) if confined else set(node.gpus))
     if all(one.gpus_found == 0 for one in working):
         yield Finding(
             f"on {host} the job has {len(node.gpus)} GPUs, and none was found",
-            "mpi-runtime gpus, started by the same line, says more",
+            "mpi-runtime gpus, started by the same line, shows more",
         )
 
 

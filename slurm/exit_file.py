@@ -40,8 +40,8 @@ class ExitFile:
     def _on_usr1(self, number: int, frame: FrameType | None) -> None:
         self.was_told = True
         text = (
-            "mpi-runtime: SIGUSR1 announces that the job's time ends, or a preemption. The program goes on: it has no "
-            "callback of mpi_runtime.slurm.before_walltime(seconds, callback) that would save something.\n"
+            "mpi-runtime: SIGUSR1 announces that the job's time ends, or a preemption. The program continues: it has "
+            "no callback of mpi_runtime.slurm.before_walltime(seconds, callback) that would save something.\n"
         )
         os.write(2, text.encode())  # not print: the signal may have interrupted a print
 

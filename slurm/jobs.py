@@ -220,7 +220,7 @@ def statuses(job: str | int) -> list[Status]:
         SlurmError: Slurm does not know the job, or does not answer.
     """
     if not _ID.fullmatch(str(job)):
-        raise SlurmError(f"{str(job)!r} is no id of a job: ids are like 4711, or 4711_3 for a task of an array")
+        raise SlurmError(f"{str(job)!r} is not the id of a job: ids are like 4711, or 4711_3 for a task of an array")
     try:
         lines = call(["scontrol", "show", "job", "-o", str(job)]).splitlines()
     except SlurmError as error:

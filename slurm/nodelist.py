@@ -18,7 +18,7 @@ def expand(text: str) -> list[str]:
     while position < len(text):
         part = _PART.match(text, position)
         if part is None:
-            raise ValueError(f"{text!r} is no list of nodes: what is wrong begins at {text[position:]!r}")
+            raise ValueError(f"{text!r} is not a list of nodes: what is wrong begins at {text[position:]!r}")
         names += _expand_one(part[1])
         position = part.end()
     return names
@@ -34,7 +34,7 @@ def expand_counts(text: str) -> list[int]:
     for part in filter(None, text.split(",")):
         found = _REPEATED.fullmatch(part)
         if found is None:
-            raise ValueError(f"{text!r} is no list of counts: {part!r} is not like 4 or 4(x2)")
+            raise ValueError(f"{text!r} is not a list of counts: {part!r} is not like 4 or 4(x2)")
         counts += [int(found[1])] * int(found[2] or 1)
     return counts
 
@@ -50,7 +50,7 @@ def _expand_one(part: str) -> Iterator[str]:
     for one in inside.split(","):
         first, dash, last = one.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ValueError(f"{part!r} is no list of nodes: {one!r} is neither a number nor a range")
+            raise ValueError(f"{part!r} is not a list of nodes: {one!r} is neither a number nor a range")
         for number in range(int(first), int(last or first) + 1):
             for end in ends:
                 yield f"{before}{number:0{len(first)}}{end}"

@@ -94,4 +94,4 @@ def check_names(given: Mapping[str, Any], where: str) -> None:
         if key not in known:
             near = get_close_matches(key.replace("-", "_"), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
-            raise ValueError(f"{where} has {key!r}, which is no option of a job; {hint}")
+            raise ValueError(f"{where} has {key!r}, which is not an option of a job; {hint}")

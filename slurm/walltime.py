@@ -100,7 +100,7 @@ def requeue() -> None:
     """
     own = allocation()
     if own.system != "slurm":
-        raise SlurmError("this is no Slurm job, so it cannot be requeued")
+        raise SlurmError("this is not a Slurm job, so it cannot be requeued")
     facts = facts_of(call(["scontrol", "show", "job", "-o", own.job]))
     if int(facts.get("Restarts", 0)) > own.restarts:
         return  # at a preemption Slurm queues the job again before it ends the processes

@@ -130,11 +130,11 @@ def _stand_in(path: str, why: str) -> Any:
     return absent
 
 
-_HINT = " (`ray` is mpi_runtime here: docs/from_ray.md says what there is)"
+_HINT = " (`ray` is mpi_runtime here: docs/from_ray.md lists what there is)"
 
 
 def _absent_module(path: str) -> str:
     return (
         f"{path} is not here: `ray` is mpi_runtime, which has Ray's core and of its libraries only ray.tune. "
-        "docs/from_ray.md says what there is."
+        "docs/from_ray.md lists what there is."
     )

@@ -252,12 +252,13 @@ class BatchRun:
         end_s = found["end_us"] / 1e6
         self.is_late = True
         self.is_hopeless = least_us / 1e6 > end_s - self._start_s
-        whole = (
-            f"; that was {duration(end_s - self._start_s)} when this run began: have a longer job, or shorter limits"
-        )
+        later = "the same line continues later"
+        if self.is_hopeless:
+            whole = duration(end_s - self._start_s)
+            later = f"that was {whole} when this run began: have a longer job, or shorter limits"
         self._say(
             f"nothing that is left can end before the job does: {name} may take {duration(least_us / 1e6)}, and "
-            f"{duration(end_s - time.time())} are left{whole if self.is_hopeless else '; the same line goes on later'}"
+            f"{duration(end_s - time.time())} are left; {later}"
         )
         self._stop()
 
@@ -275,7 +276,7 @@ class BatchRun:
             self._stop()
         elif what == _LATE:
             self.is_late = True
-            self._say("told to end, by SIGTERM or the end of the job's time; the same line goes on later")
+            self._say("SIGTERM or the end of the job's time: ending what runs; the same line continues later")
             self._stop()
         elif what == END_OF_LINES:
             self._stream = None

@@ -61,7 +61,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of "stdout" and "stderr" those whose file other commands name too, so that it must not be emptied."""
     retries: int = 0
     retry_codes: tuple[int, ...] = ()
-    """The codes after which it is run again; none listed: every code that is no success."""
+    """The codes after which it is run again; none listed: every code but those of success."""
     retry_delay: float = 0.0
     """Seconds before it is run again."""
     success_codes: tuple[int, ...] = (0,)
@@ -246,7 +246,7 @@ OPTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "stdout": (_text, "the file of its standard output; NAME.out in the directory of the batch"),
     "stderr": (_text, "the file of its standard error; that of its standard output"),
     "retries": (_count, "how often it is run again if it fails; 0"),
-    "retry_codes": (_codes, "codes after which it is run again; every code that is no success"),
+    "retry_codes": (_codes, "codes after which it is run again; every code but those of success"),
     "retry_delay": (seconds, "how long to wait before it is run again; 0"),
     "success_codes": (_codes, "exit codes that are a success; 0"),
     "on_failure": (_choice, "if it fails: skip what comes after it, continue, or stop the batch; skip"),

@@ -158,7 +158,7 @@ def _exceptions(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be True, False or a list of exception classes, not {value!r}")
     for kind in value:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-            raise TypeError(f"{name} must be True, False or a list of exception classes; {kind!r} is none")
+            raise TypeError(f"{name} must be True, False or a list of exception classes; {kind!r} is not one")
 
 
 def _lifetime(name: str, value: Any) -> None:

@@ -171,8 +171,8 @@ def _out_of_order(name: str, options: Mapping[str, Any], is_async: bool) -> bool
     if several and wanted is False:
         kind = "has coroutines" if is_async else "has max_concurrency above 1"
         raise ValueError(
-            f"{name} {kind}, so its calls start as their arguments come: allow_out_of_order_execution=False cannot be. "
-            "Leave it out, or use an actor that runs one call after the other."
+            f"{name} {kind}, so its calls start as their arguments arrive: allow_out_of_order_execution=False is not "
+            "possible. Leave it out, or use an actor that runs one call after the other."
         )
     return several if wanted is None else wanted
 

@@ -171,7 +171,7 @@ def check_fallbacks(name: str, fallbacks: Any) -> list[tuple[Label, ...]]:
     found = []
     for one in fallbacks:
         if not isinstance(one, dict) or set(one) != {"label_selector"}:
-            raise ValueError(f"{name} must be like [{{'label_selector': {{'zone': 'a'}}}}]; {one!r} is no part of such")
+            raise ValueError(f"{name} must be like [{{'label_selector': {{'zone': 'a'}}}}]; {one!r} is not like that")
         found.append(check_selector(name, one["label_selector"]))
     return found
 

@@ -59,9 +59,7 @@ def batch(words: Sequence[str]) -> int:
     if options.file == "-":
         if launch.rank > 0:
             return 2
-        raise LaunchError(
-            "standard input is read without a launcher only: mpirun does not tell a rank that it has ended"
-        )
+        raise LaunchError("standard input is read without a launcher only: mpirun does not pass on its end to ranks")
     command = [sys.executable, *_ON_RANK_0, *words]
     if not is_rank:
         launcher = installed_launcher(options.mpi)
@@ -107,12 +105,12 @@ def run_batch(options: argparse.Namespace) -> int:
                 try:
                     code = run.run(groups, sys.stdin if is_stream else None, defaults)
                 except KeyboardInterrupt:
-                    say("interrupted again: what runs is killed; the same line goes on later")
+                    say("interrupted again: what runs is killed; the same line continues later")
                     return 130
                 except OSError as error:
                     raise LaunchError(
                         f"the journal or the outputs in {directory} cannot be written: {error.strerror or error}. What "
-                        "runs is ended. Make room, and run the same line again: it goes on"
+                        "runs is ended. Make room, and run the same line again: it continues"
                     ) from error
     if code == TIME_IS_OVER and options.requeue and not run.is_hopeless:
         _requeue()

@@ -218,7 +218,7 @@ def _next(transport: Transport) -> list[tuple[int, bytes]]:
         if frames := transport.receive():
             return [(rank, bytes(frame)) for rank, frame in frames]
         if time.monotonic() > deadline:
-            raise TransportError(f"other ranks have said nothing for {LIMIT_S:g} s")
+            raise TransportError(f"other ranks have sent nothing for {LIMIT_S:g} s")
 
 
 def _serve(transport: Transport) -> None:

@@ -82,8 +82,8 @@ def run(
             flush=True,
         )
         time.sleep(REST_S)
-    starts = f" in {number + 1} starts" if restarts else ""
-    print(f"mpi-runtime run: the program has not come to its end{starts}", file=sys.stderr)
+    starts = f" in {number + 1} starts" if restarts else " by itself"
+    print(f"mpi-runtime run: the program did not end{starts}", file=sys.stderr)
     return code if code > 0 else 1
 
 

@@ -143,7 +143,7 @@ def _follow(job: str) -> int:
     try:
         return following.follow(job)
     except (KeyboardInterrupt, BrokenPipeError) as error:
-        print(f"\nmpi-runtime: job {job} goes on", file=sys.stderr)
+        print(f"\nmpi-runtime: job {job} continues", file=sys.stderr)
         print(f"  status: mpi-runtime status {job}; to end it: scancel {job}", file=sys.stderr)
         if isinstance(error, KeyboardInterrupt):
             return _INTERRUPTED

@@ -167,7 +167,7 @@ class Store:
         if isinstance(entry, ReadyError):
             self._outbox.add(ErrorRead([entry.id]))
             raise remote_errors.from_bytes(entry.data)
-        assert isinstance(entry, ReadyFailed), f"{entry} is no value"
+        assert isinstance(entry, ReadyFailed), f"{entry} is not a value"
         self._outbox.add(ErrorRead([entry.id]))
         raise errors.from_code(entry.code, entry.message)
 

@@ -113,7 +113,7 @@ class Waiting:
         if not self._stalls.wait(complete, timeout_s, missing, lambda: missing[at:]):
             raise errors.GetTimeoutError(
                 f"get() waited {timeout_s:g} s, and {len(missing) - at} of {len(missing)} values are not there yet. "
-                f"mpi_runtime.explain(ref) tells why; the first is {missing[at].hex()}."
+                f"mpi_runtime.explain(ref) shows why; the first is {missing[at].hex()}."
             )
 
     def _subscribe_elsewhere(self, ids: Sequence[bytes]) -> None:

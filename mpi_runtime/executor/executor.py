@@ -157,7 +157,7 @@ class Executor:
         """Save the state of the actor, in a call."""
         if self._saver is None:
             raise errors.JournalError(
-                f"the state of {type(self.actor).__name__} is not saved: that takes a job with a journal, and a class "
+                f"the state of {type(self.actor).__name__} is not saved: it needs a job with a journal, and a class "
                 "with save_state(self) and load_state(self, state), without the option journal=False, whose "
                 "constructor was given no references"
             )

@@ -71,7 +71,7 @@ def note(error: BaseException, granted: Granted, in_use: Callable[[], list[dict[
     try:
         table = in_use()
     except Exception as reason:  # the job may be ending; the error itself matters more
-        return f"(What else is on the device cannot be told: {reason})"
+        return f"(What else uses the device is unknown: {reason})"
     known = {entry["id"]: entry for entry in table}
     lines = [_line(granted, device, known[id]) for id, device in zip(granted.gpu_ids, granted.devices, strict=True)]
     return "\n".join([*lines, _advice(granted)])
@@ -90,9 +90,9 @@ def _line(granted: Granted, device: Device, entry: dict[str, Any]) -> str:
         if one["pid"] != os.getpid()
     ]
     return (
-        f"GPU {entry['id']} ({device.uuid}){size} on {granted.hostname}: this call was promised "
+        f"GPU {entry['id']} ({device.uuid}){size} on {granted.hostname}: this call was granted "
         f"{min(units, UNIT) / UNIT:g} of it{promised}; {'; '.join(others) or 'nobody else has any of it'}; "
-        f"{entry['free']:g} is promised to nobody."
+        f"{entry['free']:g} is free."
     )
 
 

@@ -85,8 +85,8 @@ class Journal:
         self._told.add((wanted.name, why))
         if wanted.actor:
             return values, (
-                f"a call of {wanted.name} is not the one that the run made whose state its actor has ({why}): it runs, "
-                "and the state has the other one too. If the program was changed, name another directory"
+                f"the saved state of an actor includes another call of {wanted.name} than this one ({why}): this one "
+                "runs too. If the program was changed, name another directory"
             )
         return values, f"a call of {wanted.name} runs again although it is in the journal: {why} different now"
 

@@ -64,7 +64,7 @@ def read(directory: Path) -> Iterator[Segment]:
     """
     found = segments.paths(directory)
     if not found:
-        raise JournalError(f"{directory} is no journal: no file in it is called like 000001{segments.SUFFIX}")
+        raise JournalError(f"{directory} is not a journal: no file in it is called like 000001{segments.SUFFIX}")
     for path in found:
         damage = Damage()
         try:

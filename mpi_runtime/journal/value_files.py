@@ -74,7 +74,7 @@ def read(journal: str, kept: Kept) -> Iterator[tuple[int, bytes]]:
     """
     found, at = blake2b(digest_size=DIGEST_BYTES), 0
     if os.path.isabs(kept.file) or ".." in kept.file:
-        raise DamagedError(f"{kept.file!r} is no name of a value")
+        raise DamagedError(f"{kept.file!r} is not the name of a value")
     with open(os.path.join(journal, kept.file), "rb", buffering=0) as file:
         if os.fstat(file.fileno()).st_size != kept.size:
             raise DamagedError(f"{kept.file} does not have {kept.size} bytes")

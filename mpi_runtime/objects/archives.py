@@ -211,6 +211,6 @@ def _check_names(entries: list[zipfile.ZipInfo]) -> None:
         parts = entry.filename.split("/")
         if entry.filename.startswith(("/", "\\")) or ".." in parts or "\0" in entry.filename:
             raise ValueError(
-                f"the zip file has an entry {entry.filename!r}, which lies outside of the directory into which it is "
-                "to be unpacked: nothing of it is. Make it anew from inside of the directory."
+                f"the zip file has an entry {entry.filename!r}, which lies outside of the target directory, so "
+                "nothing was unpacked. Make the archive again, from inside of its directory."
             )

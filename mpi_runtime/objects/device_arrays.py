@@ -126,9 +126,9 @@ def _say_how(facts: arrays.Facts, place: str) -> None:
         return
     _said.append(place)
     print(
-        f"mpi_runtime: a {facts.library} array on {place} is read in the driver as one of numpy: it uses no GPU, and "
-        'to begin would take memory there that nobody has planned. get(ref, device="gpu") has it on a GPU, '
-        'get(ref, device="cpu") as it is now, without this line.',
+        f"mpi_runtime: the driver reads a {facts.library} array on {place} as a numpy array: the driver uses no GPU so "
+        'far, and starting CUDA takes memory there. get(ref, device="gpu") returns it on a GPU, '
+        'get(ref, device="cpu") as now, without this line.',
         file=sys.stderr,
     )
 

@@ -152,7 +152,7 @@ class Window:
     def locate(self, offset: int, size: int) -> tuple[mmap.mmap, int]:
         """Return a mapping that contains an extent, and the offset of the extent in it."""
         if size < 1 or not 0 <= offset <= self._size - size:
-            raise ValueError(f"{size} bytes at offset {offset} are no extent of a region of {self._size} bytes")
+            raise ValueError(f"{size} bytes at offset {offset} are not an extent of a region of {self._size} bytes")
         if self._whole is not None:
             return self._whole, self._shift + offset
         first = round_down(offset, PAGE)

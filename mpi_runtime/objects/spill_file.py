@@ -91,7 +91,7 @@ class SpillFile:
             ValueError: there is no such object at the offset.
         """
         if self._allocator.size(offset) < len(data):
-            raise ValueError(f"{len(data)} bytes at offset {offset} of the file are no object")
+            raise ValueError(f"{len(data)} bytes at offset {offset} of the file are not an object")
         self._order(_Order(id, False, offset, data, 0))
 
     def free(self, offsets: Iterable[int]) -> None:

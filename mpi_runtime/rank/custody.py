@@ -70,7 +70,7 @@ class Custody:
         """
         ids = self.ids
         if count > len(ids):
-            raise BadFrameError(f"it ends {count} call(s), and {len(ids)} are in hand")
+            raise BadFrameError(f"it ends {count} call(s), and {len(ids)} are assigned to it")
         for _ in range(count):
             ids.popleft()
 

@@ -28,7 +28,7 @@ PART_OF_START = 0.75
 """The driver may take this part of `start_timeout_s` (45 of 60 s). After that the job starts without GPUs. Without
 persistence mode the driver takes 25 to 30 s to initialise the devices of a large node."""
 _LATE = (
-    ". Without persistence mode (nvidia-smi -q says whether it is on) the driver may take half a minute on a large "
+    ". Without persistence mode (nvidia-smi -q shows whether it is on) the driver may take half a minute on a large "
     "node; init(start_timeout_s=...) gives it three quarters of its time"
 )
 KILL_LIMIT_S = 1.0

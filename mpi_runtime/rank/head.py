@@ -134,7 +134,7 @@ class Head:
 
     def _join(self, message: RankJoined, source: int) -> None:
         if source != message.rank or source in self._joined:
-            raise codec.BadFrameError(f"rank {source} says that rank {message.rank} joins")
+            raise codec.BadFrameError(f"rank {source} reports that rank {message.rank} joins")
         self._joined[source] = message
         self._working.add(source)
         self._begin_job_if_all_are_there(now_us())
@@ -162,7 +162,7 @@ class Head:
         else:
             self._joined.pop(rank, None)
             name = f"rank {rank} on {self._transport.hostnames[rank]}"
-            self._say(log.WARNING, RANK_LOST, f"{name} {DIED} before the job began, which goes on without it", rank)
+            self._say(log.WARNING, RANK_LOST, f"{name} {DIED} before the job began, which continues without it", rank)
             self._begin_job_if_all_are_there(now)
 
     def _begin_job(self, now: int) -> None:
@@ -216,7 +216,7 @@ class Head:
         except (codec.BadFrameError, RefusedError) as error:
             raise DriverFrameError(
                 f"the program sent a frame that cannot be read: {error}. What it asks for is not known any more, so "
-                "the job cannot go on. Does it write to descriptors that it has not opened itself?"
+                "the job cannot continue. Does it write to descriptors that it has not opened itself?"
             ) from error
 
     def run(self) -> None:

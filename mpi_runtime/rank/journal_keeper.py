@@ -68,7 +68,7 @@ class JournalKeeper:
         text = f"the journal {self.journal.directory} cannot be written any more: {self.journal.problem}"
         if self._is_required:
             raise JournalLostError(f"{text}. The job ends, since it was started with journal_required=True.")
-        self._say(log.ERROR, f"{text}. The job goes on without it: calls that end now run again next time")
+        self._say(log.ERROR, f"{text}. The job continues without it: calls that end now run again next time")
 
 
 def open_journal(config: configuration.Config, job: Job, hostname: str) -> tuple[Journal | None, str]:

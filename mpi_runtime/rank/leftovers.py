@@ -80,7 +80,7 @@ def watch_launcher(poller: Poller, rank_pid: int) -> None:
             signal.pidfd_send_signal(top, signal.SIGKILL)
         if rank_pid != os.getpid():
             kill_later(rank_pid)  # the driver: its thread that should end it may not get to run
-        raise TransportError("the launcher's process that has started this rank is gone: the job cannot go on")
+        raise TransportError("the launcher's process that has started this rank is gone: the job cannot continue")
 
     poller.add(starter, fail)
 
@@ -124,12 +124,12 @@ def _on_rank_gone(poller: Poller, transport: Transport, library: str, rank: int,
     if transport.has_left(rank):
         return
     command = "`mpi-runtime run --fault-tolerant`"
-    cure = f"Started with {command}, the job would have gone on without it."
+    cure = f"Started with {command}, the job would have continued without it."
     if not library.startswith("Open MPI v5"):
-        cure = f"{library} cannot go on without it. Open MPI 5 can, if it is started with {command}."
+        cure = f"{library} cannot continue without it. Open MPI 5 can, if it is started with {command}."
     raise TransportError(
         f"rank {rank} on {transport.hostnames[rank]} (pid {transport.neighbours[rank]}) has died, and the job ends: it "
-        f"was killed, or it crashed. `dmesg` tells whether the kernel killed it for memory. {cure}"
+        f"was killed, or it crashed. `dmesg` shows whether the kernel killed it for memory. {cure}"
     )
 
 

@@ -148,7 +148,11 @@ class NodeAgent:
             self._on_exited(executor, message)
 
     def _on_forkserver_lost(self, code: int) -> None:
-        how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}; what it said is above"
+        how = (
+            f"was killed by signal {-code}"
+            if code < 0
+            else f"exited with code {code}; its own error, if any, is printed above"
+        )
         for executor in list(self._executors.values()):
             gone = Exited(executor.number, max(0, -code), f"died with its forkserver, which {how}")
             self._on_exited(executor, gone, with_forkserver=code == -signal.SIGKILL)

@@ -128,7 +128,7 @@ class Printer:
                 before, since_s = self._written_bytes, time.monotonic()
         if self._thread.is_alive():
             lost = self._put_bytes - self._written_bytes
-            text = f"mpi_runtime: {lost} bytes of what tasks wrote are lost: for {STALL_S:g} s nobody has read any.\n"
+            text = f"mpi_runtime: {lost} bytes of output of tasks are lost: nobody has read any for {STALL_S:g} s.\n"
             if lost and select.select([], [2], [], 0)[1]:
                 os.write(2, text.encode())
 

@@ -115,4 +115,4 @@ class HeadLostError(TransportError):
 
     def __init__(self, hostname: str) -> None:
         """Say that it was on this host."""
-        super().__init__(f"rank 0 on {hostname} has died, and with it the head: the job cannot go on")
+        super().__init__(f"rank 0 on {hostname} has died, and with it the head: the job cannot continue")

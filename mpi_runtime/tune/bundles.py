@@ -61,7 +61,7 @@ def as_bundles(wanted: Any) -> PlacementGroupFactory:
         if name == "custom_resources":
             continue
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-            raise ValueError(f"resources[{name!r}]={value!r} is no amount: it must be a number, 0 or more")
+            raise ValueError(f"resources[{name!r}]={value!r} must be a number, 0 or more")
         own = {"cpu": "CPU", "gpu": "GPU", "extra_cpu": "CPU", "extra_gpu": "GPU"}.get(name, name)
         if value:
             (extra if name.startswith("extra_") else amounts)[own] = value

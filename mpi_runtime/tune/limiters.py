@@ -14,7 +14,7 @@ TRIAL_INDEX = "__trial_index__"
 class _Around(Searcher):
     def __init__(self, searcher: Searcher) -> None:
         if not isinstance(searcher, Searcher):
-            raise TypeError(f"{type(self).__name__} takes a Searcher, and {searcher!r} is none")
+            raise TypeError(f"{type(self).__name__} takes a Searcher, not {searcher!r}")
         super().__init__(searcher.metric, searcher.mode)
         self.searcher = searcher
         self.takes_grids = searcher.takes_grids

@@ -189,7 +189,7 @@ def run(
     if resume:
         found = tuner._folder() / str(name)
         if name is None or (resume != "AUTO" and not Tuner.can_restore(found)):
-            raise ValueError(f"run(resume={resume!r}): there is no experiment {found} to go on with")
+            raise ValueError(f"run(resume={resume!r}): there is no experiment {found} to continue")
         if Tuner.can_restore(found):
             tuner = Tuner.restore(found, trainable)
     grid = tuner.fit()

@@ -152,7 +152,7 @@ def trial_run() -> TrialRun:
         RuntimeError: this process runs none.
     """
     if _run is None:
-        raise RuntimeError("This is no trial: report(), get_checkpoint() and get_context() work in what Tuner runs.")
+        raise RuntimeError("This is not a trial: report(), get_checkpoint() and get_context() work in what Tuner runs.")
     return _run
 
 

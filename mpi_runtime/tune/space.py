@@ -250,14 +250,14 @@ def _positive(name: str, lower: Any, upper: Any, base: float) -> tuple[Any, Any]
 
 def _spread(name: str, sd: float) -> float:
     if not sd >= 0:
-        raise ValueError(f"{name}: sd={sd} is no standard deviation; it must be 0 or more")
+        raise ValueError(f"{name}: sd={sd} is not a standard deviation; it must be 0 or more")
     return sd
 
 
 def _step(name: str, q: Any, *bounds: float) -> Any:
     if not q > 0:
-        raise ValueError(f"{name}: q={q} is no step; it must be above 0")
+        raise ValueError(f"{name}: q={q} is not a step; it must be above 0")
     for bound in bounds:
         if not math.isclose(bound / q, round(bound / q), rel_tol=1e-9, abs_tol=1e-9):
-            raise ValueError(f"{name}: the bound {bound} is no multiple of q={q}; choose bounds that are")
+            raise ValueError(f"{name}: the bound {bound} is not a multiple of q={q}; choose bounds that are")
     return q

@@ -189,7 +189,7 @@ def as_stopper(stop: Stopper | Mapping[str, float] | Callable[[str, dict[str, An
         return _KeyStopper(stop)
     if callable(stop):
         return FunctionStopper(stop)
-    raise TypeError(f"stop={stop!r} is no condition: pass a dictionary, a function (trial_id, result), or a Stopper")
+    raise TypeError(f"stop={stop!r} is not a condition: pass a dictionary, a function (trial_id, result), or a Stopper")
 
 
 def time_limit(stopper: Stopper) -> float:

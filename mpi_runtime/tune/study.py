@@ -383,8 +383,8 @@ class Study:
             return None
         if not isinstance(config, dict):
             raise TypeError(
-                f"{type(self.searcher).__name__}.suggest({trial_id!r}) returned {config!r}, which is no configuration. "
-                "Return a dictionary, None to wait, or Searcher.FINISHED."
+                f"{type(self.searcher).__name__}.suggest({trial_id!r}) returned {config!r}, which is not a "
+                "configuration. Return a dictionary, None to wait, or Searcher.FINISHED."
             )
         if not self.searcher.takes_grids:
             config = resolve(merged_space(self.space, config), {}, rng_of(self.seed, index, DRAWS))
@@ -422,5 +422,5 @@ def _number(role: str, name: str, trial: Trial, result: Mapping[str, Any]) -> fl
         return float(value)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(
-            f"The {role} {name!r} of trial {trial.trial_id} is {value!r:.100}, which is no number. Report one."
+            f"The {role} {name!r} of trial {trial.trial_id} is {value!r:.100}, which is not a number. Report one."
         ) from None

@@ -149,7 +149,7 @@ class StudyLog:
             whose = getattr(event, "trial_id", min(configs, default=""))
             what, cure = "an integer of more than 64 bits", "a float, or a string"
             if isinstance(error, UnicodeEncodeError):
-                what, cure = "a text that is no UTF-8, like names of some files", "its repr()"
+                what, cure = "a text that is not UTF-8, like names of some files", "its repr()"
             raise ValueError(
                 f"Trial {whose} has {what}, in its configuration or report, which cannot be written ({error}). "
                 f"Use {cure}."

@@ -163,10 +163,12 @@ def prepared(trainable: Any) -> Prepared:
         return found
     if inspect.isclass(trainable):
         if not issubclass(trainable, Trainable):
-            raise TypeError(f"{trainable!r} is no trainable: a class has to be a subclass of tune.Trainable")
+            raise TypeError(f"{trainable!r} is not a trainable: a class has to be a subclass of tune.Trainable")
         return Prepared(trainable, name=trainable.__name__)
     if not callable(trainable):
-        raise TypeError(f"{trainable!r} is no trainable: pass a function of a config, or a subclass of tune.Trainable")
+        raise TypeError(
+            f"{trainable!r} is not a trainable: pass a function of a config, or a subclass of tune.Trainable"
+        )
     if positional(trainable) == 0:
         raise TypeError(f"{trainable!r} takes no argument: a function of a trial takes its config")
     return Prepared(trainable, name=getattr(trainable, "__name__", type(trainable).__name__))

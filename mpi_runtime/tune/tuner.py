@@ -94,7 +94,7 @@ class Tuner:
         self._space = dict(param_space or {})
         for callback in self._run.callbacks:
             if not isinstance(callback, Callback):
-                raise TypeError(f"callbacks has {callback!r}, which is no Callback")
+                raise TypeError(f"callbacks has {callback!r}, which is not a Callback")
         try:
             copy.deepcopy(self._space)
         except TypeError as error:
@@ -137,7 +137,7 @@ class Tuner:
             raise JournalError(f"{directory} has no experiment that could be restored: there is no {FILE} in it")
         made: Made = pickle.loads(file.read_bytes())
         if not resume_unfinished:
-            raise ValueError("resume_unfinished=False would drop trials. To begin anew, make a new Tuner.")
+            raise ValueError("resume_unfinished=False would drop trials. To start from scratch, make a new Tuner.")
         again = made.trainable if trainable is None else prepared(trainable)
         if again.target is None:
             raise ValueError(f"{made.name} was made by with_parameters, whose values are gone: pass it again")

@@ -61,7 +61,7 @@ def emit(item: Any) -> bool:
     client = current.client_or_none()
     executor = None if client is None else client.executor
     if executor is None:
-        raise RuntimeError("emit() sends items of a task, and this is none: call it in a remote function")
+        raise RuntimeError("emit() sends items of a task, and no task runs here: call it in a remote function")
     return executor.emit(item)
 
 

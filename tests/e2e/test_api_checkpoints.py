@@ -331,7 +331,7 @@ class Plain:
 try:
     ray.get(ray.checkpoint(Plain.remote()))
 except ray.errors.JournalError as error:
-    print("the state of Plain is not saved: that takes" in str(error))
+    print("the state of Plain is not saved: it needs" in str(error))
 try:
     ray.checkpoint(5)
 except ValueError as error:

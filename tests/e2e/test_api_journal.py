@@ -425,7 +425,7 @@ def test_a_full_disk_ends_the_journal_and_not_the_job(tmp_path: Path) -> None:
     stdout, _, done = run(IS_HEAD + FULL, tmp_path)
     assert done.returncode == 0, done.output()
     assert stdout == f"1\n{list(range(20))}\n30\n"
-    assert done.stderr.count("The job goes on without it") == 1
+    assert done.stderr.count("The job continues without it") == 1
     assert "cannot be written any more: File too large" in done.stderr
     assert 1 <= len(records(tmp_path / "journal")) <= 3
 
@@ -445,7 +445,7 @@ def test_a_value_that_cannot_be_written_ends_the_journal_and_not_the_job(tmp_pat
     (tmp_path / "journal" / "values").write_text("")
     stdout, _, done = run("print(len(ray.get(ray.remote(lambda: bytes(100_000)).remote())))", tmp_path)
     assert (done.returncode, stdout) == (0, "100000\n")
-    assert done.stderr.count("The job goes on without it") == 1
+    assert done.stderr.count("The job continues without it") == 1
 
 
 def test_a_job_with_a_journal_can_be_recorded_and_replayed(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ except ray.exceptions.HeadDiedError:
     quote = "['\"]"  # Python chooses it by the bytes that follow
     said = rf"rank 0: the program sent a frame that cannot be read: no frame starts with b{quote}abc"
     assert re.search(said, completed.stderr)
-    assert "so the job cannot go on" in completed.stderr
+    assert "so the job cannot continue" in completed.stderr
     assert "BadFrameError" not in completed.stderr, "a traceback of the head's"
 
 

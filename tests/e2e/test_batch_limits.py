@@ -83,7 +83,7 @@ def test_a_batch_that_is_told_to_end_does_so_in_order_and_says_that_something_is
         helpers.wait_until((tmp_path / "begun").exists, 60)
         command.signal(signal.SIGTERM)
         done = command.finish().expect(75)
-    assert "told to end, by SIGTERM or the end of the job's time" in done.stderr
+    assert "SIGTERM or the end of the job's time: ending what runs" in done.stderr
     assert "1 of 3 done, 2 skipped" in done.stderr
     assert (tmp_path / "batch-jobs" / "line-2.out").read_text() == "saved\n"
     assert "1 of 3 done, 2 waiting" in run_batch("status", "jobs", cwd=tmp_path).expect(0).stdout

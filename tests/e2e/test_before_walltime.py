@@ -65,7 +65,7 @@ def test_wrong_uses() -> None:
     for seconds in (-1, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="seconds must be a finite number"):
             slurm.before_walltime(seconds, print)
-    with pytest.raises(slurm.SlurmError, match="this is no Slurm job"):
+    with pytest.raises(slurm.SlurmError, match="this is not a Slurm job"):
         slurm.requeue()
     assert slurm.end_time() is None
     completed = run_program(

@@ -91,7 +91,7 @@ def test_a_program_whose_head_was_killed_is_started_again(way: list[str], tmp_pa
 def test_there_is_an_end_to_it(tmp_path: Path) -> None:
     done, _ = restarted([], tmp_path, "9", "0")
     assert done.returncode == 1
-    assert "the program has not come to its end in 3 starts" in done.stderr
+    assert "the program did not end in 3 starts" in done.stderr
 
 
 def test_a_program_that_fails_by_itself_is_not_started_again(tmp_path: Path) -> None:

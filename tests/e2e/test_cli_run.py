@@ -175,7 +175,7 @@ def test_with_ulfm_the_exit_code_is_that_of_the_program(source: str, code: int |
     completed = helpers.run_program(program, options=["-m", "mpi_runtime", "run", "-n", "3", "--fault-tolerant"])
     if code is None:
         assert completed.returncode > 0
-        assert "the program has not come to its end" in completed.stderr
+        assert "the program did not end by itself" in completed.stderr
     else:
         completed.expect(code)
 

@@ -156,7 +156,7 @@ def test_the_head_is_killed(way: str, waiting: str) -> None:
         done = expect_gone(program, since, f"{way}, head killed during {waiting}", codes)
         if way == "plain":
             assert "Traceback" in done.stderr
-            assert "HeadDiedError: The head process, which has the scheduler, was killed by signal 9" in done.stderr
+            assert "HeadDiedError: The head process (scheduler) was killed by signal 9" in done.stderr
 
 
 @pytest.mark.parametrize("way", ["openmpi", "mpich"])

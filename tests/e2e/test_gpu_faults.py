@@ -75,8 +75,8 @@ for which, kind in (("cupy", OutOfMemoryError), ("torch", torch.OutOfMemoryError
     assert isinstance(error, ray.errors.TaskError) and isinstance(error.cause, kind)
     text = str(error)
     assert "GPU 0 (GPU-00000000" in text and "of 16384 MiB on" in text, text
-    assert "this call was promised 0.25 of it, 4096 MiB; Holder (pid " in text, text
-    assert ") has 0.5, 8192 MiB; 0.25 is promised to nobody." in text, text
+    assert "this call was granted 0.25 of it, 4096 MiB; Holder (pid " in text, text
+    assert ") has 0.5, 8192 MiB; 0.25 is free." in text, text
     assert "A share is a promise, not a fence" in text
 assert ray.get(grab.remote("")) == alive, "nothing is wrong with the process"
 
@@ -97,7 +97,7 @@ class Model:
 model = Model.remote()
 pid = ray.get(model.pid.remote())
 text = str(raised(ray.get, model.step.remote()))
-assert "this call was promised 1 of it, 16384 MiB; nobody else has any of it; 0 is promised to nobody." in text, text
+assert "this call was granted 1 of it, 16384 MiB; nobody else has any of it; 0 is free." in text, text
 assert "max_calls=1" in text
 assert ray.get(model.pid.remote()) == pid
 """,

@@ -416,7 +416,7 @@ worker.Worker._begin = die
     with start(source, prelude=prelude) as program:
         assert program.wait_for_line("begun").endswith("[0, 1, 3]")
         completed = program.finish().expect(0)
-        assert "died before the job began, which goes on without it" in completed.stderr
+        assert "died before the job began, which continues without it" in completed.stderr
 
 
 def test_a_rank_that_fails_is_lost_as_one_that_is_killed() -> None:
@@ -611,7 +611,7 @@ def test_without_ulfm_the_job_ends_at_once_and_says_what_would_have_helped() -> 
         completed = program.finish()
         assert completed.returncode != 0
         assert re.search(rf"rank 2 on \S+ \(pid {pid}\) has died, and the job ends: ", completed.stderr)
-        assert "Started with `mpi-runtime run --fault-tolerant`, the job would have gone on" in completed.stderr
+        assert "Started with `mpi-runtime run --fault-tolerant`, the job would have continued" in completed.stderr
 
 
 def test_a_rank_that_was_told_to_end_is_not_said_to_have_died() -> None:

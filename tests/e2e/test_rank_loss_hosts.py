@@ -142,7 +142,7 @@ def test_the_lowest_rank_of_a_host_dies_as_it_shares_memory(
         assert program.wait_for_line("second job", 60) == f"second job {left} {{{2 * sum(range(8))}}} [4.0, 4.0]"
         completed = program.finish().expect(0)
         for rank in victims:
-            assert f"rank {rank} on host2 died before the job began, which goes on without it" in completed.stderr
+            assert f"rank {rank} on host2 died before the job began, which continues without it" in completed.stderr
 
 
 @pytest.mark.dies("host")

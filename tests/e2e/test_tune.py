@@ -112,7 +112,7 @@ def test_an_error_in_a_report_ends_all_trials_at_once(tmp_path: Path, monkeypatc
             (tmp_path / f"ended{config['a']}").touch()
 
     monkeypatch.setattr(study_driver, "GRACE_S", 1000.0)  # it does not wait for those that wait for it
-    with pytest.raises(ValueError, match="'score' of trial 00003 is None, which is no number"):
+    with pytest.raises(ValueError, match="'score' of trial 00003 is None, which is not a number"):
         fitted(
             waits,
             tmp_path,
@@ -128,8 +128,8 @@ def test_an_error_in_a_report_ends_all_trials_at_once(tmp_path: Path, monkeypatc
     ("report", "words"),
     [
         ({"x": 10**400}, "Trial 00000 has an integer of more than 64 bits"),
-        ({"x": ["caf\udce9"]}, "Trial 00000 has a text that is no UTF-8"),
-        ({"training_iteration": "x"}, "'training_iteration' of trial 00000 is 'x', which is no number"),
+        ({"x": ["caf\udce9"]}, "Trial 00000 has a text that is not UTF-8"),
+        ({"training_iteration": "x"}, "'training_iteration' of trial 00000 is 'x', which is not a number"),
     ],
 )
 def test_values_that_cannot_be_written_or_counted_are_named(report: Any, words: str, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_a_batch_goes_on_in_the_next_life_of_its_job(slurm: Cluster) -> None:
     (folder / "again").touch()
     slurm.run("scancel", "--batch", "--signal=URG", job)
     ended = slurm.wait_for_requeued(job).expect()
-    assert "told to end, by SIGTERM or the end of the job's time" in ended.stdout
+    assert "SIGTERM or the end of the job's time: ending what runs" in ended.stdout
     assert "8 commands were done by earlier runs" in ended.stdout
     assert "10 of 10 done, 8 of them before" in ended.stdout
     done = Counter(line.split()[0] for line in lines(folder, "done"))

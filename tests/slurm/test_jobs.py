@@ -150,7 +150,7 @@ def test_what_slurm_refuses_is_explained(slurm: Cluster) -> None:
     job = slurm.run("mpi-runtime", "submit", "--sbatch=--hold", "app.py", "0", cwd=directory).stdout.strip()
     refused = slurm.run("mpi-runtime", "status", "4711", "", f"{job}_9", job, code=2)
     assert "4711: scontrol says: slurm_load_jobs error: Invalid job id specified" in refused.stderr
-    assert "'' is no id of a job: ids are like 4711, or 4711_3" in refused.stderr, "for Slurm it is all jobs"
+    assert "'' is not the id of a job: ids are like 4711, or 4711_3" in refused.stderr, "for Slurm it is all jobs"
     assert f"{job}_9: scontrol says: " in refused.stderr
     assert refused.stdout.startswith(f"job {job} app: PENDING (JobHeldUser)"), "of others it says what it knows"
     slurm.run("scancel", job)

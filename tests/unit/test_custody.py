@@ -63,7 +63,7 @@ def test_more_cannot_end_than_are_in_hand(executor: Executor) -> None:
     executor.custody.pass_on([A], calls(A))
     executor.custody.end(1)
     executor.custody.end(0)
-    with pytest.raises(BadFrameError, match=r"it ends 1 call\(s\), and 0 are in hand"):
+    with pytest.raises(BadFrameError, match=r"it ends 1 call\(s\), and 0 are assigned to it"):
         executor.custody.end(1)
 
 

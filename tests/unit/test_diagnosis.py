@@ -179,7 +179,7 @@ def test_gpus_of_which_nobody_says_whose_they_are() -> None:
     assert found.cure == "srun --mpi=pmix --gpus-per-node=2 ..., without --gpu-bind=none"
     silent = [RIGHT[0], Seen(1, "n2", (0, 1, 2, 3), 8, 1 << 30, ("2", "3"), "NVML did not answer within 20 s")]
     (found,) = diagnose("slurm-pmix", silent, JOB, NODES)
-    assert found.cure == "mpi-runtime gpus, started by the same line, says more"
+    assert found.cure == "mpi-runtime gpus, started by the same line, shows more"
     without = {"n1": Granted(4, 0, ()), "n2": Granted(4, 0, ())}
     assert diagnose("slurm-pmix", silent, JOB, without) == [], "the job has none"
 

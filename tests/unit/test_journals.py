@@ -86,5 +86,5 @@ def test_what_is_in_use_is_not_made_compact(tmp_path: Path, capsys: pytest.Captu
 def test_other_directories_are_refused(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = call(capsys, verb, str(tmp_path))
     assert code == 2
-    assert f"{tmp_path} is no journal" in text
+    assert f"{tmp_path} is not a journal" in text
     assert call(capsys, verb, str(tmp_path / "nowhere"))[0] == 2

@@ -50,13 +50,13 @@ def poller() -> Iterator[Poller]:
     [
         (
             "Open MPI v5.0.11",
-            r"Started with `mpi-runtime run --fault-tolerant`, the job would have gone on without it\.",
+            r"Started with `mpi-runtime run --fault-tolerant`, the job would have continued without it\.",
         ),
         (
             "Open MPI v4.1.2",
-            r"Open MPI v4\.1\.2 cannot go on without it\. Open MPI 5 can, if it is started with `mpi-ru",
+            r"Open MPI v4\.1\.2 cannot continue without it\. Open MPI 5 can, if it is started with `mpi-ru",
         ),
-        ("MPICH 5.0.2", r"MPICH 5\.0\.2 cannot go on without it\. Open MPI 5 can, if it is started with `mpi-runtime"),
+        ("MPICH 5.0.2", r"MPICH 5\.0\.2 cannot continue without it\. Open MPI 5 can, if it is started with `mpi-runtime"),
     ],
 )
 def test_a_rank_that_was_killed_is_named_with_what_would_have_helped(

@@ -138,7 +138,7 @@ DONE = codec.encode([Done(CALLS[0], b"", 1)])
         (b"abc", "no frame starts with b'abc"),
         (b"\0" * 300, "no frame starts with"),
         (b"\xff\xff\xff\x7f" * 5, "no frame starts with"),
-        (packed(DONE, 3), "it ends 3 call(s), and 2 are in hand"),
+        (packed(DONE, 3), "it ends 3 call(s), and 2 are assigned to it"),
         (packed(b"junk", LOCAL), "the frame of 4 bytes starts with b'junk'"),
         (packed(DONE, LOCAL), "the frame of"),
         (packed(codec.encode([Shutdown()]), LOCAL), "asks for the end of the job"),
@@ -323,7 +323,7 @@ def test_a_forkserver_that_was_never_needed_is_ended_too(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("is_heard", [True, False], ids=["closed", "reset"])
-@pytest.mark.parametrize(("code", "how"), [(-9, "was killed by signal 9"), (1, "exited with code 1; what it said")])
+@pytest.mark.parametrize(("code", "how"), [(-9, "was killed by signal 9"), (1, "exited with code 1; its own error")])
 def test_a_rank_goes_on_without_its_forkserver(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, is_heard: bool, code: int, how: str
 ) -> None:

@@ -82,7 +82,7 @@ def test_nobody_reads(
     printing = Printer(lambda _: None)
     printing.print(writer, b"", b"z" * (1 << 20) + b"\n")
     printing.close(lambda: True)
-    assert "bytes of what tasks wrote are lost" in capfd.readouterr().err
+    assert "bytes of output of tasks are lost" in capfd.readouterr().err
     read(reader, 1 << 20)  # so that the thread can end
 
 

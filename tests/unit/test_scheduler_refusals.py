@@ -59,9 +59,9 @@ WRONG: list[tuple[list[Any], str]] = [
     ([Put(ID, Value(b"", Stored(5, 0, 9)))], "there is no rank 5"),
     ([Put(ID, Value(b"", PLACE)), Put(OTHER, Value(b"", PLACE))], "another object lies at offset 64 of rank 0"),
     ([Returned(ID, [Value(b"", PLACE), Value(b"", PLACE)], 1)], "two values lie in one place"),
-    ([GroupRequested(ID, [BundleSpec(1)], "SOMEHOW", b"")], "'SOMEHOW' is no strategy"),
-    ([NamedActorRequested(1, "", "name", b"", False, Call(ID, 99, b""))], "what is to have a name is no actor"),
-    ([SPEC, NamedActorRequested(1, "", "name", b"", False, Call(ID, 77, b""))], "what is to have a name is no actor"),
+    ([GroupRequested(ID, [BundleSpec(1)], "SOMEHOW", b"")], "'SOMEHOW' is not a strategy"),
+    ([NamedActorRequested(1, "", "name", b"", False, Call(ID, 99, b""))], "only an actor can have a name"),
+    ([SPEC, NamedActorRequested(1, "", "name", b"", False, Call(ID, 77, b""))], "only an actor can have a name"),
     ([SPEC, Call(ID, 77, b""), Consumed(ID, 3)], "items are taken of a call that yields none"),
     ([Query(1, "named_actor", b"\xc1")], "a question 'named_actor' about what cannot be read"),
     ([Query(1, "named_group", b"\x92\xa1\xff\xa1a")], "a question 'named_group' about what cannot be read"),
@@ -158,7 +158,7 @@ def test_what_an_executor_ends_is_counted() -> None:
         say(cluster, one, [Done(first, b"value", 1)], ended=1)
         assert not refusal(cluster, one)
         say(cluster, two, [Done(second, b"value", 1)], ended=0)
-        assert refusal(cluster, two) == "1 call(s) end in it, and its header says 0"
+        assert refusal(cluster, two) == "1 call(s) end in it, and its header counts 0"
         cluster.forget()
 
 

@@ -53,7 +53,7 @@ def test_node_lists(text: str, names: list[str]) -> None:
 
 @pytest.mark.parametrize("text", ["n[1-3", "n]", "n[a-b]", "n[1-]", ",n1"])
 def test_what_is_no_node_list_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no list of nodes"):
+    with pytest.raises(ValueError, match="not a list of nodes"):
         nodelist.expand(text)
 
 

@@ -461,7 +461,7 @@ def test_a_controller_that_is_started_anew_is_waited_for(
     assert following.follow("5", StringIO(), StringIO()) == 0
     monkeypatch.setattr(following, "PATIENCE_S", 0.0)
     play(commands, "scontrol", down)
-    with pytest.raises(SlurmError, match="sinfo says when it is back"):
+    with pytest.raises(SlurmError, match="sinfo shows when it is back"):
         following.follow("5", StringIO(), StringIO())
 
 

@@ -141,7 +141,7 @@ def test_without_a_directory_nothing_is_written() -> None:
 
 
 def test_what_is_not_there_is_not_read_or_freed(desk: Desk) -> None:
-    with pytest.raises(ValueError, match="are no object"):
+    with pytest.raises(ValueError, match="are not an object"):
         desk.file.read(A, 0, memoryview(bytearray(1)))
     with pytest.raises(ValueError, match=r"nothing is at \[64\]"):
         desk.file.free([64])

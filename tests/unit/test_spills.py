@@ -106,6 +106,6 @@ def test_an_object_that_is_asked_for_again_while_it_is_read_is_told_of_with_its_
 def test_what_was_never_there_is_a_bad_frame(host: Host) -> None:
     host.spill(A, 0)
     host.is_full = False
-    with pytest.raises(BadFrameError, match="are no object"):
+    with pytest.raises(BadFrameError, match="are not an object"):
         host.spills.obey(Restore(B, 5 * SIZE, SIZE, 1))
     assert len(host.freed) == 1

@@ -135,7 +135,7 @@ def test_repetitions_that_all_fail_are_an_error() -> None:
     ("make", "words"),
     [
         (lambda: ConcurrencyLimiter(Numbers(), 0), "at least 1"),
-        (lambda: ConcurrencyLimiter(3, 1), "takes a Searcher, and 3 is none"),  # type: ignore[arg-type]
+        (lambda: ConcurrencyLimiter(3, 1), "takes a Searcher, not 3"),  # type: ignore[arg-type]
         (lambda: Repeater(Numbers(), 0), "at least 1"),
         (lambda: Repeater(BasicVariantGenerator(), 2), "set num_samples"),
     ],

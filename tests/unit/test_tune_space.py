@@ -76,7 +76,7 @@ def test_choices_are_all_made() -> None:
         (lambda: tune.uniform(3, 3), "below the upper"),
         (lambda: tune.loguniform(0, 1), "no logarithm"),
         (lambda: tune.loguniform(1, 2, base=1), "base must be above 1"),
-        (lambda: tune.quniform(0, 1, 0.3), "no multiple of q=0.3"),
+        (lambda: tune.quniform(0, 1, 0.3), "not a multiple of q=0.3"),
         (lambda: tune.quniform(0, 1, 0), "must be above 0"),
         (lambda: tune.randn(0, -1), "standard deviation"),
         (lambda: tune.choice([]), "nothing to choose"),

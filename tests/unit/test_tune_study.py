@@ -201,7 +201,7 @@ def test_a_searcher_may_have_no_more() -> None:
     assert machine.is_done
 
 
-@pytest.mark.parametrize(("answer", "words"), [(None, "could wait for"), (3, "no configuration")])
+@pytest.mark.parametrize(("answer", "words"), [(None, "could wait for"), (3, "not a configuration")])
 def test_a_searcher_that_makes_no_sense_is_told_so(answer: Any, words: str) -> None:
     class Silent(Told):
         def suggest(self, trial_id: str) -> Any:
@@ -238,7 +238,7 @@ def test_grids_are_refused_where_they_cannot_be_searched() -> None:
     ("reports", "words"),
     [
         ([{"losss": 1}], r"metric 'loss' is not in the report of trial 00000, which has .*'losss'"),
-        ([{"loss": "low"}], "which is no number"),
+        ([{"loss": "low"}], "which is not a number"),
         ([{"loss": 1}], "time_attr 't' is not in the report"),
         ([{"loss": 1, "t": 3}, {"loss": 1, "t": 2}], "t of trial 00000 went from 3.0 to 2.0"),
         ([{"loss": 1, "t": float("nan")}], "to nan"),
