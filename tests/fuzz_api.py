@@ -332,7 +332,7 @@ def use(name: str, target: Callable[..., Any], options: Mapping[str, Any]) -> An
         return made(double).remote()
     if name == "method":
         cls = type("Marked", (), {"f": made(lambda self: 1)})
-        handle = ray.remote(num_cpus=0)(cls).remote()
+        handle: Any = ray.remote(num_cpus=0)(cls).remote()
         return [handle, handle.f.remote()]
     return made.remote()
 

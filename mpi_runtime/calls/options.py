@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mpi_runtime.config import check_amount, check_bool, check_number, check_text
+from mpi_runtime.checks import check_amount, check_bool, check_number, check_text
 from mpi_runtime.scheduler.events import DYNAMIC, RETURNS_MAX, STREAMING
 
 TASK_OPTIONS = (
