@@ -10,8 +10,8 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
+from mpi_runtime import checks, log, session
 from mpi_runtime import config as configuration
-from mpi_runtime import log, session
 from mpi_runtime.calls import options as option_rules
 from mpi_runtime.calls import running, specs
 from mpi_runtime.calls.actor_class import ActorClass
@@ -130,7 +130,7 @@ def init(
         import logging  # not at the top: a program that has not loaded it needs none of it
 
         if not isinstance(level, str):
-            configuration.check_whole("logging_level", level, 0, LEVEL_MAX)
+            checks.check_whole("logging_level", level, 0, LEVEL_MAX)
         logging.getLogger(log.NAME).setLevel(level.upper() if isinstance(level, str) else level)
     config = configuration.from_init(
         **{name: value for name, value in arguments.items() if name not in _WITHOUT_MEANING}
@@ -249,7 +249,7 @@ def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
     """
     if not isinstance(actor, ActorHandle):
         raise ValueError(f"kill() is for actors, not for {type(actor)}. To end a task: cancel() of its reference.")
-    configuration.check_bool("no_restart", no_restart)
+    checks.check_bool("no_restart", no_restart)
     actor._mpi_runtime_ref.check_job()
     client = running.client()
     client.outbox.request(KillRequested(actor._mpi_runtime_ref.binary(), no_restart))
@@ -279,8 +279,8 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False
         raise TypeError(f"cancel() is for the calls of tasks and methods, not for {ref!r}. To end an actor: kill().")
     if not isinstance(ref, ObjectRef):
         raise TypeError(f"cancel() only supports object refs, got: {type(ref)}.")
-    configuration.check_bool("force", force)
-    configuration.check_bool("recursive", recursive)
+    checks.check_bool("force", force)
+    checks.check_bool("recursive", recursive)
     ref.check_job()
     client = running.client()
     if force and any(call["type"] == "ACTOR_TASK" for call in client.questions.query("tasks", ref.binary())):

@@ -5,14 +5,14 @@
 docs/guides/start.md says what each variable means.
 """
 
-import math
 import mmap
-import numbers
 import os
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 import msgspec
+
+from mpi_runtime.checks import WHOLE_MAX, check_amount, check_number, check_text
 
 LAUNCHER = "MPI_RUNTIME_LAUNCHER"
 NUM_CPUS = "MPI_RUNTIME_NUM_CPUS"
@@ -36,16 +36,6 @@ COMMAND_OF = "_MPI_RUNTIME_COMMAND_OF"
 GPU_RESERVE_MB = "MPI_RUNTIME_GPU_RESERVE_MB"
 GPU_PIN_MB = "MPI_RUNTIME_GPU_PIN_MB"
 
-WHOLE_MAX = 2**62
-"""The largest whole number of a count: those of Python's containers are in 64 bits."""
-PROCESSES_MAX = 1 << 20
-"""The largest number of processes that may be asked for at a time."""
-FOREVER_S = 1e8
-"""Longer timeouts are no limit."""
-AMOUNT_MAX = 9e14
-"""The largest amount of a resource. 10 000 times as much fits into the 64 bits in which amounts are counted."""
-AMOUNT_MIN = 1e-4
-"""The smallest amount but 0: a unit of the scheduler."""
 RESERVED_RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory", "object_store_memory": "the argument"}
 _GPU_RESERVE_MB = 512
 _WAYS_TO_FIND = ("auto", "always", "never")
@@ -350,65 +340,6 @@ def _check_resources(value: dict[str, float]) -> None:
         if name in RESERVED_RESOURCES:
             raise ValueError(f"resources must not name {name!r}: use {RESERVED_RESOURCES[name]} of init() instead")
         check_amount(f"resources[{name!r}]", amount)
-
-
-def check_amount(name: str, value: float) -> None:
-    """Raise TypeError or ValueError if this is not an amount of a resource. `True` is not one."""
-    check_number(name, value)
-    if 0 < value < AMOUNT_MIN:
-        raise ValueError(f"{name} must be 0, or {AMOUNT_MIN} or more, the smallest amount that is counted, not {value}")
-
-
-def check_number(name: str, value: object) -> None:
-    """Raise TypeError or ValueError if this is not a finite number, 0 or more. `True` is not one."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a number, 0 or more, not {value!r}")
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be a finite number, 0 or more, not {value!r}")
-    if value > AMOUNT_MAX:
-        raise ValueError(f"{name} must be at most {AMOUNT_MAX:.0e}, not {value!r}")
-
-
-def check_whole(name: str, value: object, least: int, most: int = WHOLE_MAX) -> None:
-    """Raise TypeError or ValueError if this is not a whole number from `least` to `most`."""
-    if not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be a whole number, not {value!r}")
-    if int(value) < least:
-        raise ValueError(f"{name} must be at least {least}, not {value}")
-    if int(value) > most:
-        raise ValueError(f"{name} must be at most {most}, not {value}")
-
-
-def check_text(name: str, value: object) -> None:
-    """Raise TypeError or ValueError if this is not a string that can be sent: surrogates alone cannot."""
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be a string, not {value!r}")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{name} must be text that can be written as UTF-8, which {value!r} cannot") from None
-
-
-def check_bool(name: str, value: object) -> None:
-    """Raise TypeError if this is neither True nor False."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, not {value!r}")
-
-
-def seconds(value: object, name: str = "timeout") -> float | None:
-    """Return a timeout; None if it is longer than any program runs.
-
-    Raises:
-        TypeError: it is not a number, nor None.
-        ValueError: it is nan.
-    """
-    if value is None:
-        return None
-    if not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number of seconds or None, not {value!r}")
-    if value != value:
-        raise ValueError(f"{name} must be a number of seconds or None, not nan")
-    return float(value) if value < FOREVER_S else None
 
 
 def environment() -> Mapping[str, str]:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, overload
 
 from mpi_runtime.calls import running
+from mpi_runtime.checks import seconds
 from mpi_runtime.client.generators import ObjectRefGenerator
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.client.submitting import put as put_serialized
-from mpi_runtime.config import seconds
 from mpi_runtime.errors import MpiRuntimeError
 from mpi_runtime.objects import serialize
 from mpi_runtime.remote_errors import bare

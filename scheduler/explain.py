@@ -189,7 +189,7 @@ def _why_group(state: State, group: Group) -> str:
 
 
 def statistics(state: State, _: bytes) -> dict[str, int]:
-    """Counts of everything, for tests, leaks and displays."""
+    """Counts of everything, for tests, leaks and displays. Calls that raised count as failed."""
     return {
         "submitted": state.submitted,
         "finished": state.finished,

@@ -361,8 +361,6 @@ class State:
         self.told: set[str] = set()
         """What was told once and is not repeated. Only for membership."""
         self.submitted = self.finished = self.failed = self.retried = self.restarted = 0
-        """Calls submitted; ended with values; ended with an error, of user code or of the runtime. Calls that were run
-        again, and actors that were restarted."""
         self.refused = Refused()
         self.has_journal = self.recalls = self.is_ending = False
         """Whether calls are recorded, whether earlier runs have left records, and whether the job is about to end."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from mpi_runtime.config import check_amount, check_bool, check_number, check_text
+from mpi_runtime.checks import check_amount, check_bool, check_number, check_text
 from mpi_runtime.scheduler.events import DYNAMIC, RETURNS_MAX, STREAMING, AccountSpec
 from mpi_runtime.scheduler.limits import UNIT
 

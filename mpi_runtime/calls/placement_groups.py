@@ -9,11 +9,11 @@ import msgspec
 
 from mpi_runtime import errors, remote_errors
 from mpi_runtime.calls import running
+from mpi_runtime.checks import check_amount, check_text, seconds
 from mpi_runtime.client import current
 from mpi_runtime.client.refs import ObjectRef
 from mpi_runtime.client.submitting import create_group, new_ref, put_written
 from mpi_runtime.client.typed_ids import PlacementGroupID
-from mpi_runtime.config import check_amount, check_text, seconds
 from mpi_runtime.objects import serialize
 from mpi_runtime.scheduler.events import STRATEGIES, BundleSpec, GroupRemovalRequested
 from mpi_runtime.scheduler.limits import UNIT

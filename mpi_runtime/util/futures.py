@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 from mpi_runtime.api import put, remote
+from mpi_runtime.checks import PROCESSES_MAX, check_whole
 from mpi_runtime.client.blocking_future import BlockingFuture
-from mpi_runtime.config import PROCESSES_MAX, check_whole
 from mpi_runtime.context import cluster_resources
 from mpi_runtime.util.background_calls import Dispatcher
 

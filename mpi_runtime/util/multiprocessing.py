@@ -23,8 +23,8 @@ from typing import Any, NoReturn, TypeVar
 
 from mpi_runtime.api import kill, put, remote
 from mpi_runtime.calls.actor_handle import ActorHandle
+from mpi_runtime.checks import PROCESSES_MAX, check_whole
 from mpi_runtime.client.refs import ObjectRef
-from mpi_runtime.config import PROCESSES_MAX, check_whole
 from mpi_runtime.context import cluster_resources
 from mpi_runtime.errors import ActorError, MpiRuntimeError, TaskError
 from mpi_runtime.util.background_calls import Dispatcher

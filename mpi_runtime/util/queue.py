@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mpi_runtime import ObjectRef, get, kill, remote, wait
-from mpi_runtime.config import check_bool, seconds
+from mpi_runtime.checks import check_bool, seconds
 from mpi_runtime.errors import ActorDiedError
 
 PAUSE_MIN_S = 0.001

@@ -135,11 +135,9 @@ def test_verbs(verb: str) -> None:
 @pytest.mark.parametrize("name", [name for name in LINES if name not in NEEDS])
 def test_examples(name: str, as_ray: bool) -> None:
     path = EXAMPLES / f"{name}.py"
-    program: str | Path = path
-    if as_ray:
-        source = re.sub(r"^import mpi_runtime$", "import ray as mpi_runtime", path.read_text(), flags=re.M)
-        program = re.sub(r"^from mpi_runtime(?!.*\bbatch\b)", "from ray", source, flags=re.M)
-    completed = run_bare(program, options=AS_RAY if as_ray else ())
+    renamed = re.sub(r"^import mpi_runtime$", "import ray as mpi_runtime", path.read_text(), flags=re.M)
+    renamed = re.sub(r"^from mpi_runtime(?!.*\bbatch\b)", "from ray", renamed, flags=re.M)
+    completed = run_bare(renamed, options=AS_RAY) if as_ray else run_bare(path)
     check(name, completed.stdout)
     assert completed.stderr == ""
 

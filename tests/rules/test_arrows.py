@@ -30,7 +30,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("config", "log", "cloudpickle", "job_report", "report_page"),
     ("exceptions",),
     ("ray_errors",),
-    ("errors", "remote_errors", "exception_copies", "tracebacks", "tables"),
+    ("checks", "errors", "remote_errors", "exception_copies", "tracebacks", "tables"),
     ("scheduler", "gpu", "slurm"),
 )
 TUNE_DOES = {

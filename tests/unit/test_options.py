@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mpi_runtime.calls import options, specs
-from mpi_runtime.config import AMOUNT_MIN
+from mpi_runtime.checks import AMOUNT_MIN
 from mpi_runtime.scheduler.events import ACTOR, METHOD, TASK
 from mpi_runtime.scheduler.limits import UNIT
 from mpi_runtime.scheduler.resources import request_of

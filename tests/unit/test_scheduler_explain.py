@@ -1,7 +1,9 @@
 """Answers to questions: what there is, and why a call does not run."""
 
-from mpi_runtime.scheduler.effects import Fetch, StartExecutor
-from mpi_runtime.scheduler.events import OnDisk
+import pytest
+
+from mpi_runtime.scheduler.effects import Answer, Fetch, StartExecutor
+from mpi_runtime.scheduler.events import DRIVER, UNREADABLE, OnDisk, Query
 from mpi_runtime.scheduler.limits import EXPLAINED_MAX, MOVED_BYTES_PER_US
 from tests.builders import LARGE, UNIT, Cluster
 
@@ -33,9 +35,21 @@ def test_statistics_count() -> None:
         assert (counts["submitted"], counts["finished"], counts["failed"], counts["objects"]) == (2, 1, 0, 2)
 
 
-def test_an_unknown_question_is_answered() -> None:
+@pytest.mark.parametrize(
+    ("what", "id", "problem"),
+    [
+        ("weather", b"", "there is no question 'weather'"),
+        ("named_actor", b"\xc1", "the argument of 'named_actor' cannot be read: "),
+        ("named_group", b"\x92\xa1\xff\xa1a", "the argument of 'named_group' cannot be read: "),
+        (UNREADABLE, b"Expected `str`, got `int`", "Expected `str`, got `int`"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_answered_with_the_problem(what: str, id: bytes, problem: str) -> None:
     with Cluster().node() as cluster:
-        assert cluster.ask("weather") == {"error": "unknown query 'weather'"}
+        cluster.client_says(DRIVER, Query(7, what, id))
+        answer = cluster.one(Answer)
+        assert (answer.request, answer.data) == (7, b"")
+        assert answer.problem.startswith(problem)
 
 
 def test_why_nothing_and_why_there_already() -> None:

@@ -9,6 +9,7 @@ from mpi_runtime.scheduler import invariants
 from mpi_runtime.scheduler.effects import ReadyFailed, StopExecutor
 from mpi_runtime.scheduler.events import (
     STREAMING,
+    UNREADABLE,
     BundleSpec,
     Call,
     Consumed,
@@ -63,8 +64,7 @@ WRONG: list[tuple[list[Any], str]] = [
     ([NamedActorRequested(1, "", "name", b"", False, Call(ID, 99, b""))], "only an actor can have a name"),
     ([SPEC, NamedActorRequested(1, "", "name", b"", False, Call(ID, 77, b""))], "only an actor can have a name"),
     ([SPEC, Call(ID, 77, b""), Consumed(ID, 3)], "items are taken of a call that yields none"),
-    ([Query(1, "named_actor", b"\xc1")], "a question 'named_actor' about what cannot be read"),
-    ([Query(1, "named_group", b"\x92\xa1\xff\xa1a")], "a question 'named_group' about what cannot be read"),
+    ([Query(1, "node_of_rank", b"\x09")], "there is no rank 9"),
 ]
 
 
@@ -287,3 +287,30 @@ def test_numbers_and_ids_out_of_bounds_are_not_decoded(event: Any) -> None:
 def test_junk_is_not_decoded(junk: bytes) -> None:
     with pytest.raises(BadFrameError, match=r"the frame of \d+ bytes starts with b'"):
         codec.from_client.decode(junk)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        Query(7, 5, b""),  # type: ignore[arg-type]
+        Query(7, "nodes", "text"),  # type: ignore[arg-type]
+        NamedActorRequested(7, 123, "name", b"", False, Call(ID, 1, b"")),  # type: ignore[arg-type]
+        GroupRequested(ID, [BundleSpec(-1)], "PACK", b"", "", "name", 7),
+    ],
+)
+def test_a_question_that_is_not_decoded_becomes_one_about_why(question: Any) -> None:
+    frame = codec.encode([Put(ID, Value(b"")), question, Put(OTHER, Value(b""))])
+    first, between, last = codec.from_client.decode(frame)
+    assert (first.id, last.id) == (ID, OTHER)  # type: ignore[union-attr]
+    assert isinstance(between, Query)
+    assert (between.request, between.what) == (7, UNREADABLE)
+    assert b"Expected `" in between.id
+    with pytest.raises(TypeError, match="must not be"):
+        codec.check(question)
+    with pytest.raises(BadFrameError):
+        codec.from_client.decode(codec.encode([question, Put(b"short", Value(b""))]))
+
+
+def test_a_group_without_a_name_awaits_no_answer() -> None:
+    with pytest.raises(BadFrameError):
+        codec.from_client.decode(codec.encode([GroupRequested(ID, [BundleSpec(-1)], "PACK", b"")]))

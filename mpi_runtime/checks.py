@@ -1,0 +1,77 @@
+"""Checks of arguments, for all public functions: what they raise names the argument and says what it must be."""
+
+from __future__ import annotations
+
+import math
+import numbers
+
+AMOUNT_MAX = 9e14
+"""The largest amount of a resource. 10 000 times as much fits into the 64 bits in which amounts are counted."""
+AMOUNT_MIN = 1e-4
+"""The smallest amount but 0: a unit of the scheduler."""
+WHOLE_MAX = 2**62
+"""The largest whole number of a count: those of Python's containers are in 64 bits."""
+PROCESSES_MAX = 1 << 20
+"""The largest number of processes that may be asked for at a time."""
+FOREVER_S = 1e8
+"""Longer timeouts are no limit."""
+
+
+def check_amount(name: str, value: float) -> None:
+    """Raise TypeError or ValueError if this is not an amount of a resource. `True` is not one."""
+    check_number(name, value)
+    if 0 < value < AMOUNT_MIN:
+        raise ValueError(f"{name} must be 0, or {AMOUNT_MIN} or more, the smallest amount that is counted, not {value}")
+
+
+def check_number(name: str, value: object) -> None:
+    """Raise TypeError or ValueError if this is not a finite number, 0 or more. `True` is not one."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number, 0 or more, not {value!r}")
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be a finite number, 0 or more, not {value!r}")
+    if value > AMOUNT_MAX:
+        raise ValueError(f"{name} must be at most {AMOUNT_MAX:.0e}, not {value!r}")
+
+
+def check_whole(name: str, value: object, least: int, most: int = WHOLE_MAX) -> None:
+    """Raise TypeError or ValueError if this is not a whole number from `least` to `most`."""
+    if not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    value = int(value)
+    if int(value) < least:
+        raise ValueError(f"{name} must be at least {least}, not {value}")
+    if int(value) > most:
+        raise ValueError(f"{name} must be at most {most}, not {value}")
+
+
+def check_text(name: str, value: object) -> None:
+    """Raise TypeError or ValueError if this is not a string that can be sent: surrogates alone cannot."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string, not {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} must be text that can be written as UTF-8, which {value!r} cannot") from None
+
+
+def check_bool(name: str, value: object) -> None:
+    """Raise TypeError if this is neither True nor False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+
+
+def seconds(value: object, name: str = "timeout") -> float | None:
+    """Return a timeout; None if it is longer than any program runs.
+
+    Raises:
+        TypeError: it is not a number, nor None.
+        ValueError: it is nan.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number of seconds or None, not {value!r}")
+    if value != value:
+        raise ValueError(f"{name} must be a number of seconds or None, not nan")
+    return float(value) if value < FOREVER_S else None
