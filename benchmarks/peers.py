@@ -4,7 +4,7 @@
     python -m benchmarks.peers --quick         # small counts, one round, writes nothing
     python -m benchmarks.peers --only mpi_runtime ray
 
-Two workers each. The systems take turns, round by round, each started anew, so that what else the machine does
+Two workers each. The systems take turns, round by round, each restarted, so that what else the machine does
 falls on all of them; the figures are medians over the rounds. A peer that is not installed is named and left out.
 """
 
@@ -207,7 +207,7 @@ def document(chosen: Mapping[str, System], rounds: int, tasks: int) -> str:
     parts = [
         "# Performance",
         "Written by `python -m benchmarks.peers`; do not edit.",
-        f"{today}, {machine()}. Medians of {rounds} rounds in which the systems took turns, each started anew; two "
+        f"{today}, {machine()}. Medians of {rounds} rounds in which the systems took turns, each restarted; two "
         f"workers each; up to {tasks:,} empty tasks, fewer where that would take longer than five seconds.",
         markdown(figures(chosen)),
         "`put` and `get` are `scatter` and `result` with Dask. mpi4py.futures and the process pool can be made faster "

@@ -52,9 +52,10 @@ def test_they_print_what_they_say(how: Any) -> None:
     assert run_program(program, timeout=150.0, **how).expect(0).stdout.splitlines() == printed
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/README.md"])
 @pytest.mark.parametrize(
     "how", [{}, pytest.param({"ranks": 3, "mpi": "openmpi"}, marks=pytest.mark.mpi)], ids=["plain", "mpirun"]
 )
-def test_the_readme_prints_what_it_says(how: Any) -> None:
-    (program,) = BLOCK.findall((ROOT / "README.md").read_text())
+def test_first_programs_print_what_they_say(page: str, how: Any) -> None:
+    (program,) = BLOCK.findall((ROOT / page).read_text())
     assert run_program(program, **how).expect(0).stdout.splitlines() == PRINTED.findall(program) != []

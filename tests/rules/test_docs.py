@@ -211,6 +211,12 @@ def test_links_lead_somewhere(path: Path) -> None:
             assert anchor in anchors(page), target
 
 
+def test_figures_of_the_readme_are_those_of_the_benchmark() -> None:
+    measured = PAGES[Path("docs/performance.md")]
+    figures = re.findall(r"\d+,\d{3}", PAGES[Path("README.md")])
+    assert figures and [figure for figure in figures if f"{figure} /s" not in measured] == []
+
+
 def test_each_example_is_in_the_gallery() -> None:
     named = set(re.findall(r"`examples/([\w/.]+)`", PAGES[Path("docs/examples.md")]))
     known = {path.relative_to(ROOT / "examples").as_posix() for path in (ROOT / "examples").rglob("*.toml")}

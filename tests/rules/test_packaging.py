@@ -40,6 +40,7 @@ def test_version_is_the_same_everywhere(capsys: pytest.CaptureFixture[str]) -> N
     changes = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert changes[:2] == ["Unreleased", version]
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"mpi_runtime {version} needs " in (ROOT / "docs" / "versions.md").read_text()
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith(f"mpi-runtime {version}\n")
 
